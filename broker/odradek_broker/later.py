@@ -1,0 +1,62 @@
+"""An answer that is not there yet, without an event loop.
+
+A core that cannot answer at once returns a `Later`; whoever finishes the work resolves it; the
+session that holds the connection sends what it was given. It is deliberately less than a future:
+one value, callbacks run at once, no cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+_UNSET = object()
+
+
+class Later(Generic[T]):
+    """Holds one value that arrives once.
+
+    `abandoned` is set by the waiter that no longer wants it (its connection is gone): the one who
+    parked it may drop it (rule N-10).
+    """
+
+    __slots__ = ("_callbacks", "_value", "abandoned")
+
+    def __init__(self) -> None:
+        self._value: object = _UNSET
+        self._callbacks: list[Callable[[T], None]] = []
+        self.abandoned = False
+
+    @classmethod
+    def of(cls, value: T) -> Later[T]:
+        """One that is already there."""
+        later = cls()
+        later.resolve(value)
+        return later
+
+    @property
+    def done(self) -> bool:
+        return self._value is not _UNSET
+
+    def result(self) -> T:
+        """The value; RuntimeError before it is there."""
+        if self._value is _UNSET:
+            raise RuntimeError("the answer is not there yet")
+        return self._value  # type: ignore[return-value]
+
+    def resolve(self, value: T) -> None:
+        """Give the value, once; RuntimeError the second time."""
+        if self._value is not _UNSET:
+            raise RuntimeError("already answered")
+        self._value = value
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(value)
+
+    def then(self, callback: Callable[[T], None]) -> None:
+        """Call with the value: now if it is there, otherwise when it comes."""
+        if self._value is not _UNSET:
+            callback(self._value)  # type: ignore[arg-type]
+        else:
+            self._callbacks.append(callback)

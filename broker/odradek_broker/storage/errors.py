@@ -1,0 +1,81 @@
+"""What can go wrong in storage, as exceptions that carry Kafka's error code.
+
+    StorageError
+      AppendRejected        a batch was refused; nothing was written
+      OffsetOutOfRange      a read below the log start or above the log end (F-07)
+      PartitionOffline      the files of this partition are no longer trusted (L-08, D5)
+      DeleteRecordsRejected (L-11)
+    DataDirectoryError      the data directory cannot be used at all; the broker does not start
+      DataDirectoryInUse    another process holds its lock
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek_protocol.errors import ErrorCode
+
+
+class StorageError(Exception):
+    """`error` is what the peer is told, the text is for people."""
+
+    error: ErrorCode
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+class AppendRejected(StorageError):
+    """A batch was refused as a whole (R-06).
+
+    `record_errors`: (index of the record in its batch, what is wrong with it).
+    """
+
+    def __init__(
+        self,
+        error: ErrorCode,
+        message: str,
+        record_errors: Sequence[tuple[int, str]] = (),
+    ) -> None:
+        super().__init__(error, message)
+        self.record_errors = list(record_errors)
+
+
+class OffsetOutOfRange(StorageError):
+    """F-07: the offset is below the log start or above the log end."""
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is outside the log, which holds {log_start_offset} to"
+            f" {log_end_offset}",
+        )
+
+
+class PartitionOffline(StorageError):
+    """The disk failed under this partition; it takes part in nothing until the broker restarts."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"partition {name} is offline after a disk error: {reason}; check the disk, then"
+            " restart the broker",
+        )
+
+
+class DeleteRecordsRejected(StorageError):
+    """L-11: the topic's policy forbids it, or the offset does not exist."""
+
+
+class DataDirectoryError(Exception):
+    """The data directory is not usable; the text says why and what to do."""
+
+
+class DataDirectoryInUse(DataDirectoryError):
+    def __init__(self, data_dir: str) -> None:
+        super().__init__(
+            f"the data directory {data_dir} is in use by another broker (its file .lock is held);"
+            " stop that broker or choose another --data-dir"
+        )

@@ -1,0 +1,231 @@
+"""The sparse offset index and time index of one segment (L-02, L-03).
+
+Both are caches of the `.log` file (L-05): kept as arrays in memory, written behind the log without
+fsync, and rebuilt whenever they do not fit it (L-33). A failed write therefore only drops the
+file; the entries stay in memory and are written again later.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+
+from odradek_broker.seams import Files
+
+_TIME_ENTRY = struct.Struct(">qi")
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+
+# Entries are written in groups: one small file operation per entry would cost more than the append
+# it belongs to. What a crash loses of them, recovery's scan gives back.
+_WRITE_EVERY_ENTRIES = 512
+
+
+class InvalidIndex(Exception):
+    """The file does not describe its segment; rebuild it."""
+
+
+class _IndexFile:
+    """What both indexes share: how many entries the file on disk already holds."""
+
+    __slots__ = ("_files", "_path", "_written", "base_offset")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self._files = files
+        self._path = path
+        self._written = 0
+        self.base_offset = base_offset
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def _encode(self, first_entry: int) -> bytes:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def write_out(self) -> None:
+        """Write the entries that the file does not hold yet. Never raises OSError: see above."""
+        if self._written == len(self):
+            return
+        try:
+            if self._written == 0:
+                self._files.remove(self._path)
+            file = self._files.open(self._path, create=True)
+            try:
+                file.append([self._encode(self._written)])
+            finally:
+                file.close()
+            self._written = len(self)
+        except OSError:
+            self._forget_file()
+
+    def _forget_file(self) -> None:
+        self._written = 0
+        try:
+            self._files.remove(self._path)
+        except OSError:
+            # A leftover that does not fit the log is found and rebuilt at the next start (L-33).
+            return
+
+    def _read(self, entry_bytes: int) -> bytes:
+        """The file's whole entries. InvalidIndex if it is missing."""
+        try:
+            file = self._files.open(self._path)
+        except FileNotFoundError:
+            raise InvalidIndex(f"{self._path} is missing") from None
+        try:
+            content = file.read_at(0, file.size())
+        finally:
+            file.close()
+        if len(content) % entry_bytes:
+            raise InvalidIndex(f"{self._path} ends inside an entry")
+        return content
+
+    def _cut(self, keep_entries: int) -> None:
+        """Forget entries from `keep_entries` on, in the file too."""
+        if keep_entries < self._written:
+            self._forget_file()
+
+
+class OffsetIndex(_IndexFile):
+    """(last offset of an appended batch, position where the batch starts), both ascending."""
+
+    __slots__ = ("_offsets", "_positions")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        super().__init__(files, path, base_offset)
+        self._offsets = array("i")
+        self._positions = array("i")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, last_offset: int, position: int) -> None:
+        self._offsets.append(last_offset - self.base_offset)
+        self._positions.append(position)
+        if len(self._offsets) - self._written >= _WRITE_EVERY_ENTRIES:
+            self.write_out()
+
+    def floor(self, offset: int) -> int:
+        """A batch start at or before the batch that holds `offset`, as near as the index knows."""
+        relative = min(offset - self.base_offset, 2**31 - 1)
+        entry = bisect_right(self._offsets, relative)
+        return self._positions[entry - 1] if entry else 0
+
+    def floor_position(self, position: int) -> int:
+        """The last known batch start that is not behind `position`."""
+        entry = bisect_right(self._positions, position)
+        return self._positions[entry - 1] if entry else 0
+
+    def last(self) -> tuple[int, int]:
+        """(offset, position) of the last entry; (base offset - 1, 0) without any."""
+        if not self._offsets:
+            return self.base_offset - 1, 0
+        return self.base_offset + self._offsets[-1], self._positions[-1]
+
+    def load(self, log_bytes: int) -> None:
+        """Read the file. InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
+        flat = array("i")
+        flat.frombytes(self._read(OFFSET_ENTRY_BYTES))
+        flat.byteswap()
+        self._offsets = flat[0::2]
+        self._positions = flat[1::2]
+        self._written = len(self._offsets)
+        if self._positions and not (
+            0 <= self._offsets[0] <= self._offsets[-1]
+            and 0 <= self._positions[0] <= self._positions[-1] < log_bytes
+        ):
+            raise InvalidIndex(f"{self._path} points outside its segment")
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries whose batch reaches `offset` or above (L-36)."""
+        keep = bisect_left(self._offsets, min(offset - self.base_offset, 2**31 - 1))
+        self._cut(keep)
+        del self._offsets[keep:]
+        del self._positions[keep:]
+
+    def clear(self) -> None:
+        self._offsets = array("i")
+        self._positions = array("i")
+        self._forget_file()
+
+    def _encode(self, first_entry: int) -> bytes:
+        flat = array("i", bytes(OFFSET_ENTRY_BYTES * (len(self._offsets) - first_entry)))
+        flat[0::2] = self._offsets[first_entry:]
+        flat[1::2] = self._positions[first_entry:]
+        flat.byteswap()
+        return flat.tobytes()
+
+
+class TimeIndex(_IndexFile):
+    """(largest timestamp so far, last offset of the batch that brought it), both ascending."""
+
+    __slots__ = ("_offsets", "_timestamps")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        super().__init__(files, path, base_offset)
+        self._timestamps = array("q")
+        self._offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    def add(self, timestamp: int, offset: int) -> None:
+        """Add an entry; one that is not newer than the last changes nothing."""
+        if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
+            return
+        self._timestamps.append(timestamp)
+        self._offsets.append(offset - self.base_offset)
+        if len(self._timestamps) - self._written >= _WRITE_EVERY_ENTRIES:
+            self.write_out()
+
+    def floor(self, timestamp: int) -> int:
+        """An offset at or before the first batch that reaches `timestamp`."""
+        entry = bisect_right(self._timestamps, timestamp)
+        return self.base_offset + (self._offsets[entry - 1] if entry else 0)
+
+    def last(self) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry; (-1, base offset) without any."""
+        if not self._timestamps:
+            return -1, self.base_offset
+        return self._timestamps[-1], self.base_offset + self._offsets[-1]
+
+    def load(self, log_bytes: int) -> None:
+        """Read the file. InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
+        content = self._read(TIME_ENTRY_BYTES)
+        if log_bytes and not content:
+            raise InvalidIndex(f"{self._path} is empty")
+        self._timestamps = array("q")
+        self._offsets = array("i")
+        for timestamp, offset in _TIME_ENTRY.iter_unpack(content):
+            self._timestamps.append(timestamp)
+            self._offsets.append(offset)
+        self._written = len(self._timestamps)
+        # A batch takes more room than an entry of it, so this bounds the index by its log.
+        if len(content) > log_bytes or any(offset < 0 for offset in self._offsets[:1]):
+            raise InvalidIndex(f"{self._path} does not fit its segment")
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries at `offset` or above (L-36)."""
+        keep = bisect_left(self._offsets, min(offset - self.base_offset, 2**31 - 1))
+        self._cut(keep)
+        del self._timestamps[keep:]
+        del self._offsets[keep:]
+
+    def clear(self) -> None:
+        self._timestamps = array("q")
+        self._offsets = array("i")
+        self._forget_file()
+
+    def _encode(self, first_entry: int) -> bytes:
+        pack = _TIME_ENTRY.pack
+        return b"".join(
+            pack(timestamp, offset)
+            for timestamp, offset in zip(
+                self._timestamps[first_entry:], self._offsets[first_entry:], strict=True
+            )
+        )

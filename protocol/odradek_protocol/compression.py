@@ -1,0 +1,429 @@
+"""The four codecs of record batches, with a limit on what decompression may produce.
+
+Compressed bytes come from outside, and one megabyte of them can claim gigabytes (R-12). So nothing
+here is decompressed into a buffer that grows by itself. The frame's structure is walked first, which
+is cheap because a frame is a few headers that each say where the next one is; the walk gives an upper
+bound of the output; a buffer of at most `max_bytes` is filled, and what does not fit is an error.
+
+| codec  | written                                              | read                              |
+|--------|------------------------------------------------------|-----------------------------------|
+| gzip   | one member                                           | members one after another (R-11)  |
+| snappy | xerial blocks of 32 KiB, as Java does (R-10)         | xerial, and raw as other clients do |
+| lz4    | one frame, independent 64 KiB blocks (Java refuses linked ones) | frames of any flags    |
+| zstd   | one frame with the content size                      | frames, with or without a size    |
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+
+import cramjam
+
+Buffer = bytes | bytearray | memoryview
+
+DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+"""What one batch may become when the caller has no better limit."""
+
+GZIP_LEVEL = 6
+ZSTD_LEVEL = 3
+
+
+class CompressionError(ValueError):
+    """The compressed bytes are damaged, cut short, or of a kind that is not understood."""
+
+
+class DecompressionLimitExceeded(CompressionError):
+    """The output would be larger than the caller allowed; nothing that large was allocated."""
+
+    def __init__(self, codec: Codec, max_bytes: int) -> None:
+        super().__init__(
+            f"{codec.name.lower()} data would decompress to more than the limit of {max_bytes} bytes"
+        )
+        self.max_bytes = max_bytes
+
+
+class Codec(IntEnum):
+    """Bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of_name(cls, name: str) -> Codec:
+        """The codec of a `compression.type` value such as "lz4".
+
+        Raises ValueError naming the known ones.
+        """
+        try:
+            return cls[name.upper()]
+        except KeyError:
+            known = ", ".join(codec.name.lower() for codec in cls)
+            raise ValueError(f"unknown compression {name!r}; known: {known}") from None
+
+
+def compress(codec: Codec, data: Buffer) -> bytes:
+    """`data` as the body of a batch of this codec; NONE gives the bytes unchanged."""
+    return _COMPRESSORS[codec](data)
+
+
+def decompress(
+    codec: Codec, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> bytes:
+    """The original bytes, at most `max_bytes` of them.
+
+    Allocates at most about twice `max_bytes`, whatever the input claims, and never more than some
+    hundred times the input. Raises DecompressionLimitExceeded when there is more, CompressionError
+    when the input is damaged, cut short or followed by something that does not belong to it.
+    """
+    try:
+        return _DECOMPRESSORS[codec](data, max_bytes)
+    except (cramjam.DecompressionError, zlib.error, StructError, IndexError) as error:
+        raise CompressionError(f"damaged {codec.name.lower()} data: {error}") from error
+
+
+# --- none -------------------------------------------------------------------------------------
+
+
+def _keep(data: Buffer) -> bytes:
+    return bytes(data)
+
+
+def _keep_within(data: Buffer, max_bytes: int) -> bytes:
+    if len(data) > max_bytes:
+        raise DecompressionLimitExceeded(Codec.NONE, max_bytes)
+    return bytes(data)
+
+
+# --- gzip -------------------------------------------------------------------------------------
+
+_GZIP_WINDOW_BITS = 31  # 15 bits of window, and 16 says that there is a gzip header
+_GZIP_STEP_BYTES = 64 * 1024
+_GZIP_MAX_MEMBERS = 1024
+
+
+def _gzip_compress(data: Buffer) -> bytes:
+    return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL))
+
+
+def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
+    """Members one after another (R-11); zero padding behind the last one is accepted, as gzip does.
+
+    A decompressor copies the input that it left over. So the input goes in by steps, and the number
+    of members is limited, lest thousands of tiny ones cost quadratic time.
+    """
+    view = memoryview(data)
+    size = len(view)
+    position = 0
+    members = 0
+    total = 0
+    parts: list[bytes] = []
+    while position < size:
+        if members and not any(view[position:]):
+            break
+        if members == _GZIP_MAX_MEMBERS:
+            raise CompressionError(f"more than {_GZIP_MAX_MEMBERS} gzip members in one batch")
+        members += 1
+        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        pending: Buffer = b""
+        while not member.eof:
+            if not pending:
+                if position >= size:
+                    raise CompressionError("gzip data ends within a member")
+                pending = view[position : position + _GZIP_STEP_BYTES]
+                position += len(pending)
+            # One byte more than allowed is asked for, to tell "exactly full" from "too much".
+            part = member.decompress(pending, max_bytes - total + 1)
+            total += len(part)
+            if total > max_bytes:
+                raise DecompressionLimitExceeded(Codec.GZIP, max_bytes)
+            parts.append(part)
+            pending = member.unconsumed_tail
+        position -= len(member.unused_data)
+    if not members:
+        raise CompressionError("empty gzip data")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# --- snappy -----------------------------------------------------------------------------------
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_HEADER_BYTES = 16
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_LENGTH = Struct(">i")
+_XERIAL_MAGIC_AS_LENGTH = int.from_bytes(_XERIAL_MAGIC[:4], "big", signed=True)
+# The densest element of snappy is a copy: three bytes that stand for 64.
+_SNAPPY_MAX_RATIO = 22
+
+
+def _snappy_compress(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(_BLOCK_LENGTH.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if view[:8] != _XERIAL_MAGIC:
+        return _snappy_block(view, max_bytes, max_bytes)
+    size = len(view)
+    position = _XERIAL_HEADER_BYTES
+    if size < position:
+        raise CompressionError("snappy data ends within its xerial header")
+    total = 0
+    parts: list[bytes] = []
+    while position < size:
+        (length,) = _BLOCK_LENGTH.unpack_from(view, position)
+        if length == _XERIAL_MAGIC_AS_LENGTH:  # streams joined together: another header
+            if view[position : position + 8] != _XERIAL_MAGIC:
+                raise CompressionError(f"damaged xerial header at byte {position}")
+            position += _XERIAL_HEADER_BYTES
+            continue
+        position += 4
+        if not 0 < length <= size - position:
+            raise CompressionError(
+                f"xerial block of {length} bytes at byte {position}, with {size - position} left"
+            )
+        part = _snappy_block(view[position : position + length], max_bytes - total, max_bytes)
+        position += length
+        total += len(part)
+        parts.append(part)
+    if position > size:
+        raise CompressionError("snappy data ends within a xerial header")
+    return b"".join(parts)
+
+
+def _snappy_block(block: memoryview, room_bytes: int, max_bytes: int) -> bytes:
+    claimed_bytes: int = cramjam.snappy.decompress_raw_len(block)
+    if claimed_bytes > room_bytes:
+        raise DecompressionLimitExceeded(Codec.SNAPPY, max_bytes)
+    if claimed_bytes > len(block) * _SNAPPY_MAX_RATIO:
+        raise CompressionError(
+            f"a snappy block of {len(block)} bytes cannot hold the {claimed_bytes} that it claims"
+        )
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+# --- lz4 --------------------------------------------------------------------------------------
+
+_LZ4_MAGIC = 0x184D2204
+_LZ4_BLOCK_BYTES = 64 * 1024
+# Magic, flags (version 1, independent blocks, no checksums, no size), 64 KiB blocks, and the header
+# checksum of just these flags: a constant, so that no xxHash is needed.
+_LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+_LZ4_END = b"\x00\x00\x00\x00"
+_LZ4_STORED = 0x8000_0000
+_LZ4_MAX_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+# A long match grows by 255 for each further length byte, and nothing in the format is denser.
+_LZ4_MAX_RATIO = 255
+_UINT32 = Struct("<I")
+_UINT64 = Struct("<Q")
+# Frames of this magic (and the 15 after it) are to be skipped, in lz4 and zstd alike.
+_SKIPPABLE_MAGIC = 0x184D2A50
+
+
+def _lz4_compress(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        original = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(original, store_size=False))
+        if len(block) < len(original):
+            parts.append(_UINT32.pack(len(block)))
+            parts.append(block)
+        else:
+            parts.append(_UINT32.pack(len(original) | _LZ4_STORED))
+            parts.append(bytes(original))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
+    bound_bytes = _walk_frames(data, _LZ4_MAGIC, _lz4_frame)
+    return _fill(Codec.LZ4, cramjam.lz4.decompress_into, data, bound_bytes, max_bytes)
+
+
+def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
+    """(position behind the frame, upper bound of its content) of the frame that starts here."""
+    flags = view[position + 4]
+    if flags >> 6 != 1:
+        raise CompressionError(f"lz4 frame of unknown version {flags >> 6}")
+    max_block_bytes = _LZ4_MAX_BLOCK_BYTES.get(view[position + 5] >> 4 & 7)
+    if max_block_bytes is None:
+        raise CompressionError("lz4 frame with an impossible block size")
+    content_bytes = None
+    position += 6
+    if flags & 0x08:
+        (content_bytes,) = _UINT64.unpack_from(view, position)
+        position += 8
+    if flags & 0x01:
+        raise CompressionError("lz4 frame that needs a dictionary")
+    position += 1
+    block_trailer_bytes = 4 if flags & 0x10 else 0
+    bound_bytes = 0
+    while True:
+        (size,) = _UINT32.unpack_from(view, position)
+        position += 4
+        if size == 0:
+            break
+        if size & _LZ4_STORED:
+            size &= ~_LZ4_STORED
+            bound_bytes += size
+        else:
+            bound_bytes += min(max_block_bytes, size * _LZ4_MAX_RATIO)
+        if size > max_block_bytes:
+            raise CompressionError(f"lz4 block of {size} bytes, more than the frame allows")
+        position += size + block_trailer_bytes
+    if flags & 0x04:
+        position += 4
+    return position, bound_bytes if content_bytes is None else min(bound_bytes, content_bytes)
+
+
+# --- zstd -------------------------------------------------------------------------------------
+
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_MAX_BLOCK_BYTES = 128 * 1024
+# A decoder keeps a window of this size apart from the output. Every decoder should take 8 MiB
+# (RFC 8878, 3.1.1.1.2), which is also what the highest ordinary level asks for.
+_ZSTD_MAX_WINDOW_BYTES = 8 << 20
+_ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
+_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+
+
+def _zstd_compress(data: Buffer) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+
+
+def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
+    def frame(view: memoryview, position: int) -> tuple[int, int]:
+        return _zstd_frame(view, position, max(max_bytes, _ZSTD_MAX_WINDOW_BYTES), max_bytes)
+
+    bound_bytes = _walk_frames(data, _ZSTD_MAGIC, frame)
+    return _fill(Codec.ZSTD, cramjam.zstd.decompress_into, data, bound_bytes, max_bytes)
+
+
+def _zstd_frame(
+    view: memoryview, position: int, max_window_bytes: int, max_bytes: int
+) -> tuple[int, int]:
+    """(position behind the frame, upper bound of its content) of the frame that starts here.
+
+    Layout: RFC 8878, section 3.1.1. Raw and run-length blocks say their size; a compressed one holds
+    at most 128 KiB, or the window if that is smaller.
+    """
+    descriptor = view[position + 4]
+    position += 5
+    single_segment = descriptor & 0x20
+    window_bytes = 0
+    if not single_segment:
+        exponent, mantissa = view[position] >> 3, view[position] & 7
+        window_bytes = (1 << (10 + exponent)) + (1 << (7 + exponent)) * mantissa
+        position += 1
+    position += _DICTIONARY_ID_BYTES[descriptor & 3]
+    size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or (1 if single_segment else 0)
+    content_bytes = None
+    if size_bytes:
+        if position + size_bytes > len(view):
+            raise CompressionError("zstd data ends within a frame header")
+        content_bytes = int.from_bytes(view[position : position + size_bytes], "little")
+        if size_bytes == 2:
+            content_bytes += 256
+        position += size_bytes
+    if single_segment:
+        window_bytes = content_bytes or 0
+    if window_bytes > max_window_bytes and (content_bytes is None or content_bytes > max_bytes):
+        raise DecompressionLimitExceeded(Codec.ZSTD, max_bytes)
+    max_block_bytes = min(_ZSTD_MAX_BLOCK_BYTES, window_bytes)
+    bound_bytes = 0
+    last = 0
+    while not last:
+        block = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        position += 3
+        if kind == _ZSTD_COMPRESSED:
+            bound_bytes += max_block_bytes
+            position += size
+        elif kind == _ZSTD_RAW:
+            bound_bytes += size
+            position += size
+        elif kind == _ZSTD_RLE:
+            bound_bytes += size
+            position += 1
+        else:
+            raise CompressionError("zstd block of the reserved type")
+    if descriptor & 0x04:
+        position += 4
+    return position, bound_bytes if content_bytes is None else min(bound_bytes, content_bytes)
+
+
+# --- both -------------------------------------------------------------------------------------
+
+
+def _walk_frames(
+    data: Buffer, magic: int, frame: Callable[[memoryview, int], tuple[int, int]]
+) -> int:
+    """An upper bound of what the frames hold together; every byte must belong to one."""
+    view = memoryview(data)
+    size = len(view)
+    position = 0
+    bound_bytes = 0
+    while True:
+        (found,) = _UINT32.unpack_from(view, position)
+        if found == magic:
+            position, frame_bytes = frame(view, position)
+            bound_bytes += frame_bytes
+        elif found & ~0xF == _SKIPPABLE_MAGIC:
+            position += 8 + _UINT32.unpack_from(view, position + 4)[0]
+        else:
+            raise CompressionError(f"no frame starts at byte {position} (magic 0x{found:08x})")
+        if position > size:
+            raise CompressionError("the data ends within a frame")
+        if position == size:
+            return bound_bytes
+
+
+def _fill(
+    codec: Codec,
+    decompress_into: Callable[[Buffer, bytearray], int],
+    data: Buffer,
+    bound_bytes: int,
+    max_bytes: int,
+) -> bytes:
+    output = bytearray(min(bound_bytes, max_bytes))
+    try:
+        used = decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        # Only an output that is smaller than the bound can be full while the input is sound.
+        if bound_bytes > max_bytes and "whole buffer" in str(error):
+            raise DecompressionLimitExceeded(codec, max_bytes) from error
+        raise
+    with memoryview(output) as view:
+        return bytes(view[:used])
+
+
+_COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
+    Codec.NONE: _keep,
+    Codec.GZIP: _gzip_compress,
+    Codec.SNAPPY: _snappy_compress,
+    Codec.LZ4: _lz4_compress,
+    Codec.ZSTD: _zstd_compress,
+}
+
+_DECOMPRESSORS: dict[Codec, Callable[[Buffer, int], bytes]] = {
+    Codec.NONE: _keep_within,
+    Codec.GZIP: _gzip_decompress,
+    Codec.SNAPPY: _snappy_decompress,
+    Codec.LZ4: _lz4_decompress,
+    Codec.ZSTD: _zstd_decompress,
+}

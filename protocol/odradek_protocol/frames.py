@@ -1,0 +1,116 @@
+"""Frames: a length, a header, a body (rules N-01, N-02).
+
+The length prefix is the caller's business on the way in (`odradek_protocol.connection` splits a
+stream into frames); on the way out it is part of what is returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct as Packer
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.keys import API_OF_REQUEST, Api
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import DecodeError, decode_uvarint
+
+_SIZE = Packer(">i")
+_REQUEST = Packer(">hhih")
+_CORRELATION = Packer(">i")
+_SIZE_CORRELATION = Packer(">ii")
+#: Header tags a peer may send; none are defined (KIP-482).
+_HEADER_TAGS_MAX = 64
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    """What every request begins with. `client_id` may be null."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """(header without the tags of version 2, position behind it). DecodeError if it is too short.
+
+    The tags of a flexible header are read by `skip_tags`: whether there are any depends on the
+    key and version that are read here.
+    """
+    if len(frame) < _REQUEST.size:
+        raise DecodeError(f"a request of {len(frame)} bytes has no header")
+    key, version, correlation, size = _REQUEST.unpack_from(frame)
+    position = _REQUEST.size
+    if size < 0:
+        if size != -1:
+            raise DecodeError(f"a client id of length {size}")
+        return RequestHeader(key, version, correlation, None), position
+    end = position + size
+    if end > len(frame):
+        raise DecodeError(f"a client id of length {size} in a frame of {len(frame)} bytes")
+    try:
+        client_id = str(frame[position:end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise DecodeError("a client id that is no UTF-8") from error
+    return RequestHeader(key, version, correlation, client_id), end
+
+
+def skip_tags(frame: Buffer, position: int) -> int:
+    """The position behind a header's tagged fields. DecodeError if they run over the frame."""
+    try:
+        count, position = decode_uvarint(frame, position)
+        if count > _HEADER_TAGS_MAX:
+            raise DecodeError(f"{count} tagged fields in a header")
+        for _ in range(count):
+            _, position = decode_uvarint(frame, position)
+            size, position = decode_uvarint(frame, position)
+            position += size
+    except IndexError as error:
+        raise DecodeError("the frame ends in its header") from error
+    if position > len(frame):
+        raise DecodeError("a tagged field of the header runs over the frame")
+    return position
+
+
+def encode_request(
+    request: Message, version: int, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """A whole request frame as buffers, length in front."""
+    api = API_OF_REQUEST[type(request)]
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    header = _REQUEST.pack(api.key, version, correlation_id, size) + name
+    if api.request_header_version(version) == 2:
+        header += b"\0"
+    return _framed(header, codec.encode(request, version))
+
+
+def encode_response(api: Api, version: int, correlation_id: int, response: Message) -> list[Buffer]:
+    """A whole response frame as buffers, length in front."""
+    header = _CORRELATION.pack(correlation_id)
+    if api.response_header_version(version) == 1:
+        header += b"\0"
+    return _framed(header, codec.encode(response, version))
+
+
+def _framed(header: bytes, body: list[Buffer]) -> list[Buffer]:
+    size = len(header) + sum(map(len, body))
+    return codec.gather([_SIZE.pack(size) + header, *body])
+
+
+def decode_correlation_id(frame: Buffer) -> int:
+    """Of a response frame. DecodeError if it is too short to have one."""
+    if len(frame) < 4:
+        raise DecodeError(f"a response of {len(frame)} bytes has no header")
+    correlation_id: int = _CORRELATION.unpack_from(frame)[0]
+    return correlation_id
+
+
+def decode_response(api: Api, version: int, frame: Buffer) -> Message:
+    """The body of a response frame. DecodeError if it is none."""
+    position = 4
+    if api.response_header_version(version) == 1:
+        position = skip_tags(frame, position)
+    return codec.decode(api.response, version, frame, position)

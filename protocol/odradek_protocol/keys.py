@@ -1,0 +1,144 @@
+"""The table of APIs: key, name, messages and versions, in key order.
+
+Which versions a broker offers is here and nowhere else. What a row's request means is in
+`schemas/<api>.py`, what a broker does with it in `odradek_broker/handlers/<api>.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from odradek_protocol.message import Message, Versions
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from odradek_protocol.schemas.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from odradek_protocol.schemas.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+from odradek_protocol.schemas.fetch import FetchRequest, FetchResponse
+from odradek_protocol.schemas.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek_protocol.schemas.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from odradek_protocol.schemas.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek_protocol.schemas.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from odradek_protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from odradek_protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from odradek_protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from odradek_protocol.schemas.produce import ProduceRequest, ProduceResponse
+from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class ApiKey(IntEnum):
+    """Request types, by the number on the wire."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+    INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True)
+class Api:
+    """One row: the messages of a key, and the versions served and advertised.
+
+    `advertised` differs from `versions` for Produce only: librdkafka takes a minimum above 0 for a
+    broker without compression (KAFKA-18659), so 0 is advertised and 0-2 close the connection.
+    """
+
+    key: ApiKey
+    name: str
+    request: type[Message]
+    response: type[Message]
+    versions: Versions
+    advertised: Versions
+
+    def request_header_version(self, version: int) -> int:
+        return 2 if version in self.request.flexible else 1
+
+    def response_header_version(self, version: int) -> int:
+        """0 for every ApiVersions answer: its reader does not know the broker yet."""
+        if self.key is ApiKey.API_VERSIONS:
+            return 0
+        return 1 if version in self.request.flexible else 0
+
+
+def _row(
+    key: ApiKey,
+    request: type[Message],
+    response: type[Message],
+    *,
+    advertised: str = "",
+    served: str = "",
+) -> Api:
+    versions = Versions.parse(served) if served else request.versions
+    shown = Versions.parse(advertised) if advertised else versions
+    return Api(key, request.__name__.removesuffix("Request"), request, response, versions, shown)
+
+
+APIS: dict[ApiKey, Api] = {
+    api.key: api
+    for api in (
+        _row(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, advertised="0-13"),
+        _row(ApiKey.FETCH, FetchRequest, FetchResponse),
+        _row(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
+        _row(ApiKey.METADATA, MetadataRequest, MetadataResponse),
+        _row(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
+        _row(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
+        _row(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse),
+        _row(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse),
+        _row(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse),
+        _row(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse),
+        _row(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse),
+        _row(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
+        _row(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
+        _row(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
+        _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, served="0-5"),
+        _row(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
+        _row(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
+        _row(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            IncrementalAlterConfigsRequest,
+            IncrementalAlterConfigsResponse,
+        ),
+        _row(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
+    )
+}
+
+#: The row of a request class.
+API_OF_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}

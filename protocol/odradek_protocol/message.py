@@ -1,0 +1,289 @@
+"""How a message is declared: once, as a typed class, for all its versions.
+
+    @message(key=18, versions="0-4", flexible="3+")
+    class ApiVersionsRequest(Message):
+        client_software_name: str = field(STRING, "3+", ignorable=True)
+
+A field gives its wire type, the versions that carry it and, where it applies, the versions in which
+it may be null and its tag. Every field has a default: Kafka's, if the declaration names none. From
+the declaration come the class (a slotted dataclass), the construct of every version (`layout`) and
+the straight-line codecs (`odradek_protocol.codec`).
+
+Tagged fields that a declaration does not know survive a round trip in `unknown_tags`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+
+import construct as c
+
+from odradek_protocol.primitives import (
+    UVARINT,
+    NullableStruct,
+    SizedArray,
+    WireType,
+)
+
+_LATEST = 32767
+_UNSET: Any = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Versions:
+    """An inclusive range of versions; empty if `first` is above `last`."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """From "3", "3-13", "9+" or "none". ValueError for anything else."""
+        if text == "none":
+            return cls(1, 0)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), _LATEST)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.last + 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayOf:
+    """An array of primitives or structs."""
+
+    element: WireType | type[Struct]
+
+
+FieldType = WireType | ArrayOf | type["Struct"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldSpec:
+    """One field of one declaration. `name` is Kafka's, in snake case."""
+
+    name: str
+    type: FieldType
+    versions: Versions
+    nullable: Versions
+    tagged: Versions
+    tag: int
+    default: Any
+    ignorable: bool
+
+    def fresh_default(self) -> Any:
+        """The default value, a new one where it is mutable."""
+        if isinstance(self.default, type):
+            return self.default()
+        return [] if isinstance(self.default, list) else self.default
+
+
+@dataclasses.dataclass(frozen=True)
+class _Declared:
+    type: FieldType
+    versions: str
+    nullable: str
+    tagged: str
+    tag: int
+    default: Any
+    ignorable: bool
+
+
+def field(
+    type_: FieldType,
+    versions: str = "0+",
+    *,
+    nullable: str = "none",
+    tag: int = -1,
+    tagged: str = "none",
+    default: Any = _UNSET,
+    ignorable: bool = False,
+) -> Any:
+    """Declare one field.
+
+    `ignorable`: a value other than the default is dropped silently in versions without the field;
+    otherwise encoding it there is an error.
+    """
+    if default is _UNSET:
+        if isinstance(type_, WireType):
+            default = type_.default
+        else:
+            default = [] if isinstance(type_, ArrayOf) else type_
+    return _Declared(type_, versions, nullable, tagged, tag, default, ignorable)
+
+
+def array(element: WireType | type[Struct]) -> ArrayOf:
+    """An array of `element`."""
+    return ArrayOf(element)
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Struct:
+    """A part of a message. `unknown_tags`: tag to bytes, as they came."""
+
+    fields: ClassVar[tuple[FieldSpec, ...]] = ()
+    unknown_tags: dict[int, bytes] | None = None
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Message(Struct):
+    """A request, a response, or a value that is stored with a version in front."""
+
+    api_key: ClassVar[int] = -1
+    versions: ClassVar[Versions] = Versions(0, 0)
+    flexible: ClassVar[Versions] = Versions(1, 0)
+
+
+T = TypeVar("T", bound=type[Struct])
+
+
+def _declare(cls: Any) -> Any:
+    specs = []
+    for name, declared in list(vars(cls).items()):
+        if not isinstance(declared, _Declared):
+            continue
+        spec = FieldSpec(
+            name,
+            declared.type,
+            Versions.parse(declared.versions),
+            Versions.parse(declared.nullable),
+            Versions.parse(declared.tagged),
+            declared.tag,
+            declared.default,
+            declared.ignorable,
+        )
+        specs.append(spec)
+        mutable = isinstance(spec.default, list | type)
+        setattr(
+            cls,
+            name,
+            dataclasses.field(default_factory=spec.fresh_default)
+            if mutable
+            else dataclasses.field(default=spec.default),
+        )
+    cls.fields = tuple(specs)
+    return dataclasses.dataclass(slots=True, kw_only=True)(cls)
+
+
+@dataclass_transform(kw_only_default=True)
+def struct(cls: T) -> T:
+    """Declare a part of a message."""
+    declared: T = _declare(cls)
+    return declared
+
+
+@dataclass_transform(kw_only_default=True)
+def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable[[T], T]:
+    """Declare a message: the versions it has, and from which on it is flexible (KIP-482)."""
+
+    def decorate(cls: T) -> T:
+        declared: Any = _declare(cls)
+        declared.api_key = key
+        declared.versions = Versions.parse(versions)
+        declared.flexible = Versions.parse(flexible)
+        return declared  # type: ignore[no-any-return]
+
+    return decorate
+
+
+# --- The constructs -------------------------------------------------------------------------------
+
+
+def _type_layout(type_: FieldType, version: int, flexible: bool, nullable: bool) -> Any:
+    if isinstance(type_, WireType):
+        return type_.layout(flexible, nullable)
+    if isinstance(type_, ArrayOf):
+        element = _type_layout(type_.element, version, flexible, False)
+        return SizedArray(UVARINT if flexible else c.Int32sb, flexible, nullable, element)
+    inner = struct_layout(cast(Any, type_), version, flexible)
+    return NullableStruct(inner) if nullable else inner
+
+
+class _Tags(c.Construct):  # type: ignore[misc]
+    """The tagged fields at the end of a flexible struct: known ones by name, others by number."""
+
+    def __init__(self, known: dict[int, tuple[FieldSpec, Any]]) -> None:
+        super().__init__()
+        self.known = known
+
+    def _parse(self, stream: Any, context: Any, path: str) -> dict[int, Any]:
+        found = {}
+        for _ in range(UVARINT._parsereport(stream, context, path)):
+            tag = UVARINT._parsereport(stream, context, path)
+            size = UVARINT._parsereport(stream, context, path)
+            data = c.stream_read(stream, size, path)
+            found[tag] = self.known[tag][1].parse(data) if tag in self.known else data
+        return found
+
+    def _build(self, obj: dict[int, Any], stream: Any, context: Any, path: str) -> Any:
+        UVARINT._build(len(obj), stream, context, path)
+        for tag in sorted(obj):
+            data = self.known[tag][1].build(obj[tag]) if tag in self.known else obj[tag]
+            UVARINT._build(tag, stream, context, path)
+            UVARINT._build(len(data), stream, context, path)
+            c.stream_write(stream, data, len(data), path)
+        return obj
+
+
+class _StructLayout(c.Adapter):  # type: ignore[misc]
+    """Between an instance of the declared class and what construct holds of it."""
+
+    def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
+        self.cls = cls
+        self.tagged = {}
+        parts = []
+        for spec in cls.fields:
+            if version not in spec.versions:
+                continue
+            inner = _type_layout(spec.type, version, flexible, version in spec.nullable)
+            if version in spec.tagged:
+                self.tagged[spec.tag] = (spec, inner)
+            else:
+                parts.append(spec.name / inner)
+        self.plain = [part.name for part in parts]
+        if flexible:
+            parts.append("_tags" / _Tags(self.tagged))
+        super().__init__(c.Struct(*parts))
+
+    def _decode(self, obj: Any, context: Any, path: str) -> Struct:
+        values = {name: obj[name] for name in self.plain}
+        for tag, value in obj.get("_tags", {}).items():
+            if tag in self.tagged:
+                values[self.tagged[tag][0].name] = value
+            else:
+                values.setdefault("unknown_tags", {})[tag] = value
+        return self.cls(**values)
+
+    def _encode(self, obj: Struct, context: Any, path: str) -> dict[str, Any]:
+        values = {name: getattr(obj, name) for name in self.plain}
+        tags: dict[int, Any] = dict(obj.unknown_tags or {})
+        for tag, (spec, _) in self.tagged.items():
+            value = getattr(obj, spec.name)
+            if value != spec.fresh_default():
+                tags[tag] = value
+        values["_tags"] = tags
+        return values
+
+
+@lru_cache(maxsize=4096)
+def struct_layout(cls: Any, version: int, flexible: bool) -> Any:
+    """The construct of a struct in one version; parses to and builds from instances of `cls`."""
+    return _StructLayout(cls, version, flexible)
+
+
+def layout(cls: type[Message], version: int) -> Any:
+    """The construct of a message in one version: `.parse(bytes)` and `.build(instance)`.
+
+    ValueError if the message has no such version.
+    """
+    if version not in cls.versions:
+        raise ValueError(f"{cls.__name__} has no version {version}")
+    return struct_layout(cast(Any, cls), version, version in cls.flexible)

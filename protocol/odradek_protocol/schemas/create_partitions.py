@@ -1,0 +1,47 @@
+"""CreatePartitions (key 37): adds partitions to topics.
+
+Versions: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
+
+
+@struct
+class CreatePartitionsAssignment(Struct):
+    broker_ids: list[int] = field(array(INT32))
+
+
+@struct
+class CreatePartitionsTopic(Struct):
+    name: str = field(STRING)
+    count: int = field(INT32)
+    assignments: list[CreatePartitionsAssignment] | None = field(
+        array(CreatePartitionsAssignment), nullable="0+"
+    )
+
+
+@message(key=37, versions="0-3", flexible="2+")
+class CreatePartitionsRequest(Message):
+    """What the client asks."""
+
+    topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic))
+    timeout_ms: int = field(INT32)
+    validate_only: bool = field(BOOL)
+
+
+@struct
+class CreatePartitionsTopicResult(Struct):
+    name: str = field(STRING)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+
+
+@message(key=37, versions="0-3", flexible="2+")
+class CreatePartitionsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    results: list[CreatePartitionsTopicResult] = field(array(CreatePartitionsTopicResult))

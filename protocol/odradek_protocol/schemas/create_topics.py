@@ -1,0 +1,71 @@
+"""CreateTopics (key 19): creates topics.
+
+Versions: 4 takes -1 for the broker's defaults; 5 is flexible and answers the configuration; 7 the
+topic id.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
+
+
+@struct
+class CreatableReplicaAssignment(Struct):
+    partition_index: int = field(INT32)
+    broker_ids: list[int] = field(array(INT32))
+
+
+@struct
+class CreatableTopicConfig(Struct):
+    name: str = field(STRING)
+    value: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class CreatableTopic(Struct):
+    name: str = field(STRING)
+    num_partitions: int = field(INT32)
+    replication_factor: int = field(INT16)
+    assignments: list[CreatableReplicaAssignment] = field(array(CreatableReplicaAssignment))
+    configs: list[CreatableTopicConfig] = field(array(CreatableTopicConfig))
+
+
+@message(key=19, versions="2-7", flexible="5+")
+class CreateTopicsRequest(Message):
+    """What the client asks."""
+
+    topics: list[CreatableTopic] = field(array(CreatableTopic))
+    timeout_ms: int = field(INT32, default=60000)
+    validate_only: bool = field(BOOL, "1+")
+
+
+@struct
+class CreatableTopicConfigs(Struct):
+    name: str = field(STRING, "5+")
+    value: str | None = field(STRING, "5+", nullable="5+")
+    read_only: bool = field(BOOL, "5+")
+    config_source: int = field(INT8, "5+", default=-1, ignorable=True)
+    is_sensitive: bool = field(BOOL, "5+")
+
+
+@struct
+class CreatableTopicResult(Struct):
+    name: str = field(STRING)
+    topic_id: bytes = field(UUID, "7+", ignorable=True)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, "1+", nullable="0+", ignorable=True)
+    topic_config_error_code: int = field(INT16, "5+", tag=0, tagged="5+", ignorable=True)
+    num_partitions: int = field(INT32, "5+", default=-1, ignorable=True)
+    replication_factor: int = field(INT16, "5+", default=-1, ignorable=True)
+    configs: list[CreatableTopicConfigs] | None = field(
+        array(CreatableTopicConfigs), "5+", nullable="5+", ignorable=True
+    )
+
+
+@message(key=19, versions="2-7", flexible="5+")
+class CreateTopicsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "2+", ignorable=True)
+    topics: list[CreatableTopicResult] = field(array(CreatableTopicResult))

@@ -1,0 +1,40 @@
+"""DeleteTopics (key 20): deletes topics.
+
+Versions: 5 an error message; 6 topics by name or id.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+
+
+@struct
+class DeleteTopicState(Struct):
+    name: str | None = field(STRING, "6+", nullable="6+", default=None)
+    topic_id: bytes = field(UUID, "6+")
+
+
+@message(key=20, versions="1-6", flexible="4+")
+class DeleteTopicsRequest(Message):
+    """What the client asks."""
+
+    topics: list[DeleteTopicState] = field(array(DeleteTopicState), "6+")
+    topic_names: list[str] = field(array(STRING), "0-5", ignorable=True)
+    timeout_ms: int = field(INT32)
+
+
+@struct
+class DeletableTopicResult(Struct):
+    name: str | None = field(STRING, nullable="6+")
+    topic_id: bytes = field(UUID, "6+", ignorable=True)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
+
+
+@message(key=20, versions="1-6", flexible="4+")
+class DeleteTopicsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    responses: list[DeletableTopicResult] = field(array(DeletableTopicResult))

@@ -1,0 +1,41 @@
+"""DescribeCluster (key 60): the brokers and the controller.
+
+Versions: 1 asks for brokers or controllers; 2 fenced brokers.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+
+
+@message(key=60, versions="0-2", flexible="0+")
+class DescribeClusterRequest(Message):
+    """What the client asks."""
+
+    include_cluster_authorized_operations: bool = field(BOOL)
+    endpoint_type: int = field(INT8, "1+", default=1)
+    include_fenced_brokers: bool = field(BOOL, "2+")
+
+
+@struct
+class DescribeClusterBroker(Struct):
+    broker_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    rack: str | None = field(STRING, nullable="0+", default=None)
+    is_fenced: bool = field(BOOL, "2+")
+
+
+@message(key=60, versions="0-2", flexible="0+")
+class DescribeClusterResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    endpoint_type: int = field(INT8, "1+", default=1)
+    cluster_id: str = field(STRING)
+    controller_id: int = field(INT32, default=-1)
+    brokers: list[DescribeClusterBroker] = field(array(DescribeClusterBroker))
+    cluster_authorized_operations: int = field(INT32, default=-2147483648)

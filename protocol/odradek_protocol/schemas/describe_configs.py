@@ -1,0 +1,64 @@
+"""DescribeConfigs (key 32): the configuration of topics and brokers.
+
+Versions: 1 sources and synonyms; 3 types and documentation; 4 is flexible.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+
+
+@struct
+class DescribeConfigsResource(Struct):
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    configuration_keys: list[str] | None = field(array(STRING), nullable="0+")
+
+
+@message(key=32, versions="1-4", flexible="4+")
+class DescribeConfigsRequest(Message):
+    """What the client asks."""
+
+    resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource))
+    include_synonyms: bool = field(BOOL, "1+")
+    include_documentation: bool = field(BOOL, "3+")
+
+
+@struct
+class DescribeConfigsSynonym(Struct):
+    name: str = field(STRING, "1+")
+    value: str | None = field(STRING, "1+", nullable="0+")
+    source: int = field(INT8, "1+")
+
+
+@struct
+class DescribeConfigsResourceResult(Struct):
+    name: str = field(STRING)
+    value: str | None = field(STRING, nullable="0+")
+    read_only: bool = field(BOOL)
+    config_source: int = field(INT8, "1+", default=-1, ignorable=True)
+    is_default: bool = field(BOOL, "0")
+    is_sensitive: bool = field(BOOL)
+    synonyms: list[DescribeConfigsSynonym] = field(
+        array(DescribeConfigsSynonym), "1+", ignorable=True
+    )
+    config_type: int = field(INT8, "3+", ignorable=True)
+    documentation: str | None = field(STRING, "3+", nullable="0+", ignorable=True)
+
+
+@struct
+class DescribeConfigsResult(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    configs: list[DescribeConfigsResourceResult] = field(array(DescribeConfigsResourceResult))
+
+
+@message(key=32, versions="1-4", flexible="4+")
+class DescribeConfigsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    results: list[DescribeConfigsResult] = field(array(DescribeConfigsResult))

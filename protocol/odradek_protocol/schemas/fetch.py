@@ -1,0 +1,134 @@
+"""Fetch (key 1): reads batches from partitions.
+
+Versions: 4 brings isolation levels; 5 the log start offset; 7 sessions (KIP-227); 9 leader
+epochs; 10 zstd; 11 racks; 12 is flexible and detects divergence; 13 topic ids; 15 moves the
+replica id into a tag; 16 node endpoints; 17 and 18 are for followers.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
+
+Records = bytes | bytearray | memoryview
+
+
+@struct
+class ReplicaState(Struct):
+    replica_id: int = field(INT32, "15+", default=-1)
+    replica_epoch: int = field(INT64, "15+", default=-1)
+
+
+@struct
+class FetchPartition(Struct):
+    partition: int = field(INT32)
+    current_leader_epoch: int = field(INT32, "9+", default=-1, ignorable=True)
+    fetch_offset: int = field(INT64)
+    last_fetched_epoch: int = field(INT32, "12+", default=-1)
+    log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
+    partition_max_bytes: int = field(INT32)
+    replica_directory_id: bytes = field(UUID, "17+", tag=0, tagged="17+", ignorable=True)
+    high_watermark: int = field(
+        INT64, "18+", tag=1, tagged="18+", default=9223372036854775807, ignorable=True
+    )
+
+
+@struct
+class FetchTopic(Struct):
+    topic: str = field(STRING, "0-12", ignorable=True)
+    topic_id: bytes = field(UUID, "13+", ignorable=True)
+    partitions: list[FetchPartition] = field(array(FetchPartition))
+
+
+@struct
+class ForgottenTopic(Struct):
+    topic: str = field(STRING, "7-12", ignorable=True)
+    topic_id: bytes = field(UUID, "13+", ignorable=True)
+    partitions: list[int] = field(array(INT32), "7+")
+
+
+@message(key=1, versions="4-18", flexible="12+")
+class FetchRequest(Message):
+    """What the client asks."""
+
+    cluster_id: str | None = field(
+        STRING, "12+", nullable="12+", tag=0, tagged="12+", default=None, ignorable=True
+    )
+    replica_id: int = field(INT32, "0-14", default=-1)
+    replica_state: ReplicaState = field(ReplicaState, "15+", tag=1, tagged="15+")
+    max_wait_ms: int = field(INT32)
+    min_bytes: int = field(INT32)
+    max_bytes: int = field(INT32, "3+", default=2147483647, ignorable=True)
+    isolation_level: int = field(INT8, "4+", ignorable=True)
+    session_id: int = field(INT32, "7+", ignorable=True)
+    session_epoch: int = field(INT32, "7+", default=-1, ignorable=True)
+    topics: list[FetchTopic] = field(array(FetchTopic))
+    forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), "7+")
+    rack_id: str = field(STRING, "11+", ignorable=True)
+
+
+@struct
+class EpochEndOffset(Struct):
+    epoch: int = field(INT32, "12+", default=-1)
+    end_offset: int = field(INT64, "12+", default=-1)
+
+
+@struct
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = field(INT32, "12+", default=-1)
+    leader_epoch: int = field(INT32, "12+", default=-1)
+
+
+@struct
+class SnapshotId(Struct):
+    end_offset: int = field(INT64, default=-1)
+    epoch: int = field(INT32, default=-1)
+
+
+@struct
+class AbortedTransaction(Struct):
+    producer_id: int = field(INT64, "4+")
+    first_offset: int = field(INT64, "4+")
+
+
+@struct
+class PartitionData(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    high_watermark: int = field(INT64)
+    last_stable_offset: int = field(INT64, "4+", default=-1, ignorable=True)
+    log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = field(EpochEndOffset, "12+", tag=0, tagged="12+")
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "12+", tag=1, tagged="12+")
+    snapshot_id: SnapshotId = field(SnapshotId, "12+", tag=2, tagged="12+")
+    aborted_transactions: list[AbortedTransaction] | None = field(
+        array(AbortedTransaction), "4+", nullable="4+", ignorable=True
+    )
+    preferred_read_replica: int = field(INT32, "11+", default=-1)
+    records: Records | None = field(RECORDS, nullable="0+")
+
+
+@struct
+class FetchableTopicResponse(Struct):
+    topic: str = field(STRING, "0-12", ignorable=True)
+    topic_id: bytes = field(UUID, "13+", ignorable=True)
+    partitions: list[PartitionData] = field(array(PartitionData))
+
+
+@struct
+class NodeEndpoint(Struct):
+    node_id: int = field(INT32, "16+")
+    host: str = field(STRING, "16+")
+    port: int = field(INT32, "16+")
+    rack: str | None = field(STRING, "16+", nullable="16+", default=None)
+
+
+@message(key=1, versions="4-18", flexible="12+")
+class FetchResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    error_code: int = field(INT16, "7+", ignorable=True)
+    session_id: int = field(INT32, "7+")
+    responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "16+", tag=0, tagged="16+")

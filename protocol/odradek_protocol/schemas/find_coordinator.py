@@ -1,0 +1,41 @@
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
+
+Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share groups.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, STRING
+
+
+@message(key=10, versions="0-6", flexible="3+")
+class FindCoordinatorRequest(Message):
+    """What the client asks."""
+
+    key: str = field(STRING, "0-3")
+    key_type: int = field(INT8, "1+")
+    coordinator_keys: list[str] = field(array(STRING), "4+")
+
+
+@struct
+class Coordinator(Struct):
+    key: str = field(STRING, "4+")
+    node_id: int = field(INT32, "4+")
+    host: str = field(STRING, "4+")
+    port: int = field(INT32, "4+")
+    error_code: int = field(INT16, "4+")
+    error_message: str | None = field(STRING, "4+", nullable="4+", ignorable=True)
+
+
+@message(key=10, versions="0-6", flexible="3+")
+class FindCoordinatorResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    error_code: int = field(INT16, "0-3")
+    error_message: str | None = field(STRING, "1-3", nullable="1-3", ignorable=True)
+    node_id: int = field(INT32, "0-3")
+    host: str = field(STRING, "0-3")
+    port: int = field(INT32, "0-3")
+    coordinators: list[Coordinator] = field(array(Coordinator), "4+")

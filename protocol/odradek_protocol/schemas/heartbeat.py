@@ -1,0 +1,27 @@
+"""Heartbeat (key 12): a member of a classic group is alive.
+
+Versions: 3 static members; 4 is flexible.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@message(key=12, versions="0-4", flexible="4+")
+class HeartbeatRequest(Message):
+    """What the client asks."""
+
+    group_id: str = field(STRING)
+    generation_id: int = field(INT32)
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
+
+
+@message(key=12, versions="0-4", flexible="4+")
+class HeartbeatResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    error_code: int = field(INT16)

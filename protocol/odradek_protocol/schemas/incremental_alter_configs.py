@@ -1,0 +1,47 @@
+"""IncrementalAlterConfigs (key 44): changes single settings (KIP-339).
+
+Versions: 1 is flexible.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+
+
+@struct
+class AlterableConfig(Struct):
+    name: str = field(STRING)
+    config_operation: int = field(INT8)
+    value: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class AlterConfigsResource(Struct):
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    configs: list[AlterableConfig] = field(array(AlterableConfig))
+
+
+@message(key=44, versions="0-1", flexible="1+")
+class IncrementalAlterConfigsRequest(Message):
+    """What the client asks."""
+
+    resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
+    validate_only: bool = field(BOOL)
+
+
+@struct
+class AlterConfigsResourceResponse(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+
+
+@message(key=44, versions="0-1", flexible="1+")
+class IncrementalAlterConfigsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))

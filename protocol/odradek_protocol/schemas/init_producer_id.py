@@ -1,0 +1,34 @@
+"""InitProducerId (key 22): a producer id and epoch.
+
+Versions: 2 is flexible; 3 brings the current id and epoch (KIP-360); 4 answers PRODUCER_FENCED; 5
+TRANSACTION_ABORTABLE; 6 two-phase commit (KIP-939).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
+
+
+@message(key=22, versions="0-6", flexible="2+")
+class InitProducerIdRequest(Message):
+    """What the client asks."""
+
+    transactional_id: str | None = field(STRING, nullable="0+")
+    transaction_timeout_ms: int = field(INT32)
+    producer_id: int = field(INT64, "3+", default=-1)
+    producer_epoch: int = field(INT16, "3+", default=-1)
+    enable2_pc: bool = field(BOOL, "6+")
+    keep_prepared_txn: bool = field(BOOL, "6+")
+
+
+@message(key=22, versions="0-6", flexible="2+")
+class InitProducerIdResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, ignorable=True)
+    error_code: int = field(INT16)
+    producer_id: int = field(INT64, default=-1)
+    producer_epoch: int = field(INT16)
+    ongoing_txn_producer_id: int = field(INT64, "6+", default=-1)
+    ongoing_txn_producer_epoch: int = field(INT16, "6+", default=-1)

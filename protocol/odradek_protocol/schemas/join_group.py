@@ -1,0 +1,52 @@
+"""JoinGroup (key 11): a member enters the join phase of a classic group.
+
+Versions: 1 a rebalance timeout; 4 the MEMBER_ID_REQUIRED handshake (KIP-394); 5 static members
+(KIP-345); 7 the protocol type in the answer; 8 a reason; 9 skip_assignment.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
+
+
+@struct
+class JoinGroupRequestProtocol(Struct):
+    name: str = field(STRING)
+    metadata: bytes = field(BYTES)
+
+
+@message(key=11, versions="0-9", flexible="6+")
+class JoinGroupRequest(Message):
+    """What the client asks."""
+
+    group_id: str = field(STRING)
+    session_timeout_ms: int = field(INT32)
+    rebalance_timeout_ms: int = field(INT32, "1+", default=-1, ignorable=True)
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "5+", nullable="5+", default=None)
+    protocol_type: str = field(STRING)
+    protocols: list[JoinGroupRequestProtocol] = field(array(JoinGroupRequestProtocol))
+    reason: str | None = field(STRING, "8+", nullable="8+", default=None, ignorable=True)
+
+
+@struct
+class JoinGroupResponseMember(Struct):
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    metadata: bytes = field(BYTES)
+
+
+@message(key=11, versions="0-9", flexible="6+")
+class JoinGroupResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "2+", ignorable=True)
+    error_code: int = field(INT16)
+    generation_id: int = field(INT32, default=-1)
+    protocol_type: str | None = field(STRING, "7+", nullable="7+", default=None, ignorable=True)
+    protocol_name: str | None = field(STRING, nullable="7+")
+    leader: str = field(STRING)
+    skip_assignment: bool = field(BOOL, "9+")
+    member_id: str = field(STRING)
+    members: list[JoinGroupResponseMember] = field(array(JoinGroupResponseMember))

@@ -1,0 +1,41 @@
+"""LeaveGroup (key 13): members leave a classic group.
+
+Versions: 3 a list of members, errors for each; 4 is flexible; 5 a reason.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@struct
+class MemberIdentity(Struct):
+    member_id: str = field(STRING, "3+")
+    group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
+    reason: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
+
+
+@message(key=13, versions="0-5", flexible="4+")
+class LeaveGroupRequest(Message):
+    """What the client asks."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING, "0-2")
+    members: list[MemberIdentity] = field(array(MemberIdentity), "3+")
+
+
+@struct
+class MemberResponse(Struct):
+    member_id: str = field(STRING, "3+")
+    group_instance_id: str | None = field(STRING, "3+", nullable="3+")
+    error_code: int = field(INT16, "3+")
+
+
+@message(key=13, versions="0-5", flexible="4+")
+class LeaveGroupResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    error_code: int = field(INT16)
+    members: list[MemberResponse] = field(array(MemberResponse), "3+")

@@ -1,0 +1,69 @@
+"""Metadata (key 3): brokers, topics, partitions and their leaders.
+
+Versions: 1 a null list means all topics (0: an empty one); 4 auto creation; 7 leader epochs; 8
+authorized operations; 10 topic ids; 11 drops the cluster's operations; 12 a null name with an id;
+13 a top-level error.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
+
+
+@struct
+class MetadataRequestTopic(Struct):
+    topic_id: bytes = field(UUID, "10+", ignorable=True)
+    name: str | None = field(STRING, nullable="10+")
+
+
+@message(key=3, versions="0-13", flexible="9+")
+class MetadataRequest(Message):
+    """What the client asks."""
+
+    topics: list[MetadataRequestTopic] | None = field(array(MetadataRequestTopic), nullable="1+")
+    allow_auto_topic_creation: bool = field(BOOL, "4+", default=True)
+    include_cluster_authorized_operations: bool = field(BOOL, "8-10")
+    include_topic_authorized_operations: bool = field(BOOL, "8+")
+
+
+@struct
+class MetadataResponseBroker(Struct):
+    node_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    rack: str | None = field(STRING, "1+", nullable="1+", default=None, ignorable=True)
+
+
+@struct
+class MetadataResponsePartition(Struct):
+    error_code: int = field(INT16)
+    partition_index: int = field(INT32)
+    leader_id: int = field(INT32)
+    leader_epoch: int = field(INT32, "7+", default=-1, ignorable=True)
+    replica_nodes: list[int] = field(array(INT32))
+    isr_nodes: list[int] = field(array(INT32))
+    offline_replicas: list[int] = field(array(INT32), "5+", ignorable=True)
+
+
+@struct
+class MetadataResponseTopic(Struct):
+    error_code: int = field(INT16)
+    name: str | None = field(STRING, nullable="12+")
+    topic_id: bytes = field(UUID, "10+", ignorable=True)
+    is_internal: bool = field(BOOL, "1+", ignorable=True)
+    partitions: list[MetadataResponsePartition] = field(array(MetadataResponsePartition))
+    topic_authorized_operations: int = field(INT32, "8+", default=-2147483648)
+
+
+@message(key=3, versions="0-13", flexible="9+")
+class MetadataResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "3+", ignorable=True)
+    brokers: list[MetadataResponseBroker] = field(array(MetadataResponseBroker))
+    cluster_id: str | None = field(STRING, "2+", nullable="2+", default=None, ignorable=True)
+    controller_id: int = field(INT32, "1+", default=-1, ignorable=True)
+    topics: list[MetadataResponseTopic] = field(array(MetadataResponseTopic))
+    cluster_authorized_operations: int = field(INT32, "8-10", default=-2147483648)
+    error_code: int = field(INT16, "13+", ignorable=True)

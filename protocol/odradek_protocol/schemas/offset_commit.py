@@ -1,0 +1,59 @@
+"""OffsetCommit (key 8): stores a group's positions.
+
+Versions: 2 to 4 carry a retention; 6 leader epochs; 7 static members; 9 the member epoch and
+GROUP_ID_NOT_FOUND; 10 topic ids.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
+
+
+@struct
+class OffsetCommitRequestPartition(Struct):
+    partition_index: int = field(INT32)
+    committed_offset: int = field(INT64)
+    committed_leader_epoch: int = field(INT32, "6+", default=-1, ignorable=True)
+    commit_timestamp: int = field(INT64, "1", default=-1)
+    committed_metadata: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class OffsetCommitRequestTopic(Struct):
+    name: str = field(STRING, "0-9", ignorable=True)
+    topic_id: bytes = field(UUID, "10+", ignorable=True)
+    partitions: list[OffsetCommitRequestPartition] = field(array(OffsetCommitRequestPartition))
+
+
+@message(key=8, versions="2-10", flexible="8+")
+class OffsetCommitRequest(Message):
+    """What the client asks."""
+
+    group_id: str = field(STRING)
+    generation_id_or_member_epoch: int = field(INT32, "1+", default=-1, ignorable=True)
+    member_id: str = field(STRING, "1+", ignorable=True)
+    group_instance_id: str | None = field(STRING, "7+", nullable="7+", default=None)
+    retention_time_ms: int = field(INT64, "2-4", default=-1, ignorable=True)
+    topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
+
+
+@struct
+class OffsetCommitResponsePartition(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+
+
+@struct
+class OffsetCommitResponseTopic(Struct):
+    name: str = field(STRING, "0-9", ignorable=True)
+    topic_id: bytes = field(UUID, "10+", ignorable=True)
+    partitions: list[OffsetCommitResponsePartition] = field(array(OffsetCommitResponsePartition))
+
+
+@message(key=8, versions="2-10", flexible="8+")
+class OffsetCommitResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "3+", ignorable=True)
+    topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))

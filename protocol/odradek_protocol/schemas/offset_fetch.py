@@ -1,0 +1,97 @@
+"""OffsetFetch (key 9): reads a group's positions.
+
+Versions: 2 a null list means all topics; 3 throttling; 5 leader epochs; 7 require_stable; 8 many
+groups in one request; 9 the member epoch; 10 topic ids.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
+
+
+@struct
+class OffsetFetchRequestTopic(Struct):
+    name: str = field(STRING, "0-7")
+    partition_indexes: list[int] = field(array(INT32), "0-7")
+
+
+@struct
+class OffsetFetchRequestTopics(Struct):
+    name: str = field(STRING, "8-9", ignorable=True)
+    topic_id: bytes = field(UUID, "10+", ignorable=True)
+    partition_indexes: list[int] = field(array(INT32), "8+")
+
+
+@struct
+class OffsetFetchRequestGroup(Struct):
+    group_id: str = field(STRING, "8+")
+    member_id: str | None = field(STRING, "9+", nullable="9+", default=None, ignorable=True)
+    member_epoch: int = field(INT32, "9+", default=-1, ignorable=True)
+    topics: list[OffsetFetchRequestTopics] | None = field(
+        array(OffsetFetchRequestTopics), "8+", nullable="8+"
+    )
+
+
+@message(key=9, versions="1-10", flexible="6+")
+class OffsetFetchRequest(Message):
+    """What the client asks."""
+
+    group_id: str = field(STRING, "0-7")
+    topics: list[OffsetFetchRequestTopic] | None = field(
+        array(OffsetFetchRequestTopic), "0-7", nullable="2-7"
+    )
+    groups: list[OffsetFetchRequestGroup] = field(array(OffsetFetchRequestGroup), "8+")
+    require_stable: bool = field(BOOL, "7+")
+
+
+@struct
+class OffsetFetchResponsePartition(Struct):
+    partition_index: int = field(INT32, "0-7")
+    committed_offset: int = field(INT64, "0-7")
+    committed_leader_epoch: int = field(INT32, "5-7", default=-1, ignorable=True)
+    metadata: str | None = field(STRING, "0-7", nullable="0-7")
+    error_code: int = field(INT16, "0-7")
+
+
+@struct
+class OffsetFetchResponseTopic(Struct):
+    name: str = field(STRING, "0-7")
+    partitions: list[OffsetFetchResponsePartition] = field(
+        array(OffsetFetchResponsePartition), "0-7"
+    )
+
+
+@struct
+class OffsetFetchResponsePartitions(Struct):
+    partition_index: int = field(INT32, "8+")
+    committed_offset: int = field(INT64, "8+")
+    committed_leader_epoch: int = field(INT32, "8+", default=-1, ignorable=True)
+    metadata: str | None = field(STRING, "8+", nullable="8+")
+    error_code: int = field(INT16, "8+")
+
+
+@struct
+class OffsetFetchResponseTopics(Struct):
+    name: str = field(STRING, "8-9", ignorable=True)
+    topic_id: bytes = field(UUID, "10+", ignorable=True)
+    partitions: list[OffsetFetchResponsePartitions] = field(
+        array(OffsetFetchResponsePartitions), "8+"
+    )
+
+
+@struct
+class OffsetFetchResponseGroup(Struct):
+    group_id: str = field(STRING, "8+")
+    topics: list[OffsetFetchResponseTopics] = field(array(OffsetFetchResponseTopics), "8+")
+    error_code: int = field(INT16, "8+")
+
+
+@message(key=9, versions="1-10", flexible="6+")
+class OffsetFetchResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "3+", ignorable=True)
+    topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), "0-7")
+    error_code: int = field(INT16, "2-7", ignorable=True)
+    groups: list[OffsetFetchResponseGroup] = field(array(OffsetFetchResponseGroup), "8+")

@@ -1,0 +1,87 @@
+"""Produce (key 0): appends batches to partitions.
+
+Versions: 3 brings the transactional id and takes batch format 2 only; 5 the log start offset; 7
+allows zstd; 8 errors per record; 10 the current leader, tagged; 11 a client that understands
+TRANSACTION_ABORTABLE; 12 transactions v2 (KIP-890): the broker adds the partition itself; 13
+topic ids. Versions 0 to 2 are advertised and never served (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID
+
+Records = bytes | bytearray | memoryview
+
+
+@struct
+class PartitionProduceData(Struct):
+    index: int = field(INT32)
+    records: Records | None = field(RECORDS, nullable="0+")
+
+
+@struct
+class TopicProduceData(Struct):
+    name: str = field(STRING, "0-12", ignorable=True)
+    topic_id: bytes = field(UUID, "13+", ignorable=True)
+    partition_data: list[PartitionProduceData] = field(array(PartitionProduceData))
+
+
+@message(key=0, versions="3-13", flexible="9+")
+class ProduceRequest(Message):
+    """What the client asks."""
+
+    transactional_id: str | None = field(STRING, "3+", nullable="3+", default=None)
+    acks: int = field(INT16)
+    timeout_ms: int = field(INT32)
+    topic_data: list[TopicProduceData] = field(array(TopicProduceData))
+
+
+@struct
+class BatchIndexAndErrorMessage(Struct):
+    batch_index: int = field(INT32, "8+")
+    batch_index_error_message: str | None = field(STRING, "8+", nullable="8+", default=None)
+
+
+@struct
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = field(INT32, "10+", default=-1)
+    leader_epoch: int = field(INT32, "10+", default=-1)
+
+
+@struct
+class PartitionProduceResponse(Struct):
+    index: int = field(INT32)
+    error_code: int = field(INT16)
+    base_offset: int = field(INT64)
+    log_append_time_ms: int = field(INT64, "2+", default=-1, ignorable=True)
+    log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = field(
+        array(BatchIndexAndErrorMessage), "8+", ignorable=True
+    )
+    error_message: str | None = field(STRING, "8+", nullable="8+", default=None, ignorable=True)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "10+", tag=0, tagged="10+")
+
+
+@struct
+class TopicProduceResponse(Struct):
+    name: str = field(STRING, "0-12", ignorable=True)
+    topic_id: bytes = field(UUID, "13+", ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = field(array(PartitionProduceResponse))
+
+
+@struct
+class NodeEndpoint(Struct):
+    node_id: int = field(INT32, "10+")
+    host: str = field(STRING, "10+")
+    port: int = field(INT32, "10+")
+    rack: str | None = field(STRING, "10+", nullable="10+", default=None)
+
+
+@message(key=0, versions="3-13", flexible="9+")
+class ProduceResponse(Message):
+    """What the broker answers."""
+
+    responses: list[TopicProduceResponse] = field(array(TopicProduceResponse))
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "10+", tag=0, tagged="10+")

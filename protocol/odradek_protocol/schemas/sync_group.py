@@ -1,0 +1,39 @@
+"""SyncGroup (key 14): the leader gives, and every member takes, the assignment.
+
+Versions: 3 static members; 5 protocol type and name both ways.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT16, INT32, STRING
+
+
+@struct
+class SyncGroupRequestAssignment(Struct):
+    member_id: str = field(STRING)
+    assignment: bytes = field(BYTES)
+
+
+@message(key=14, versions="0-5", flexible="4+")
+class SyncGroupRequest(Message):
+    """What the client asks."""
+
+    group_id: str = field(STRING)
+    generation_id: int = field(INT32)
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
+    protocol_type: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    protocol_name: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    assignments: list[SyncGroupRequestAssignment] = field(array(SyncGroupRequestAssignment))
+
+
+@message(key=14, versions="0-5", flexible="4+")
+class SyncGroupResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    error_code: int = field(INT16)
+    protocol_type: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    protocol_name: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    assignment: bytes = field(BYTES)
