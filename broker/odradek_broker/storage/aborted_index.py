@@ -1,0 +1,191 @@
+"""The aborted transactions of one segment, its `.txnindex` (L-04, F-09)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import construct as c
+
+from odradek_broker.seams import File, Files
+
+ABORTED_ENTRY_VERSION = 0
+
+#: L-04, as declared; `_ENTRY` is its twin.
+ABORTED_ENTRY = c.Struct(
+    "version" / c.Int16sb,
+    "producer_id" / c.Int64sb,
+    "first_offset" / c.Int64sb,
+    "last_offset" / c.Int64sb,
+    "last_stable_offset" / c.Int64sb,
+)
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
+_ENTRIES_PER_READ = 512
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction on one partition.
+
+    `last_offset` is its marker's, `last_stable_offset` the partition's when the marker was
+    applied, were the marker below the high watermark.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class CorruptAbortedIndex(ValueError):
+    """The file is no index; rebuild it from the log (L-05)."""
+
+
+class AbortedIndex:
+    """Entries in the order of their markers. The file is made with the first of them.
+
+    Most segments never see an abort, so nothing is opened before it is needed, and nothing of the
+    file is kept in memory. Errors of the operating system pass.
+    """
+
+    __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        """Opens what is there. CorruptAbortedIndex if it is not whole entries in the order of their
+        markers: then begin anew with `create` and replay the segment (L-33)."""
+        self._files = files
+        self.path = path
+        self._file: File | None = None
+        self._size_bytes = 0
+        self._last_offset = -1
+        if files.exists(path):
+            self._file = files.open(path)
+            try:
+                self._size_bytes = self._file.size()
+                self._last_offset = self._checked_end()
+            except BaseException:
+                self.close()
+                raise
+
+    @classmethod
+    def create(cls, files: Files, path: str) -> AbortedIndex:
+        """An empty one; what is there is removed."""
+        files.remove(path)
+        return cls(files, path)
+
+    def _checked_end(self) -> int:
+        if self._size_bytes % ENTRY_BYTES:
+            raise CorruptAbortedIndex(
+                f"{self.path} has {self._size_bytes} bytes, which is no multiple of {ENTRY_BYTES}"
+            )
+        previous = -1
+        for entry in self._scan(0):
+            if not previous < entry.last_offset or not (
+                0 <= entry.first_offset <= entry.last_offset
+            ):
+                raise CorruptAbortedIndex(
+                    f"{self.path} has the entry {entry} behind one with last offset {previous}"
+                )
+            previous = entry.last_offset
+        return previous
+
+    def __len__(self) -> int:
+        return self._size_bytes // ENTRY_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        """The newest marker's; -1 if there is none."""
+        return self._last_offset
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """ValueError unless its marker is behind all others. After an OSError nothing is added."""
+        if entry.last_offset <= self._last_offset:
+            raise ValueError(
+                f"aborted transaction with marker {entry.last_offset} comes after one with"
+                f" {self._last_offset}"
+            )
+        if self._file is None:
+            self._file = self._files.open(self.path, create=True)
+        try:
+            self._file.append([_ENTRY.pack(ABORTED_ENTRY_VERSION, *entry)])
+        except OSError:
+            self._file.truncate(self._size_bytes)
+            raise
+        self._size_bytes += ENTRY_BYTES
+        self._last_offset = entry.last_offset
+
+    def search(
+        self, fetch_offset: int, upper_bound_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """What was aborted in [fetch_offset, upper_bound_offset) (F-09).
+
+        Every transaction whose marker is not below the fetch offset and that began below the
+        bound. The flag says that later segments need no search: a transaction that is aborted
+        there began at or above the bound.
+        """
+        found: list[AbortedTransaction] = []
+        if self._last_offset < fetch_offset:
+            return found, False
+        for entry in self._scan(self._first_ending_at(fetch_offset)):
+            if entry.first_offset < upper_bound_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= upper_bound_offset:
+                return found, True
+        return found, False
+
+    def _first_ending_at(self, offset: int) -> int:
+        """Number of the first entry whose marker is not below the offset."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if next(self._scan(middle, 1)).last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _scan(
+        self, first: int, entries_per_read: int = _ENTRIES_PER_READ
+    ) -> Iterator[AbortedTransaction]:
+        position = first * ENTRY_BYTES
+        while self._file is not None and position < self._size_bytes:
+            wanted = min(entries_per_read * ENTRY_BYTES, self._size_bytes - position)
+            content = self._file.read_at(position, wanted)
+            if len(content) != wanted:
+                raise CorruptAbortedIndex(f"{self.path} ends before byte {position + wanted}")
+            for version, *fields in _ENTRY.iter_unpack(content):
+                if version != ABORTED_ENTRY_VERSION:
+                    raise CorruptAbortedIndex(f"{self.path} has an entry of version {version}")
+                yield AbortedTransaction._make(fields)
+            position += wanted
+
+    def entries(self) -> Iterator[AbortedTransaction]:
+        """All of them, in order."""
+        return self._scan(0)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop what was aborted by a marker at or above the offset (L-36)."""
+        kept = self._first_ending_at(offset)
+        if kept == len(self) or self._file is None:
+            return
+        self._file.truncate(kept * ENTRY_BYTES)
+        self._size_bytes = kept * ENTRY_BYTES
+        self._last_offset = next(self._scan(kept - 1)).last_offset if kept else -1
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """May be called again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def remove(self) -> None:
+        """Close and delete the file."""
+        self.close()
+        self._size_bytes = 0
+        self._last_offset = -1
+        self._files.remove(self.path)
