@@ -1,0 +1,359 @@
+"""The record batch, format version 2: its 61-byte header and what may be done without its records.
+
+A broker checks, stamps and serves batches by this header alone (D6); records are opened in
+`record.py`. Layout: semantics section R; Kafka's `DefaultRecordBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct as PackedStruct
+from typing import Any
+
+from construct import Int8sb, Int16sb, Int32sb, Int32ub, Int64sb, Struct
+
+from odradek_protocol.checksums import crc32c
+from odradek_protocol.compression import Codec
+
+Buffer = bytes | bytearray | memoryview
+WritableBuffer = bytearray | memoryview
+
+HEADER_BYTES = 61
+LOG_OVERHEAD_BYTES = 12
+"""Base offset and length: what precedes the bytes that the length counts."""
+MAGIC = 2
+CRC_START = 21
+"""The checksum covers everything from the attributes on; offset and leader epoch stay free (R-01)."""
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+BATCH_HEADER: Any = Struct(
+    "base_offset" / Int64sb,
+    "batch_length" / Int32sb,
+    "leader_epoch" / Int32sb,
+    "magic" / Int8sb,
+    "crc" / Int32ub,
+    "attributes" / Int16sb,
+    "last_offset_delta" / Int32sb,
+    "base_timestamp" / Int64sb,
+    "max_timestamp" / Int64sb,
+    "producer_id" / Int64sb,
+    "producer_epoch" / Int16sb,
+    "base_sequence" / Int32sb,
+    "record_count" / Int32sb,
+)
+"""The header's declaration; everything is big-endian.
+
+::
+
+     0        8       12       16  17      21    23       27
+    +--------+--------+--------+---+-------+-----+--------+-- ...
+    | base   | batch  | leader |mag| CRC-  |attr-| last   |
+    | offset | length | epoch  |ic | 32C   |ibut.| offset |
+    |        |        |        | 2 |       |     | delta  |
+    +--------+--------+--------+---+-------+-----+--------+-- ...
+             |<- batch_length counts from here   |
+                                           |<- the CRC covers from here
+         27       35       43       51     53       57      61
+    ... --+--------+--------+--------+------+--------+-------+---------
+          | base   | max    |producer|produc| base   |record | records,
+          | time-  | time-  | id     |er    |sequence| count | perhaps
+          | stamp  | stamp  |        |epoch |        |       | compressed
+    ... --+--------+--------+--------+------+--------+-------+---------
+
+    attributes:  15 ........ 7   6    5    4    3   2 1 0
+                +-------------+----+----+----+----+-------+
+                | unused, 0   |hori|ctrl|txn |time| codec |
+                |             |zon |    |    |type|       |
+                +-------------+----+----+----+----+-------+
+      codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
+      time type: 0 CreateTime, 1 LogAppendTime (R-03)
+      txn: transactional   ctrl: control batch (R-30)
+      horizon: base timestamp is the delete horizon (KIP-534)
+"""
+
+PACKED_HEADER = PackedStruct(">qiibIhiqqqhii")
+"""The same for the hot paths; a test holds the two equal."""
+
+_PACKED_STAMP_OFFSET = PackedStruct(">q")
+_PACKED_INT32 = PackedStruct(">i")
+_PACKED_UINT32 = PackedStruct(">I")
+_PACKED_INT16 = PackedStruct(">h")
+_PACKED_INT64 = PackedStruct(">q")
+
+_LENGTH_AT = 8
+_LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+
+_MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
+# The shortest message that Kafka ever had (magic 0): less is not old, it is damage.
+_MIN_LEGACY_LENGTH = 14
+
+
+class BatchError(ValueError):
+    """These bytes are not a batch that can be used.
+
+    ::
+
+        BatchError
+        ├── TruncatedBatch      the bytes end before the batch does
+        ├── CorruptBatch        a length, checksum or record is impossible
+        └── UnsupportedMagic    an older (or unknown) message format
+    """
+
+
+class TruncatedBatch(BatchError):
+    """The buffer ends before the batch does. `needed_bytes`: how much the whole of it takes."""
+
+    def __init__(self, needed_bytes: int, present_bytes: int) -> None:
+        super().__init__(f"batch needs {needed_bytes} bytes, only {present_bytes} are there")
+        self.needed_bytes = needed_bytes
+        self.present_bytes = present_bytes
+
+
+class CorruptBatch(BatchError):
+    """A length, checksum, count or record that cannot be."""
+
+
+class UnsupportedMagic(BatchError):
+    """A message format other than 2; 0 and 1 were retired with Kafka 4.0 (R-13)."""
+
+    def __init__(self, magic: int) -> None:
+        super().__init__(
+            f"message format {magic} is not supported, only {MAGIC} (Kafka 0.11 and later)"
+        )
+        self.magic = magic
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The fields of one batch's header. `size_bytes` is the whole batch, all 61 and the records."""
+
+    base_offset: int
+    size_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CorruptBatch for a number that no codec has."""
+        number = self.attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            raise CorruptBatch(f"unknown compression codec {number}")
+        return Codec(number)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on tombstones and markers in this batch may go; None when not yet decided."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where the log goes on: from the offset delta, never from the record count (R-02, R-19)."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last offset, wrapped (P-20); -1 when there are no sequences."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return next_sequence(self.base_sequence, self.last_offset_delta)
+
+    def pack(self) -> bytes:
+        """The 61 bytes, `crc` as it stands."""
+        return PACKED_HEADER.pack(
+            self.base_offset,
+            self.size_bytes - LOG_OVERHEAD_BYTES,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        )
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`, the whole of which must be in the buffer.
+
+    Neither checksum nor records are looked at. Raises TruncatedBatch, CorruptBatch (a length that
+    cannot be) or UnsupportedMagic.
+    """
+    header = read_header_alone(buffer, position)
+    present_bytes = len(buffer) - position
+    if header.size_bytes > present_bytes:
+        raise TruncatedBatch(header.size_bytes, present_bytes)
+    return header
+
+
+def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Like `read_header`, when only the first 61 bytes of the batch have been read."""
+    present_bytes = len(buffer) - position
+    if present_bytes < HEADER_BYTES:
+        _refuse_short(buffer, position, present_bytes)
+    fields = PACKED_HEADER.unpack_from(buffer, position)
+    length = fields[1]
+    if fields[3] != MAGIC or length < _MIN_BATCH_LENGTH:
+        _refuse(length, fields[3])
+    return BatchHeader(fields[0], length + LOG_OVERHEAD_BYTES, *fields[2:])
+
+
+def _refuse_short(buffer: Buffer, position: int, present_bytes: int) -> None:
+    """A whole message of an old format can be shorter than our header: say which of the two it is."""
+    if present_bytes > _MAGIC_AT:
+        (length,) = _PACKED_INT32.unpack_from(buffer, position + _LENGTH_AT)
+        magic = buffer[position + _MAGIC_AT]
+        if magic != MAGIC or length < _MIN_BATCH_LENGTH:
+            _refuse(length, magic)
+    raise TruncatedBatch(HEADER_BYTES, present_bytes)
+
+
+def _refuse(length: int, magic: int) -> None:
+    if length < _MIN_LEGACY_LENGTH:
+        raise CorruptBatch(f"batch length {length} is impossible")
+    if magic != MAGIC:
+        raise UnsupportedMagic(magic)
+    raise CorruptBatch(
+        f"batch length {length} is impossible, the header alone has {_MIN_BATCH_LENGTH}"
+    )
+
+
+def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Raises CorruptBatch unless the stored checksum is that of the bytes (from the attributes on)."""
+    computed = checksum(buffer, position, header.size_bytes)
+    if computed != header.crc:
+        raise CorruptBatch(
+            f"batch at offset {header.base_offset}: checksum is {computed:08x}, stored {header.crc:08x}"
+        )
+
+
+def checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
+    """CRC-32C of what a batch's checksum covers."""
+    with memoryview(buffer) as view:
+        return crc32c(view[position + CRC_START : position + size_bytes])
+
+
+def iter_batches(
+    buffer: Buffer, position: int = 0, end: int | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch between `position` and `end`.
+
+    Stops silently at a trailing partial batch (R-14). Raises CorruptBatch or UnsupportedMagic at
+    the batch that deserves it, after those before it were given.
+    """
+    stop = len(buffer) if end is None else min(end, len(buffer))
+    with memoryview(buffer) as view:
+        while position + LOG_OVERHEAD_BYTES <= stop:
+            try:
+                header = read_header_alone(view[:stop], position)
+            except TruncatedBatch:
+                return
+            following = position + header.size_bytes
+            if following > stop:
+                return
+            yield position, header
+            position = following
+
+
+def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Give a batch its place in the log, in place. The checksum does not cover these fields (R-01)."""
+    _PACKED_STAMP_OFFSET.pack_into(buffer, position, base_offset)
+    _PACKED_INT32.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> None:
+    """Make `now_ms` the timestamp of every record, in place (R-03): type bit, maximum, checksum.
+
+    Base timestamp and deltas stay; readers take the maximum for all.
+    """
+    _set_timestamp(buffer, position, now_ms, log_append_time=True)
+
+
+def set_create_time(buffer: WritableBuffer, position: int, max_timestamp_ms: int) -> None:
+    """Correct a batch whose header tells another maximum or type than its records, in place (R-04)."""
+    _set_timestamp(buffer, position, max_timestamp_ms, log_append_time=False)
+
+
+def _set_timestamp(
+    buffer: WritableBuffer, position: int, timestamp_ms: int, *, log_append_time: bool
+) -> None:
+    (attributes,) = _PACKED_INT16.unpack_from(buffer, position + _ATTRIBUTES_AT)
+    attributes &= ~LOG_APPEND_TIME_BIT
+    if log_append_time:
+        attributes |= LOG_APPEND_TIME_BIT
+    _PACKED_INT16.pack_into(buffer, position + _ATTRIBUTES_AT, attributes)
+    _PACKED_INT64.pack_into(buffer, position + _MAX_TIMESTAMP_AT, timestamp_ms)
+    update_crc(buffer, position)
+
+
+def update_crc(buffer: WritableBuffer, position: int) -> None:
+    """Recompute and store the checksum of a batch whose header says its true length."""
+    (length,) = _PACKED_INT32.unpack_from(buffer, position + _LENGTH_AT)
+    computed = checksum(buffer, position, length + LOG_OVERHEAD_BYTES)
+    _PACKED_UINT32.pack_into(buffer, position + _CRC_AT, computed)
+
+
+# --- sequences (P-20) -------------------------------------------------------------------------
+
+_SEQUENCE_RANGE = 1 << 31
+MAX_SEQUENCE = _SEQUENCE_RANGE - 1
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` records after `sequence`: 2^31 - 1 is followed by 0 (P-20)."""
+    following = sequence + count
+    return following - _SEQUENCE_RANGE if following > MAX_SEQUENCE else following
+
+
+def previous_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` records before `sequence`, wrapped likewise (P-02, P-20)."""
+    preceding = sequence - count
+    return preceding + _SEQUENCE_RANGE if preceding < 0 else preceding

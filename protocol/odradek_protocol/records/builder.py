@@ -1,0 +1,342 @@
+"""Building batches: collect records, encode and compress them once, stamp the header as often as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from odradek_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress
+from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
+
+from .batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    update_crc,
+)
+from .encoding import NO_HEADERS, HeaderItems, Row, encode_columns, encode_headers, encode_rows
+from .record import Record, read_body
+
+# What a record takes besides key, value and header block. The widest: length 5, attributes 1, timestamp
+# 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192 records and 8 s,
+# every number takes two bytes at most.
+_WIDEST_OVERHEAD_BYTES = 31
+_ANYWHERE_OVERHEAD_BYTES = 22
+_NARROW_OVERHEAD_BYTES = 11
+_NARROW_PAYLOAD_BYTES = 8000
+_NARROW_RECORDS = 8192
+_NARROW_MS = 8192
+
+Bytes = bytes | bytearray | memoryview
+
+
+class BuilderSealed(RuntimeError):
+    """A record was appended after the batch had been built."""
+
+
+class BatchBuilder:
+    """Collects the records of one batch.
+
+    `build` encodes and compresses them once and seals the builder; each call then gives a fresh copy of
+    the bytes under another header, so that a retry with another producer id, epoch or sequence costs
+    no more than a copy and a checksum.
+    """
+
+    __slots__ = ("_base_timestamp", "_blocks", "_body", "_estimated_bytes", "_rows", "codec")
+
+    def __init__(self, codec: Codec = Codec.NONE) -> None:
+        self.codec = codec
+        self._rows: list[Row] = []
+        self._blocks: dict[int, bytes] = {}
+        self._base_timestamp = 0
+        self._estimated_bytes = HEADER_BYTES
+        self._body: bytes | None = None
+
+    @property
+    def record_count(self) -> int:
+        return len(self._rows)
+
+    @property
+    def estimated_bytes(self) -> int:
+        """Upper bound of the batch's size before compression."""
+        return self._estimated_bytes
+
+    @property
+    def is_sealed(self) -> bool:
+        return self._body is not None
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: Bytes | None,
+        value: Bytes | None,
+        headers: HeaderItems = (),
+    ) -> int:
+        """Add a record and return its index in the batch.
+
+        Raises TypeError when key, value or a header is of a wrong type (the batch stays as it was),
+        BuilderSealed after `build`.
+        """
+        # Mutable buffers are copied: they may change before the batch is built.
+        if value.__class__ is not bytes and value is not None:
+            value = _octets("value", value)
+        if key.__class__ is not bytes and key is not None:
+            key = _octets("key", key)
+        rows = self._rows
+        index = len(rows)
+        if self._body is not None:
+            raise BuilderSealed("the batch was built already; no record can be added")
+        size = len(value) if value is not None else 0
+        if key is not None:
+            size += len(key)
+        if headers:
+            block = encode_headers(headers)
+            self._blocks[index] = block
+            size += len(block)
+        else:
+            size += 1
+        if not index:
+            self._base_timestamp = timestamp_ms
+        if (
+            size < _NARROW_PAYLOAD_BYTES
+            and index < _NARROW_RECORDS
+            and -_NARROW_MS < timestamp_ms - self._base_timestamp < _NARROW_MS
+        ):
+            self._estimated_bytes += size + _NARROW_OVERHEAD_BYTES
+        else:
+            self._estimated_bytes += size + _WIDEST_OVERHEAD_BYTES
+        rows.append((timestamp_ms, key, value, headers))
+        return index
+
+    def records(self) -> list[Row]:
+        """What was appended, as (timestamp_ms, key, value, headers): for splitting a batch (C-25)."""
+        return list(self._rows)
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+        control: bool = False,
+        log_append_time_ms: int | None = None,
+    ) -> bytearray:
+        """The whole batch. `log_append_time_ms` sets the timestamp type and the maximum (R-03).
+
+        Raises ValueError when there are no records.
+        """
+        rows = self._rows
+        if not rows:
+            raise ValueError("a batch needs at least one record")
+        body = self._body
+        if body is None:
+            body = encode_rows(rows, self._blocks, self._base_timestamp)
+            if self.codec is not Codec.NONE:
+                body = compress(self.codec, body)
+            self._body = body
+        attributes = int(self.codec)
+        if transactional:
+            attributes |= TRANSACTIONAL_BIT
+        if control:
+            attributes |= CONTROL_BIT
+        if log_append_time_ms is not None:
+            attributes |= LOG_APPEND_TIME_BIT
+            max_timestamp = log_append_time_ms
+        else:
+            max_timestamp = max([row[0] for row in rows])
+        header = BatchHeader(
+            base_offset=base_offset,
+            size_bytes=HEADER_BYTES + len(body),
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=len(rows) - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=len(rows),
+        )
+        return seal(header, body)
+
+    @staticmethod
+    def record_upper_bound(
+        key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()
+    ) -> int:
+        """See the function of this name."""
+        return record_upper_bound(key, value, headers)
+
+
+def record_upper_bound(key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()) -> int:
+    """The most bytes that a record of this content takes, wherever in a batch it stands."""
+    size = 1
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    if headers:
+        size += len(encode_headers(headers))
+    if size < _NARROW_PAYLOAD_BYTES:
+        return size + _ANYWHERE_OVERHEAD_BYTES
+    return size + _WIDEST_OVERHEAD_BYTES
+
+
+def _octets(what: str, value: object) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"record {what} is {type(value).__name__}, not bytes or None")
+
+
+def seal(header: BatchHeader, body: Buffer) -> bytearray:
+    """Header and body as one buffer, with the right size and checksum."""
+    header.size_bytes = HEADER_BYTES + len(body)
+    batch = bytearray().join((header.pack(), body))
+    update_crc(batch, 0)
+    return batch
+
+
+def simple_batch(
+    pairs: Iterable[tuple[bytes | None, bytes | None]],
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> bytearray:
+    """A batch of (key, value) pairs that share one timestamp, as the internal topics have them."""
+    builder = BatchBuilder(codec)
+    for key, value in pairs:
+        builder.append(timestamp_ms, key, value)
+    return builder.build(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+    )
+
+
+def control_batch(
+    kind: ControlType,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The marker that ends a producer's transaction in a partition (R-30, R-31).
+
+    Raises ValueError for a kind other than ABORT and COMMIT.
+    """
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        raise ValueError(f"{kind.name} does not end a transaction")
+    builder = BatchBuilder()
+    builder.append(timestamp_ms, encode_key(kind), encode_marker(coordinator_epoch))
+    return builder.build(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def rewrite_batch(
+    header: BatchHeader,
+    records: Sequence[Record],
+    *,
+    codec: Codec | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """The batch of `header` with only these of its records left, as compaction leaves it (R-19).
+
+    Base offset, last offset delta, producer id, epoch, sequence and flags stay; offsets have gaps where
+    records went; with no records left, the bare header remembers the producer's sequence. A given
+    `delete_horizon_ms` is set, otherwise one that was there stays. `codec` defaults to the batch's own.
+    """
+    codec = header.codec if codec is None else codec
+    if not records:
+        codec = Codec.NONE
+    attributes = header.attributes & ~CODEC_MASK | codec
+    base_timestamp = header.base_timestamp
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+        base_timestamp = delete_horizon_ms
+    max_timestamp = header.max_timestamp
+    if records and not header.is_log_append_time:
+        max_timestamp = max(record.timestamp for record in records)
+    body = encode_columns(
+        [record.offset - header.base_offset for record in records],
+        [record.timestamp - base_timestamp for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [encode_headers(record.headers) if record.headers else NO_HEADERS for record in records],
+    )
+    rewritten = BatchHeader(
+        base_offset=header.base_offset,
+        size_bytes=0,
+        leader_epoch=header.leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=len(records),
+    )
+    return seal(rewritten, compress(codec, body) if codec is not Codec.NONE else body)
+
+
+def recompress(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    codec: Codec,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> bytearray:
+    """The same batch under another codec (R-08), its records byte for byte as they were.
+
+    Raises CorruptBatch when the body does not decompress within the limit.
+    """
+    body = read_body(buffer, position, header, max_decompressed_bytes)
+    changed = BatchHeader(
+        base_offset=header.base_offset,
+        size_bytes=0,
+        leader_epoch=header.leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=header.attributes & ~CODEC_MASK | codec,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=header.record_count,
+    )
+    return seal(changed, compress(codec, body))

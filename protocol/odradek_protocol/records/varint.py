@@ -1,0 +1,66 @@
+"""Zigzag varints: small numbers of either sign in few bytes, as Protocol Buffers write them.
+
+Every number inside a record is one, at most 5 bytes for an int32 and 10 for an int64. The loops that
+read and write whole batches have the one- and two-byte cases written out; what is longer comes here.
+"""
+
+from __future__ import annotations
+
+from .batch import CorruptBatch
+
+MAX_VARINT_BYTES = 5
+MAX_VARLONG_BYTES = 10
+
+
+def zigzag_encode(number: int) -> bytes:
+    """The varint of a signed number: 0, -1, 1, -2, ... become 0, 1, 2, 3, ..."""
+    rest = number << 1 if number >= 0 else (-number << 1) - 1
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def zigzag_size(number: int) -> int:
+    """How many bytes `zigzag_encode` takes."""
+    rest = number << 1 if number >= 0 else (-number << 1) - 1
+    return max(1, (rest.bit_length() + 6) // 7)
+
+
+def zigzag(raw: int) -> int:
+    """The signed number behind a raw (unsigned) varint."""
+    return raw >> 1 if not raw & 1 else ~(raw >> 1)
+
+
+def read_raw(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
+    """(raw unsigned number, position behind it).
+
+    Raises CorruptBatch when it is longer than `max_bytes` or does not fit the integer that so many
+    bytes are for, IndexError at the end of the data.
+    """
+    raw = 0
+    for shift in range(0, 7 * max_bytes, 7):
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    else:
+        raise CorruptBatch(f"varint longer than {max_bytes} bytes")
+    if raw >> (32 if max_bytes == MAX_VARINT_BYTES else 64):
+        raise CorruptBatch(f"varint of {max_bytes} bytes with more bits than its integer has")
+    return raw, position
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """(int32, position behind it); errors as `read_raw`."""
+    raw, position = read_raw(data, position, MAX_VARINT_BYTES)
+    return zigzag(raw), position
+
+
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+    """(int64, position behind it); errors as `read_raw`."""
+    raw, position = read_raw(data, position, MAX_VARLONG_BYTES)
+    return zigzag(raw), position

@@ -1,0 +1,97 @@
+"""Control records: the key and value that end a transaction in a partition's log (R-30..R-32).
+
+Both may be longer than known here, when a later version appends fields: the known prefix is read.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from construct import ConstructError, Int16sb, Int32sb, Struct
+
+VERSION = 0
+
+
+class ControlType(IntEnum):
+    """What a control record says. Readers ignore types that they do not know (R-31)."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+CONTROL_KEY: Any = Struct("version" / Int16sb, "type" / Int16sb)
+"""Key of every control record."""
+
+END_TRANSACTION_MARKER: Any = Struct("version" / Int16sb, "coordinator_epoch" / Int32sb)
+"""Value of ABORT and COMMIT; the epoch of the coordinator that decided (T-41)."""
+
+
+class ControlMarkerError(ValueError):
+    """A control record whose key or value cannot be read."""
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of one producer's transaction in a partition."""
+
+    kind: ControlType
+    coordinator_epoch: int
+
+    @property
+    def is_commit(self) -> bool:
+        return self.kind is ControlType.COMMIT
+
+
+def encode_key(kind: ControlType) -> bytes:
+    """The key of a control record: int16 version 0, int16 type."""
+    encoded: bytes = CONTROL_KEY.build({"version": VERSION, "type": kind})
+    return encoded
+
+
+def encode_marker(coordinator_epoch: int) -> bytes:
+    """The value of a transaction marker: int16 version 0, int32 coordinator epoch."""
+    encoded: bytes = END_TRANSACTION_MARKER.build(
+        {"version": VERSION, "coordinator_epoch": coordinator_epoch}
+    )
+    return encoded
+
+
+def decode_type(key: bytes | None) -> ControlType | None:
+    """The type that a control record's key names; None for one we do not know (to be ignored).
+
+    Raises ControlMarkerError for a key that is null, cut short or of a negative version.
+    """
+    fields = _parse(CONTROL_KEY, key, "control record key")
+    try:
+        return ControlType(fields.type)
+    except ValueError:
+        return None
+
+
+def decode_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker | None:
+    """The transaction marker of a control record; None when it is of another, or unknown, type.
+
+    Raises ControlMarkerError for a key or value that cannot be read.
+    """
+    kind = decode_type(key)
+    if kind is not ControlType.ABORT and kind is not ControlType.COMMIT:
+        return None
+    fields = _parse(END_TRANSACTION_MARKER, value, "transaction marker")
+    return EndTransactionMarker(kind, fields.coordinator_epoch)
+
+
+def _parse(declaration: Any, data: bytes | None, what: str) -> Any:
+    if data is None:
+        raise ControlMarkerError(f"{what} is null")
+    try:
+        fields = declaration.parse(data)
+    except ConstructError as error:
+        raise ControlMarkerError(f"{what} is cut short: {data.hex()}") from error
+    if fields.version < 0:
+        raise ControlMarkerError(f"{what} has the impossible version {fields.version}")
+    return fields
