@@ -6,11 +6,15 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek_protocol.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from odradek_protocol.records.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    previous_sequence,
+)
 
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
-_SEQUENCES = 2**31
 
 # Rule P-05: as many as a client may have in flight.
 CACHED_BATCHES = 5
@@ -36,8 +40,7 @@ class CachedBatch(NamedTuple):
     @property
     def base_sequence(self) -> int:
         """Rule P-02: the last sequence minus the delta, wrapping below zero (P-20)."""
-        sequence = self.last_sequence - self.offset_delta
-        return sequence if sequence >= 0 else sequence + _SEQUENCES
+        return previous_sequence(self.last_sequence, self.offset_delta)
 
 
 class ProducerEntry:
