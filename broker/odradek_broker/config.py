@@ -21,7 +21,8 @@ from odradek_broker.config_types import (
     Setting,
     write_value,
 )
-from odradek_broker.topic_keys import TOPIC_SETTINGS
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.topic_keys import LOG_SETTINGS, TOPIC_SETTINGS
 
 __all__ = [
     "BrokerConfig",
@@ -86,23 +87,44 @@ class BrokerConfig(BrokerSettings):
         return _broker_listeners(self)[0]
 
     @property
+    def listen_host(self) -> str:
+        """The host to listen on, "0.0.0.0" for every address."""
+        return self.listener.host or "0.0.0.0"
+
+    @property
+    def listen_port(self) -> int:
+        """The port to listen on; 0 for a free one."""
+        return self.listener.port
+
+    @property
+    def advertised(self) -> tuple[str, int] | None:
+        """(host, port) that clients are to be told; None for where the broker listens.
+
+        Port 0 stands for the port that was bound (rule N-12).
+        """
+        if not self.advertised_listeners:
+            return None
+        told = _parse_listener("advertised.listeners", self.advertised_listeners[0])
+        return told.host, told.port
+
+    @property
     def http_address(self) -> tuple[str, int] | None:
         """(host, port) of the HTTP endpoint; None for none."""
         if not self.http_listen:
             return None
         return parse_address("http.listen", self.http_listen)
 
-    def advertised_address(self, bound_port: int, machine_name: str) -> tuple[str, int]:
-        """(host, port) that clients are told (rule N-12).
-
-        `bound_port` is the port that was bound, which differs from the configured one for 0;
-        `machine_name` stands in where every address is listened on.
-        """
-        if self.advertised_listeners:
-            advertised = _parse_listener("advertised.listeners", self.advertised_listeners[0])
-            return advertised.host, advertised.port or bound_port
-        host = self.listener.host
-        return (machine_name if host in _EVERY_ADDRESS else host), bound_port
+    def default_log_config(self) -> LogConfig:
+        """What the logs of a topic without settings of its own are given."""
+        values = {
+            name: getattr(self, row.broker.attribute)
+            for name, row in LOG_SETTINGS.items()
+            if row.broker is not None
+        }
+        values["cleanup_policy"] = frozenset(values["cleanup_policy"])
+        return LogConfig(
+            **values, durability=self.log_durability, record_validation=self.record_validation
+        )
 
 
 def parse_address(key: str, text: str) -> tuple[str, int]:

@@ -26,7 +26,7 @@ _IGNORED_KEYS = """
     num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
     offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
     principal.builder.class process.roles producer.purgatory.purge.interval.requests
-    queued.max.request.bytes request.timeout.ms reserved.broker.max.id
+    request.timeout.ms reserved.broker.max.id
     sasl.mechanism.inter.broker.protocol security.inter.broker.protocol security.providers
     server.max.startup.time.ms share.coordinator.state.topic.replication.factor
     socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms

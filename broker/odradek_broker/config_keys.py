@@ -335,6 +335,19 @@ class BrokerSettings:
         between(1, 10_000),
         ours=True,
     )
+    max_in_flight_bytes_per_connection: int = setting(
+        Kind.INT,
+        134_217_728,
+        "Bytes of requests in work of one connection before reading from it stops.",
+        at_least(1024),
+        ours=True,
+    )
+    queued_max_request_bytes: int = setting(
+        Kind.LONG,
+        536_870_912,
+        "Bytes of requests in work over all connections before reading stops; Kafka has no limit.",
+        at_least(1024),
+    )
     fetch_max_bytes: int = setting(
         Kind.INT, 57_671_680, "Most bytes of records in one fetch answer.", at_least(1024)
     )

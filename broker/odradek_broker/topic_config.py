@@ -6,6 +6,7 @@ and that before the default.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -24,13 +25,7 @@ from odradek_broker.config_types import (
     write_value,
 )
 from odradek_broker.storage.log_config import LogConfig
-from odradek_broker.topic_keys import TOPIC_SETTINGS, TopicSetting
-
-#: Broker settings that a LogConfig takes as they are, because topics cannot override them.
-_BROKER_ONLY = {"durability": "log_durability", "record_validation": "record_validation"}
-_FROM_TOPIC = tuple(
-    name for name in TOPIC_SETTINGS if name.replace(".", "_") in LogConfig.__dataclass_fields__
-)
+from odradek_broker.topic_keys import LOG_SETTINGS, TOPIC_SETTINGS, TopicSetting
 
 
 @dataclass(frozen=True)
@@ -78,12 +73,13 @@ class TopicConfigs:
     def to_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """What the partition logs of such a topic are given."""
         values: dict[str, Any] = {
-            name.replace(".", "_"): self.value(name, overrides) for name in _FROM_TOPIC
+            field: self.value(row.name, overrides)
+            for field, row in LOG_SETTINGS.items()
+            if row.name in overrides
         }
-        for target, attribute in _BROKER_ONLY.items():
-            values[target] = getattr(self.config, attribute)
-        values["cleanup_policy"] = frozenset(values["cleanup_policy"])
-        return LogConfig(**values)
+        if "cleanup_policy" in values:
+            values["cleanup_policy"] = frozenset(values["cleanup_policy"])
+        return dataclasses.replace(self.config.default_log_config(), **values)
 
     def validate(self, overrides: Mapping[str, str | None]) -> dict[str, str]:
         """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG)."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from odradek_broker.config_keys import SETTINGS
 from odradek_broker.config_types import ANYTHING, Check, Kind, Setting, Value
+from odradek_broker.storage.log_config import LogConfig
 
 
 @dataclass(frozen=True)
@@ -87,4 +88,11 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("segment.ms", "log.roll.ms"),
         _like("unclean.leader.election.enable", "unclean.leader.election.enable"),
     )
+}
+
+#: Of those, the ones that a partition log takes, by the name of its field.
+LOG_SETTINGS: dict[str, TopicSetting] = {
+    field: TOPIC_SETTINGS[name]
+    for name in TOPIC_SETTINGS
+    if (field := name.replace(".", "_")) in LogConfig.__dataclass_fields__
 }
