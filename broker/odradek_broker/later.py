@@ -18,15 +18,16 @@ class Later(Generic[T]):
     """Holds one value that arrives once.
 
     `abandoned` is set by the waiter that no longer wants it (its connection is gone): the one who
-    parked it may drop it (rule N-10).
+    parked it may drop it, at once through `on_abandon` or when it next looks (rule N-10).
     """
 
-    __slots__ = ("_callbacks", "_value", "abandoned")
+    __slots__ = ("_callbacks", "_value", "abandoned", "on_abandon")
 
     def __init__(self) -> None:
         self._value: object = _UNSET
         self._callbacks: list[Callable[[T], None]] = []
         self.abandoned = False
+        self.on_abandon: Callable[[], None] | None = None
 
     @classmethod
     def of(cls, value: T) -> Later[T]:
@@ -60,3 +61,10 @@ class Later(Generic[T]):
             callback(self._value)  # type: ignore[arg-type]
         else:
             self._callbacks.append(callback)
+
+    def abandon(self) -> None:
+        """Nobody waits any more."""
+        if not self.abandoned and not self.done:
+            self.abandoned = True
+            if self.on_abandon is not None:
+                self.on_abandon()

@@ -1,0 +1,145 @@
+"""From the bytes of a request to the bytes of its answer.
+
+Decides what is not the business of a single API: is the key served, is the version, is the body
+well formed, who handles it (rules N-02, N-06, N-07, N-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from odradek_broker.context import NO_RESPONSE, CloseConnection, RequestContext
+from odradek_broker.handlers import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+    sync_group,
+)
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol import codec, frames
+from odradek_protocol.codec import Buffer
+from odradek_protocol.keys import APIS, Api, ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import DecodeError
+
+Handler = Callable[[Node, RequestContext, Any], Any]
+
+HANDLERS: dict[ApiKey, Handler] = {
+    ApiKey.PRODUCE: produce.handle,
+    ApiKey.FETCH: fetch.handle,
+    ApiKey.LIST_OFFSETS: list_offsets.handle,
+    ApiKey.METADATA: metadata.handle,
+    ApiKey.OFFSET_COMMIT: offset_commit.handle,
+    ApiKey.OFFSET_FETCH: offset_fetch.handle,
+    ApiKey.FIND_COORDINATOR: find_coordinator.handle,
+    ApiKey.JOIN_GROUP: join_group.handle,
+    ApiKey.HEARTBEAT: heartbeat.handle,
+    ApiKey.LEAVE_GROUP: leave_group.handle,
+    ApiKey.SYNC_GROUP: sync_group.handle,
+    ApiKey.API_VERSIONS: api_versions.handle,
+    ApiKey.CREATE_TOPICS: create_topics.handle,
+    ApiKey.DELETE_TOPICS: delete_topics.handle,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id.handle,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
+    ApiKey.CREATE_PARTITIONS: create_partitions.handle,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
+}
+
+
+@dataclass(slots=True)
+class Peer:
+    """The other end of a connection."""
+
+    host: str
+    connection_id: int
+
+
+Reply = list[Buffer] | None
+
+
+class Dispatcher:
+    """One for the broker. `control_bytes_max`: the largest request other than Produce."""
+
+    def __init__(self, node: Node, control_bytes_max: int) -> None:
+        self._node = node
+        self._control_bytes_max = control_bytes_max
+
+    def answer(self, peer: Peer, frame: memoryview) -> Reply | Later[Reply]:
+        """The frame to send back as buffers; None where there is none; or `Later` either.
+
+        CloseConnection if the only answer is to hang up.
+        """
+        try:
+            header, position = frames.decode_request_header(frame)
+        except DecodeError as error:
+            raise CloseConnection(str(error)) from error
+        key, version = header.api_key, header.api_version
+        api = APIS.get(key)  # type: ignore[call-overload]
+        if api is None:
+            raise CloseConnection(f"request of unknown key {key}")
+        context = RequestContext(version, header.client_id, peer.host, peer.connection_id)
+        if version not in api.versions:
+            return self._unsupported(api, context, header.correlation_id)
+        if key != ApiKey.PRODUCE and len(frame) > self._control_bytes_max:
+            raise CloseConnection(
+                f"{api.name} request of {len(frame)} bytes; at most {self._control_bytes_max}"
+                " are taken (max.control.request.bytes)"
+            )
+        try:
+            if version in api.request.flexible:
+                position = frames.skip_tags(frame, position)
+            request = codec.decode(api.request, version, frame, position)
+        except DecodeError as error:
+            raise CloseConnection(str(error)) from error
+        started_us = self._node.metrics.request_started()
+        reply = HANDLERS[api.key](self._node, context, request)
+        if isinstance(reply, Later):
+            return self._later(api, version, header.correlation_id, reply, started_us)
+        return self._encoded(api, version, header.correlation_id, reply, started_us)
+
+    def _encoded(
+        self, api: Api, version: int, correlation_id: int, reply: Any, started_us: int
+    ) -> Reply:
+        self._node.metrics.request_finished(api, version, started_us, reply)
+        if reply is NO_RESPONSE:
+            return None
+        return frames.encode_response(api, version, correlation_id, reply)
+
+    def _later(
+        self, api: Api, version: int, correlation_id: int, reply: Later[Any], started_us: int
+    ) -> Reply | Later[Reply]:
+        if reply.done:
+            return self._encoded(api, version, correlation_id, reply.result(), started_us)
+        encoded: Later[Reply] = Later()
+        encoded.on_abandon = reply.abandon
+        reply.then(
+            lambda value: encoded.resolve(
+                self._encoded(api, version, correlation_id, value, started_us)
+            )
+        )
+        return encoded
+
+    def _unsupported(self, api: Api, context: RequestContext, correlation_id: int) -> Reply:
+        if api.key is not ApiKey.API_VERSIONS:
+            raise CloseConnection(f"{api.name} request of unsupported version {context.api_version}")
+        response: Message = api_versions.handle_unsupported_version(self._node, context)
+        return frames.encode_response(api, 0, correlation_id, response)

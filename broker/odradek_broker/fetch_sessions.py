@@ -1,0 +1,235 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, then only what changed.
+
+A plan is made for every Fetch, with or without a session: which partitions are meant, in which
+order, and how the answer is shaped (rules F-15, F-20..F-26). Sessions are soft state: a restart
+forgets them, and clients begin again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from odradek_broker.seams import Clock, Randomness
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+_SESSIONS_SINCE = 7
+_TOPIC_IDS_SINCE = 13
+_FINAL_EPOCH = -1
+_INITIAL_EPOCH = 0
+_EPOCH_MAX = 2**31 - 1
+#: A session this long unused may be evicted for any other (F-26).
+_IDLE_MS = 120_000
+
+Key = tuple[str | bytes, int]
+
+
+@dataclass(slots=True)
+class Wanted:
+    """One partition of a fetch. `error` says why it cannot be read, if it cannot."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    fetch_offset: int = 0
+    max_bytes: int = 0
+    current_leader_epoch: int = -1
+    error: ErrorCode = ErrorCode.NONE
+    #: What the client was last told, so that only changes are answered (F-24).
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+
+    def update(self, asked: FetchPartition) -> None:
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+
+    def changed_by(self, answer: PartitionData) -> bool:
+        """True if the client must hear of this (F-24); remembers what it is told."""
+        changed = bool(
+            answer.records
+            or answer.error_code
+            or answer.high_watermark != self.told_high_watermark
+            or answer.log_start_offset != self.told_log_start_offset
+        )
+        # After an error nothing counts as told, so that recovery is reported.
+        self.told_high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.told_log_start_offset = answer.log_start_offset
+        return changed
+
+
+Answers = list[tuple[Wanted, PartitionData]]
+
+
+@dataclass(slots=True)
+class _Session:
+    id: int
+    uses_topic_ids: bool
+    used_ms: int
+    created_ms: int
+    epoch: int = 1
+    partitions: dict[Key, Wanted] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FetchPlan:
+    """The partitions of one request in reading order, and how to shape what was read."""
+
+    wanted: list[Wanted]
+    session: _Session | None = None
+    incremental: bool = False
+
+    def respond(self, answers: Answers) -> FetchResponse:
+        """The response; of an incremental fetch only what changed."""
+        session = self.session
+        if session is None:
+            return FetchResponse(responses=_by_topic(answers))
+        told = []
+        for wanted, answer in answers:
+            if wanted.changed_by(answer) or not self.incremental:
+                told.append((wanted, answer))
+            if answer.records:
+                _move_to_end(session, wanted)
+        return FetchResponse(session_id=session.id, responses=_by_topic(told))
+
+
+def _move_to_end(session: _Session, wanted: Wanted) -> None:
+    """Who was served stands in line again (F-25)."""
+    key = _key(session.uses_topic_ids, wanted.topic, wanted.topic_id, wanted.partition)
+    if key in session.partitions:
+        session.partitions[key] = session.partitions.pop(key)
+
+
+def _key(uses_topic_ids: bool, topic: str, topic_id: bytes, partition: int) -> Key:
+    return (topic_id if uses_topic_ids else topic), partition
+
+
+def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
+    """Neighbours of one topic share an entry; the order of the partitions is kept."""
+    topics: list[FetchableTopicResponse] = []
+    for wanted, answer in answers:
+        last = topics[-1] if topics else None
+        if last is None or last.topic != wanted.topic or last.topic_id != wanted.topic_id:
+            last = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+            topics.append(last)
+        last.partitions.append(answer)
+    return topics
+
+
+class FetchSessions:
+    """All sessions of this broker, at most `slots_max`.
+
+    `topic_name` gives the name behind a topic id, or None.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        randomness: Randomness,
+        slots_max: int,
+        topic_name: Callable[[bytes], str | None],
+    ) -> None:
+        self._clock = clock
+        self._randomness = randomness
+        self._slots_max = slots_max
+        self._topic_name = topic_name
+        self._sessions: dict[int, _Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, version: int) -> FetchPlan | ErrorCode:
+        """What a request asks for, or the session error that answers it (F-20, F-21)."""
+        epoch = request.session_epoch
+        if version < _SESSIONS_SINCE or epoch <= _INITIAL_EPOCH:
+            if request.session_id and version >= _SESSIONS_SINCE:
+                self._sessions.pop(request.session_id, None)
+            plan = FetchPlan(list(self._asked(request, version, {}).values()))
+            if version >= _SESSIONS_SINCE and epoch == _INITIAL_EPOCH:
+                plan.session = self._create(plan.wanted, version >= _TOPIC_IDS_SINCE)
+            return plan
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if epoch != session.epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != (version >= _TOPIC_IDS_SINCE):
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        return self._incremental(session, request, version)
+
+    def _incremental(self, session: _Session, request: FetchRequest, version: int) -> FetchPlan:
+        session.used_ms = self._clock.monotonic_ms()
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        for forgotten in request.forgotten_topics_data:
+            for partition in forgotten.partitions:
+                key = _key(
+                    session.uses_topic_ids, forgotten.topic, forgotten.topic_id, partition
+                )
+                session.partitions.pop(key, None)
+        self._asked(request, version, session.partitions)
+        if session.uses_topic_ids:
+            for wanted in session.partitions.values():
+                self._resolve(wanted)
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchPlan([])
+        return FetchPlan(list(session.partitions.values()), session, incremental=True)
+
+    def _asked(
+        self, request: FetchRequest, version: int, into: dict[Key, Wanted]
+    ) -> dict[Key, Wanted]:
+        """Add or update the partitions that the request lists; the last of equals wins (F-15)."""
+        uses_ids = version >= _TOPIC_IDS_SINCE
+        for topic in request.topics:
+            for asked in topic.partitions:
+                key = _key(uses_ids, topic.topic, topic.topic_id, asked.partition)
+                wanted = into.get(key)
+                if wanted is None:
+                    wanted = into[key] = Wanted(topic.topic, topic.topic_id, asked.partition)
+                    if uses_ids:
+                        self._resolve(wanted)
+                wanted.update(asked)
+        return into
+
+    def _resolve(self, wanted: Wanted) -> None:
+        """Topics come and go between the fetches of a session (F-14)."""
+        name = None if wanted.topic_id == ZERO_UUID else self._topic_name(wanted.topic_id)
+        wanted.topic = name or ""
+        wanted.error = ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
+
+    def _create(self, wanted: list[Wanted], uses_topic_ids: bool) -> _Session | None:
+        """A new session, or None where there is nothing to keep or no room (F-26)."""
+        if not wanted or not self._make_room(len(wanted)):
+            return None
+        now_ms = self._clock.monotonic_ms()
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._randomness.below(_EPOCH_MAX) + 1
+        session = _Session(session_id, uses_topic_ids, now_ms, now_ms)
+        for one in wanted:
+            key = _key(uses_topic_ids, one.topic, one.topic_id, one.partition)
+            session.partitions[key] = one
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, partitions: int) -> bool:
+        if len(self._sessions) < self._slots_max:
+            return True
+        if not self._sessions:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        oldest = min(self._sessions.values(), key=lambda session: session.used_ms)
+        if now_ms - oldest.used_ms < _IDLE_MS:
+            oldest = min(self._sessions.values(), key=lambda session: len(session.partitions))
+            if len(oldest.partitions) >= partitions or now_ms - oldest.created_ms < _IDLE_MS:
+                return False
+        del self._sessions[oldest.id]
+        return True

@@ -1,0 +1,192 @@
+"""Fetch (key 1): read batches, now or when there are enough of them (rules F-01..F-11, F-14, F-15).
+
+Which partitions a request means is the session's business (`fetch_sessions.py`); how bytes are read
+is the log's.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.context import RequestContext
+from odradek_broker.fetch_sessions import FetchPlan, Wanted
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_broker.partition import Partition
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.fetch import (
+    AbortedTransaction,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+READ_COMMITTED = 1
+
+
+def handle(
+    node: Node, context: RequestContext, request: FetchRequest
+) -> FetchResponse | Later[FetchResponse]:
+    """Answer at once if the request's conditions are met (F-01), else park it."""
+    plan = node.fetch_sessions.plan(request, context.api_version)
+    if isinstance(plan, ErrorCode):
+        return FetchResponse(error_code=plan)
+    fetch = _Fetch(node, context, request, plan)
+    if request.max_wait_ms <= 0 or not plan.wanted or fetch.satisfied():
+        return fetch.read()
+    return fetch.park(request.max_wait_ms)
+
+
+class _Fetch:
+    """One request from its arrival to its answer."""
+
+    __slots__ = (
+        "_committed",
+        "_later",
+        "_max_bytes",
+        "_min_bytes",
+        "_node",
+        "_partitions",
+        "_plan",
+        "_timer",
+    )
+
+    def __init__(
+        self, node: Node, context: RequestContext, request: FetchRequest, plan: FetchPlan
+    ) -> None:
+        self._node = node
+        self._plan = plan
+        self._committed = request.isolation_level == READ_COMMITTED
+        self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._partitions = [
+            (wanted, *self._resolve(wanted, context.api_version)) for wanted in plan.wanted
+        ]
+        self._later: Later[FetchResponse] | None = None
+        self._timer: object = None
+
+    def _resolve(self, wanted: Wanted, version: int) -> tuple[Partition | None, ErrorCode]:
+        """The partition, or why it cannot be read."""
+        node = self._node
+        if wanted.error is not ErrorCode.NONE:
+            return None, wanted.error
+        partition = node.partition(wanted.topic, wanted.partition)
+        if partition is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = node.check_leader_epoch(partition, wanted.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return None, error
+        return partition, ErrorCode.NONE
+
+    def _bound(self, partition: Partition) -> int:
+        log = partition.log
+        return log.last_stable_offset if self._committed else log.high_watermark
+
+    def satisfied(self) -> bool:
+        """True if waiting longer could not be asked for: enough bytes, or an error (F-01, F-04)."""
+        missing = self._min_bytes
+        for wanted, partition, error in self._partitions:
+            if error is not ErrorCode.NONE or partition is None or partition.log.offline:
+                return True
+            log = partition.log
+            if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+                return True
+            bound = self._bound(partition)
+            if wanted.fetch_offset < bound:
+                available = log.readable_bytes(wanted.fetch_offset, bound)
+                missing -= min(available, wanted.max_bytes)
+        return missing <= 0
+
+    def read(self) -> FetchResponse:
+        """Read every partition in order, as far as the bytes go (F-05, F-06)."""
+        remaining = self._max_bytes
+        nothing_yet = True
+        answers = []
+        for wanted, partition, error in self._partitions:
+            if partition is None:
+                answers.append((wanted, _failed(wanted, error)))
+                continue
+            answer = self._read_partition(wanted, partition, remaining, nothing_yet)
+            if answer.records:
+                nothing_yet = False
+                remaining -= len(answer.records)
+            answers.append((wanted, answer))
+        response: FetchResponse = self._plan.respond(answers)
+        return response
+
+    def _read_partition(
+        self, wanted: Wanted, partition: Partition, remaining: int, nothing_yet: bool
+    ) -> PartitionData:
+        log = partition.log
+        if log.offline:
+            return _failed(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
+        bound = self._bound(partition)
+        limit = min(wanted.max_bytes, remaining)
+        records: bytes = b""
+        try:
+            if wanted.fetch_offset < log.log_start_offset or limit > 0 or nothing_yet:
+                records = log.read(
+                    wanted.fetch_offset,
+                    max(limit, 0),
+                    upper_bound=bound,
+                    minimum_one=nothing_yet,
+                )
+            aborted = self._aborted(partition, wanted.fetch_offset, bound, records)
+        except StorageError as error:
+            return _failed(wanted, error.error)
+        return PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=aborted,
+            records=records,
+        )
+
+    def _aborted(
+        self, partition: Partition, start: int, bound: int, records: bytes
+    ) -> list[AbortedTransaction] | None:
+        """None for read_uncommitted, a list for read_committed, empty or not (F-08, F-09)."""
+        if not self._committed:
+            return None
+        if not records:
+            return []
+        return [
+            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+            for producer_id, first_offset in partition.log.aborted_transactions(start, bound)
+        ]
+
+    # --- Waiting ---
+
+    def park(self, max_wait_ms: int) -> Later[FetchResponse]:
+        """Wait for bytes, for a bound that moves, or for the deadline (F-01, F-03)."""
+        later: Later[FetchResponse] = Later()
+        later.on_abandon = self._leave
+        self._later = later
+        for _, partition, _ in self._partitions:
+            if partition is not None:
+                partition.data_waiters[self._woken] = None
+        self._node.parked_fetches[self._finish] = None
+        self._timer = self._node.call_later(max_wait_ms, self._finish)
+        return later
+
+    def _woken(self) -> None:
+        if self.satisfied():
+            self._finish()
+
+    def _leave(self) -> None:
+        for _, partition, _ in self._partitions:
+            if partition is not None:
+                partition.data_waiters.pop(self._woken, None)
+        self._node.parked_fetches.pop(self._finish, None)
+        self._node.cancel(self._timer)
+
+    def _finish(self) -> None:
+        self._leave()
+        if self._later is not None and not self._later.done:
+            self._later.resolve(self.read())
+
+
+def _failed(wanted: Wanted, error: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition, error_code=error, high_watermark=-1, records=b""
+    )

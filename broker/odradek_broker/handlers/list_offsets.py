@@ -1,0 +1,108 @@
+"""ListOffsets (key 2): the ends of a partition, and offsets by time (rules L-15, L-16, F-11)."""
+
+from __future__ import annotations
+
+from odradek_broker.context import RequestContext
+from odradek_broker.node import Node
+from odradek_broker.partition import Partition
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+READ_COMMITTED = 1
+
+#: From which version on a special timestamp may be asked for.
+_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+def handle(
+    node: Node, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    """Every partition by itself; errors are per partition."""
+    seen: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            seen[key] = seen.get(key, 0) + 1
+    answers = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            if seen[topic.name, asked.partition_index] > 1:
+                answer = _failed(asked, ErrorCode.INVALID_REQUEST)
+            else:
+                answer = _partition(node, context, request.isolation_level, topic.name, asked)
+            partitions.append(answer)
+        answers.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=answers)
+
+
+def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1
+    )
+
+
+def _partition(
+    node: Node,
+    context: RequestContext,
+    isolation_level: int,
+    topic: str,
+    asked: ListOffsetsPartition,
+) -> ListOffsetsPartitionResponse:
+    timestamp = asked.timestamp
+    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
+        return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+    partition = node.partition(topic, asked.partition_index)
+    if partition is None:
+        return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error = node.check_leader_epoch(partition, asked.current_leader_epoch)
+    if error is not ErrorCode.NONE:
+        return _failed(asked, error)
+    if partition.log.offline:
+        return _failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+    try:
+        found = _find(partition, timestamp, isolation_level)
+    except StorageError as storage_error:
+        return _failed(asked, storage_error.error)
+    answer = ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, timestamp=-1, offset=-1
+    )
+    if found is not None:
+        answer.offset, answer.timestamp = found
+        answer.leader_epoch = partition.leader_epoch
+    return answer
+
+
+def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int] | None:
+    """(offset, timestamp) or None where there is nothing to name."""
+    log = partition.log
+    bound = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+    if timestamp == LATEST:
+        return bound, -1
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, -1
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return None
+    if timestamp == MAX_TIMESTAMP:
+        return log.max_timestamp_offset()
+    return log.offset_for_timestamp(timestamp, bound)

@@ -1,0 +1,259 @@
+"""The broker as one object: metadata, logs, coordinators, and what waits for them.
+
+Handlers get the node and ask it; nothing here touches a socket, a clock or a file but through the
+seams, so that the simulator can run the very same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import structlog
+
+from odradek_broker.config import BrokerConfig
+from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
+from odradek_broker.fetch_sessions import FetchSessions
+from odradek_broker.later import Later
+from odradek_broker.metadata import ClusterMetadata
+from odradek_broker.metrics import BrokerMetrics
+from odradek_broker.partition import Partition
+from odradek_broker.seams import Clock, Randomness
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.recovery import RecoveryReport
+from odradek_protocol.errors import ErrorCode
+
+log = structlog.get_logger("odradek.node")
+
+METADATA_TOPIC = "__cluster_metadata"
+#: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """Timers of the event loop."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
+
+
+class Node:
+    """This broker. `load` is called once, before anything else."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        randomness: Randomness,
+        logs: LogManager,
+        scheduler: Scheduler,
+        request_flush: Callable[[PartitionLog], None],
+        metrics: BrokerMetrics,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.random = randomness
+        self.logs = logs
+        self.metrics = metrics
+        self.node_id = config.node_id
+        self.cluster_id = logs.cluster_id
+        self.advertised: tuple[str, int] = ("", -1)
+        self.metadata = ClusterMetadata(config, randomness)
+        self.fetch_sessions = FetchSessions(
+            clock,
+            randomness,
+            config.max_incremental_fetch_session_cache_slots,
+            self.metadata.topic_name,
+        )
+        self.groups = GroupCoordinator(self, config)
+        #: What to call so that a parked fetch is answered now.
+        self.parked_fetches: dict[Callable[[], None], None] = {}
+        self._scheduler = scheduler
+        self._request_flush = request_flush
+        self._partitions: dict[str, dict[int, Partition]] = {}
+        self._metadata_log: Partition
+        self._id_waiters: list[Later[int | None]] = []
+        self._allocating = False
+        self._next_retention_ms = 0
+        self._next_expiry_ms = 0
+
+    # --- Start and end ---
+
+    def load(self) -> list[RecoveryReport]:
+        """Open what is on disk and replay the metadata; what recovery had to cut, if anything."""
+        reports = list(self.logs.open_metadata(METADATA_TOPIC, METADATA_TOPIC_ID))
+        self._metadata_log = self._lead(self.logs.require(METADATA_TOPIC, 0), 0)
+        for _, _, value in self._metadata_log.read_all():
+            if value is not None:
+                self.metadata.replay_bytes(value)
+        reports.extend(self.logs.open_all(self._log_config))
+        for topic in self.metadata.topics.values():
+            self._open_partitions(topic.name)
+        self.groups.load()
+        return reports
+
+    def set_advertised(self, host: str, port: int) -> None:
+        """What clients are told; known once the socket is bound (rule N-12)."""
+        self.advertised = (host, port)
+
+    def release_parked(self) -> None:
+        """Answer every parked fetch with what there is (rule N-15)."""
+        for finish in list(self.parked_fetches):
+            finish()
+
+    def close(self) -> None:
+        self.groups.close()
+
+    # --- Timers ---
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        return self._scheduler.call_later(delay_ms, callback)
+
+    def call_at(self, monotonic_ms: float, callback: Callable[[], None]) -> Timer:
+        """Call at a moment of the clock's monotonic time."""
+        return self._scheduler.call_later(
+            max(0.0, monotonic_ms - self.clock.monotonic_ms()), callback
+        )
+
+    def cancel(self, timer: Any) -> None:
+        """Cancel a timer, or nothing."""
+        if timer is not None:
+            timer.cancel()
+
+    def keep_house(self) -> None:
+        """What is due of retention, deletion and expiry. Called about once a second."""
+        now_ms = self.clock.monotonic_ms()
+        wall_ms = self.clock.wall_ms()
+        self.logs.remove_deleted_files(wall_ms)
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
+            self.logs.apply_retention(wall_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = (
+                now_ms + self.config.producer_id_expiration_check_interval_ms
+            )
+            self.logs.remove_expired_producers(wall_ms)
+
+    # --- Partitions ---
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition, if it exists and this node leads it (D8)."""
+        partitions = self._partitions.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def internal_partition(self, topic: str, index: int) -> Partition | None:
+        """A partition of the broker's own topics; None before the topic is made."""
+        return self.partition(topic, index)
+
+    def partitions(self) -> Iterable[tuple[str, int, Partition]]:
+        """All of them: (topic, index, partition)."""
+        for topic, partitions in self._partitions.items():
+            for index, partition in partitions.items():
+                yield topic, index, partition
+
+    def check_leader_epoch(self, partition: Partition, epoch: int) -> ErrorCode:
+        """Is the client's idea of the leader ours? (rule F-11)"""
+        if epoch == -1 or epoch == partition.leader_epoch:
+            return ErrorCode.NONE
+        if epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def _lead(self, partition_log: PartitionLog, leader_epoch: int) -> Partition:
+        return Partition(partition_log, leader_epoch, self._request_flush)
+
+    def _log_config(self, topic: str) -> Any:
+        return self.metadata.log_config(topic)
+
+    def _open_partitions(self, topic_name: str) -> None:
+        """Lead every partition of a topic that we do not lead yet, making logs that are missing."""
+        topic = self.metadata.topics[topic_name]
+        held = self._partitions.setdefault(topic_name, {})
+        for index, state in topic.partitions.items():
+            if index not in held:
+                partition_log = self.logs.get(topic_name, index) or self.logs.create(
+                    topic_name, index, topic.topic_id, self.metadata.log_config(topic_name)
+                )
+                held[index] = self._lead(partition_log, state.leader_epoch)
+
+    def _drop_partitions(self, topic_name: str) -> None:
+        """The topic is gone: its logs go too, and whoever waits for them is told."""
+        for index, partition in self._partitions.pop(topic_name, {}).items():
+            self.logs.delete(topic_name, index)
+            partition.wake()
+
+    # --- Metadata (D4: decided elsewhere, recorded and replayed here) ---
+
+    def commit_metadata(self, records: list[Any]) -> Later[None]:
+        """Append records to the metadata log and replay them; resolves when they are durable.
+
+        A disk error here leaves the metadata behind its own log, so the broker says so and the
+        answer never comes: the requests time out rather than promise what is not kept.
+        """
+        later: Later[None] = Later()
+        encoded = [(None, self.metadata.encode(record)) for record in records]
+        before = {topic.name: topic.topic_id for topic in self.metadata.topics.values()}
+        appended = self._metadata_log.append_internal(encoded, self.clock.wall_ms())
+        if appended.done and appended.result() is not ErrorCode.NONE:
+            log.error("the metadata log refused an append", error=appended.result().name)
+            return later
+        for record in records:
+            self.metadata.replay(record)
+        self._follow_metadata(before)
+
+        def settled(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                later.resolve(None)
+            else:
+                log.error("the metadata log could not be made durable", error=error.name)
+
+        appended.then(settled)
+        return later
+
+    def _follow_metadata(self, before: dict[str, bytes]) -> None:
+        """Make logs and metadata agree after a change; `before`: topic names to their ids."""
+        for name, topic_id in before.items():
+            topic = self.metadata.topics.get(name)
+            if topic is None or topic.topic_id != topic_id:
+                self._drop_partitions(name)
+                self.groups.topic_deleted(name, topic_id)
+        for name in list(self.metadata.topics):
+            self._open_partitions(name)
+
+    def topic_config_changed(self, topic: str) -> None:
+        """A setting of the topic, or a default under it, is another one now."""
+        config = self.metadata.log_config(topic)
+        for partition in self._partitions.get(topic, {}).values():
+            partition.log.config = config
+
+    def ensure_internal_topic(self, name: str) -> Later[None]:
+        """Make one of the broker's own topics if it is missing; resolves when it may be used."""
+        records = self.metadata.internal_topic_records(name)
+        return self.commit_metadata(records) if records else Later.of(None)
+
+    # --- Producer ids (rule P-29) ---
+
+    def next_producer_id(self) -> Later[int | None]:
+        """An id that was never given out, once its block is durable; None if that failed."""
+        later: Later[int | None] = Later()
+        producer_id = self.metadata.take_producer_id()
+        if producer_id is not None:
+            later.resolve(producer_id)
+            return later
+        self._id_waiters.append(later)
+        if not self._allocating:
+            self._allocating = True
+            self.commit_metadata(self.metadata.producer_id_block()).then(self._block_durable)
+        return later
+
+    def _block_durable(self, _: None) -> None:
+        self._allocating = False
+        self.metadata.use_producer_id_block()
+        waiters, self._id_waiters = self._id_waiters, []
+        for later in waiters:
+            self.next_producer_id().then(later.resolve)

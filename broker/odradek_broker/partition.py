@@ -1,0 +1,120 @@
+"""A partition as its leader sees it: the log, who waits for durability, who waits for data.
+
+The log decides what is written; the flush shell makes it durable; here both meet the requests that
+wait for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from odradek_broker.later import Later
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import AppendResult, PartitionLog
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import iter_batches, read_records, simple_batch
+
+_LOAD_BYTES = 1024 * 1024
+
+Waiter = Callable[[], None]
+
+
+class Partition:
+    """One partition that this broker leads.
+
+    `request_flush` is asked to make the log durable; it answers through the log's own hooks.
+    """
+
+    __slots__ = ("_durable_waiters", "_request_flush", "data_waiters", "leader_epoch", "log")
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        leader_epoch: int,
+        request_flush: Callable[[PartitionLog], None],
+    ) -> None:
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self._request_flush = request_flush
+        self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
+        #: Called, in the order they came, whenever more may be readable (rule F-03).
+        self.data_waiters: dict[Waiter, None] = {}
+        log.on_high_watermark = self._advanced
+        log.on_offline = self._failed
+
+    def append(
+        self, batch: memoryview, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendResult:
+        """Append one batch and have it made durable. StorageError if it is refused."""
+        log = self.log
+        result = log.append(batch, origin=origin, now_ms=now_ms, leader_epoch=self.leader_epoch)
+        if log.high_watermark < log.log_end_offset:
+            self._request_flush(log)
+        return result
+
+    def durable(self, last_offset: int) -> bool:
+        """Everything up to and including this offset may be acknowledged (D5)."""
+        return self.log.high_watermark > last_offset
+
+    def when_durable(self, last_offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back with NONE once `durable`, or with the disk's error."""
+        if self.log.offline:
+            callback(ErrorCode.KAFKA_STORAGE_ERROR)
+        elif self.durable(last_offset):
+            callback(ErrorCode.NONE)
+        else:
+            self._durable_waiters.append((last_offset, callback))
+
+    def append_internal(
+        self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
+    ) -> Later[ErrorCode]:
+        """Append a coordinator's or the controller's records as one batch.
+
+        Appended when this returns; the answer comes when they are durable, NONE or the error.
+        """
+        later: Later[ErrorCode] = Later()
+        try:
+            batch = simple_batch(records, now_ms)
+            result = self.append(memoryview(batch), now_ms, AppendOrigin.COORDINATOR)
+        except StorageError as error:
+            later.resolve(error.error)
+            return later
+        self.when_durable(result.last_offset, later.resolve)
+        return later
+
+    def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        """Every record in the log, for a coordinator that loads: (offset, key, value)."""
+        log = self.log
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            data = log.read(
+                offset, _LOAD_BYTES, upper_bound=log.log_end_offset, minimum_one=True
+            )
+            if not data:
+                return
+            for position, header in iter_batches(data):
+                if not header.is_control:
+                    for record in read_records(data, position, header):
+                        if record.offset >= offset:
+                            yield record.offset, record.key, record.value
+                offset = header.next_offset
+
+    def wake(self) -> None:
+        """Everyone who waits for data here looks again."""
+        for waiter in list(self.data_waiters):
+            waiter()
+
+    def _advanced(self, log: PartitionLog) -> None:
+        waiters = self._durable_waiters
+        while waiters and log.high_watermark > waiters[0][0]:
+            waiters.popleft()[1](ErrorCode.NONE)
+        if self.data_waiters:
+            self.wake()
+
+    def _failed(self, log: PartitionLog) -> None:
+        waiters, self._durable_waiters = self._durable_waiters, deque()
+        for _, callback in waiters:
+            callback(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.wake()

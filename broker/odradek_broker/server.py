@@ -1,0 +1,248 @@
+"""The broker as a running program: sockets, timers, start and end.
+
+    await serve(config, on_ready)          until SIGTERM or SIGINT, for the command line
+    server = Server(config); await server.start(); ...; await server.stop()
+
+uvloop is chosen here and nowhere else (`run`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from odradek_broker.config import BrokerConfig
+from odradek_broker.dispatch import Dispatcher
+from odradek_broker.http import HttpServer
+from odradek_broker.metrics import BrokerMetrics
+from odradek_broker.node import Node
+from odradek_broker.real import RealClock, RealFiles, RealRandomness
+from odradek_broker.session import Session, SessionLimits
+from odradek_broker.storage.flush import GroupCommit
+from odradek_broker.storage.manager import LogManager
+
+log = structlog.get_logger("odradek.server")
+
+T = TypeVar("T")
+#: How long a stopping broker waits for connections to take their last answers.
+_DRAIN_S = 3.0
+_IDLE_CHECK_S = 30.0
+_HOUSEKEEPING_S = 1.0
+_BACKLOG = 1024
+
+
+class StartError(Exception):
+    """The broker cannot start; the text is one line that says why and what to do."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on uvloop, or on asyncio where uvloop is missing."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+async def serve(
+    config: BrokerConfig,
+    on_ready: Callable[[str, int], None],
+    *,
+    handle_signals: bool = True,
+) -> None:
+    """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start."""
+    server = Server(config)
+    host, port = await server.start()
+    ended = asyncio.Event()
+    if handle_signals:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+    try:
+        on_ready(host, port)
+        await ended.wait()
+    finally:
+        await server.stop()
+
+
+class _Scheduler:
+    """Timers of the running loop, in milliseconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Any:
+        return self._loop.call_later(delay_ms / 1000, callback)
+
+
+class Server:
+    """One broker. `start` and `stop` are called once each."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.metrics = BrokerMetrics()
+        self.node: Node
+        self._sessions: set[Session] = set()
+        self._next_connection_id = 0
+        self._server: asyncio.Server | None = None
+        self._http: HttpServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def start(self) -> tuple[str, int]:
+        """Open the data directory, recover, listen; the address that was bound."""
+        loop = asyncio.get_running_loop()
+        config = self.config
+        sockets = self._bind(config.listen_host, config.listen_port)
+        try:
+            self._open(loop)
+        except BaseException:
+            for one in sockets:
+                one.close()
+            raise
+        host, port = sockets[0].getsockname()[:2]
+        node = self.node
+        node.set_advertised(*self._advertised(host, port))
+        self._dispatcher = Dispatcher(node, config.max_control_request_bytes)
+        self._limits = SessionLimits(
+            config.max_in_flight_per_connection,
+            config.max_in_flight_bytes_per_connection,
+            config.queued_max_request_bytes,
+        )
+        self._server = await loop.create_server(self._session, sock=sockets[0], backlog=_BACKLOG)
+        if config.http_listen is not None:
+            self._http = HttpServer(node, self.metrics)
+            await self._http.start(*config.http_listen)
+        self._tasks = [
+            loop.create_task(self._close_idle()),
+            loop.create_task(self._keep_house()),
+        ]
+        log.info("ready", host=host, port=port, node_id=node.node_id, cluster_id=node.cluster_id)
+        return host, port
+
+    def _bind(self, host: str, port: int) -> list[socket.socket]:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        try:
+            listener.bind((host, port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            if error.errno == errno.EADDRINUSE:
+                raise StartError(
+                    f"{host}:{port} is in use by another program; stop it or choose another"
+                    " --listen"
+                ) from error
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        return [listener]
+
+    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        config = self.config
+        files, clock, randomness = RealFiles(), RealClock(), RealRandomness()
+        self._commit = GroupCommit(loop, on_synced=self.metrics.flushed)
+        manager = LogManager(
+            config.data_dir, files, clock, randomness, config.default_log_config()
+        )
+        try:
+            self.node = Node(
+                config,
+                clock=clock,
+                randomness=randomness,
+                logs=manager,
+                scheduler=_Scheduler(loop),
+                request_flush=self._commit.request,
+                metrics=self.metrics,
+            )
+            for report in self.node.load():
+                log.warning("recovered a log", report=str(report))
+        except BaseException:
+            manager.close(clean=False)
+            raise
+
+    def _advertised(self, host: str, port: int) -> tuple[str, int]:
+        """What clients are told (rule N-12): as configured, or where we listen."""
+        told = self.config.advertised
+        if told is not None:
+            return told[0], told[1] or port
+        if host in ("0.0.0.0", "::"):
+            return socket.gethostname(), port
+        return host, port
+
+    def _session(self) -> asyncio.BaseProtocol:
+        self._next_connection_id += 1
+        session = Session(
+            self._dispatcher,
+            self._next_connection_id,
+            self.config.socket_request_max_bytes,
+            self._limits,
+            self.metrics,
+            self._closed,
+            refuse=self._stopping or len(self._sessions) >= self.config.max_connections,
+        )
+        self._sessions.add(session)
+        self.metrics.connections.set(len(self._sessions))
+        return session
+
+    def _closed(self, session: Session) -> None:
+        self._sessions.discard(session)
+        self.metrics.connections.set(len(self._sessions))
+
+    async def stop(self) -> None:
+        """Answer what was asked, make everything durable, mark the stop as clean (rule N-15)."""
+        if self._stopping:
+            return
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+        if self._http is not None:
+            await self._http.stop()
+        self.node.release_parked()
+        for session in list(self._sessions):
+            session.close_after_answers()
+        await self._drained()
+        self.node.close()
+        await self._commit.drain()
+        self._commit.close()
+        self.node.logs.close(clean=True)
+        log.info("stopped")
+
+    async def _drained(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _DRAIN_S
+        while self._sessions and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for session in list(self._sessions):
+            session.abort()
+        await asyncio.sleep(0)
+
+    async def _close_idle(self) -> None:
+        """Close connections that were silent for connections.max.idle.ms (rule N-04)."""
+        loop = asyncio.get_running_loop()
+        idle_s = self.config.connections_max_idle_ms / 1000
+        while True:
+            await asyncio.sleep(min(_IDLE_CHECK_S, max(idle_s / 2, 0.1)))
+            now = loop.time()
+            for session in list(self._sessions):
+                if session.quiet and now - session.last_active > idle_s:
+                    session.close_after_answers()
+
+    async def _keep_house(self) -> None:
+        """Retention, deleted files, expired producers, at the pace the node decides."""
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            try:
+                self.node.keep_house()
+            except OSError as error:
+                log.error("housekeeping failed", error=str(error))
+

@@ -1,0 +1,249 @@
+"""One connection: frames in, answers out, in the order of the requests (rule N-03).
+
+Requests are worked on as they arrive; an answer that is not there yet holds back those behind it.
+Back pressure goes both ways: while too much is unanswered, or the peer does not read, nothing more
+is read from it (rule N-14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from odradek_broker.context import CloseConnection
+from odradek_broker.dispatch import Dispatcher, Peer, Reply
+from odradek_broker.later import Later
+from odradek_protocol.connection import FrameReceiver, FrameTooLarge
+
+log = structlog.get_logger("odradek.session")
+
+
+class _Slot:
+    """The place of an answer in the order."""
+
+    __slots__ = ("bytes_held", "later", "ready", "reply")
+
+    def __init__(self) -> None:
+        self.bytes_held = 0
+        self.later: Later[Reply] | None = None
+        self.ready = False
+        self.reply: Reply = None
+
+
+def _size(reply: Reply) -> int:
+    return sum(map(len, reply)) if reply is not None else 0
+
+
+class SessionLimits:
+    """What one connection may hold, and all of them together."""
+
+    __slots__ = ("bytes_held", "in_flight_bytes_max", "in_flight_max", "total_bytes_max")
+
+    def __init__(self, in_flight_max: int, in_flight_bytes_max: int, total_bytes_max: int) -> None:
+        self.in_flight_max = in_flight_max
+        self.in_flight_bytes_max = in_flight_bytes_max
+        self.total_bytes_max = total_bytes_max
+        #: Bytes of requests in work, all connections.
+        self.bytes_held = 0
+
+
+class Session(asyncio.BufferedProtocol):
+    """Owns a transport. `on_closed` is called once, when the connection is gone."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        peer_id: int,
+        frame_bytes_max: int,
+        limits: SessionLimits,
+        metrics: Any,
+        on_closed: Callable[[Session], None],
+        *,
+        refuse: bool = False,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._receiver = FrameReceiver(frame_bytes_max)
+        self._limits = limits
+        self._metrics = metrics
+        self._on_closed = on_closed
+        self._peer = Peer("", peer_id)
+        self._transport: Any = None
+        self._slots: deque[_Slot] = deque()
+        self._backlog: deque[memoryview] = deque()
+        self._bytes_held = 0
+        self._peer_reads = True
+        self._reading = True
+        self._draining = False
+        self._refuse = refuse
+        #: Loop time of the last byte in or out; the server closes what idles too long.
+        self.last_active = 0.0
+
+    @property
+    def quiet(self) -> bool:
+        """No request is waiting for its answer."""
+        return not self._slots and not self._backlog
+
+    # --- What the transport calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        self._peer.host = str(name[0]) if name else "?"
+        self._loop = asyncio.get_running_loop()
+        self.last_active = self._loop.time()
+        if self._refuse:
+            log.warning("refused a connection: too many", peer=self._peer.host)
+            transport.abort()  # type: ignore[attr-defined]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._metrics.received_bytes(nbytes)
+        self.last_active = self._loop.time()
+        try:
+            frames = self._receiver.received(nbytes)
+        except FrameTooLarge as error:
+            self._hang_up(str(error))
+            return
+        if frames:
+            self._backlog.extend(frames)
+            self._work()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._peer_reads = False
+        self._balance()
+
+    def resume_writing(self) -> None:
+        self._peer_reads = True
+        self._work()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._backlog.clear()
+        slots, self._slots = self._slots, deque()
+        self._limits.bytes_held -= self._bytes_held
+        self._bytes_held = 0
+        for slot in slots:
+            if slot.later is not None:
+                slot.later.abandon()
+        self._on_closed(self)
+
+    # --- Work ---
+
+    def close_after_answers(self) -> None:
+        """Read nothing more; close once everything asked so far is answered."""
+        self._draining = True
+        self._balance()
+        if self.quiet and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _work(self) -> None:
+        """Handle what has arrived, as far as the limits allow."""
+        backlog = self._backlog
+        limits = self._limits
+        while backlog and self._transport is not None:
+            if (
+                not self._peer_reads
+                or len(self._slots) >= limits.in_flight_max
+                or (self._bytes_held >= limits.in_flight_bytes_max and self._slots)
+                or (limits.bytes_held >= limits.total_bytes_max and self._slots)
+            ):
+                break
+            if not self._handle(backlog.popleft()):
+                return
+        self._balance()
+
+    def _handle(self, frame: memoryview) -> bool:
+        """Answer one request or begin to; False if the connection is over."""
+        try:
+            reply = self._dispatcher.answer(self._peer, frame)
+        except CloseConnection as error:
+            self._hang_up(str(error))
+            return False
+        except Exception:
+            log.exception("a request failed unexpectedly", peer=self._peer.host)
+            self.abort()
+            return False
+        if not isinstance(reply, Later):
+            if not self._slots:
+                if reply is not None:
+                    self._write(reply)
+                return True
+            slot = _Slot()
+            slot.ready, slot.reply = True, reply
+            self._slots.append(slot)
+            self._hold(slot, _size(reply))
+            return True
+        slot = _Slot()
+        slot.later = reply
+        self._slots.append(slot)
+        self._hold(slot, len(frame))
+        reply.then(lambda value: self._answered(slot, value))
+        return True
+
+    def _answered(self, slot: _Slot, reply: Reply) -> None:
+        slot.ready, slot.reply, slot.later = True, reply, None
+        slots = self._slots
+        if not slots or slots[0] is not slot:
+            self._hold(slot, _size(reply))
+            return
+        while slots and slots[0].ready:
+            slot = slots.popleft()
+            self._hold(slot, -slot.bytes_held)
+            if slot.reply is not None:
+                self._write(slot.reply)
+        if self._backlog:
+            self._work()
+        else:
+            self._balance()
+
+    def _hold(self, slot: _Slot, size_bytes: int) -> None:
+        """Count bytes kept in memory for a request that others wait behind."""
+        slot.bytes_held += size_bytes
+        self._bytes_held += size_bytes
+        self._limits.bytes_held += size_bytes
+
+    def _write(self, reply: list[Any]) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if len(reply) == 1:
+            transport.write(reply[0])
+        else:
+            transport.writelines(reply)
+        self._metrics.sent_bytes(sum(map(len, reply)))
+
+    def _balance(self) -> None:
+        """Read exactly while there is room for what would come."""
+        transport = self._transport
+        if transport is None:
+            return
+        wanted = not self._backlog and self._peer_reads and not self._draining
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+        if self._draining and self.quiet:
+            transport.close()
+
+    def _hang_up(self, reason: str) -> None:
+        log.warning("closed a connection", peer=self._peer.host, reason=reason)
+        self._metrics.connection_refused()
+        self._backlog.clear()
+        if self._transport is not None:
+            self._transport.abort()
