@@ -1,12 +1,13 @@
 """What can go wrong in storage, as exceptions that carry Kafka's error code.
 
-    StorageError
-      AppendRejected        a batch was refused; nothing was written
-      OffsetOutOfRange      a read below the log start or above the log end (F-07)
-      PartitionOffline      the files of this partition are no longer trusted (L-08, D5)
-      DeleteRecordsRejected (L-11)
-    DataDirectoryError      the data directory cannot be used at all; the broker does not start
-      DataDirectoryInUse    another process holds its lock
+StorageError
+  AppendRejected        a batch was refused; nothing was written
+  OffsetOutOfRange      a read below the log start or above the log end (F-07)
+  PartitionOffline      the files of this partition are no longer trusted (L-08, D5)
+  LogCorrupt            stored bytes that a read came across are damaged
+  DeleteRecordsRejected (L-11)
+DataDirectoryError      the data directory cannot be used at all; the broker does not start
+  DataDirectoryInUse    another process holds its lock
 """
 
 from __future__ import annotations
@@ -63,6 +64,14 @@ class PartitionOffline(StorageError):
             f"partition {name} is offline after a disk error: {reason}; check the disk, then"
             " restart the broker",
         )
+
+
+class LogCorrupt(StorageError):
+    """Stored bytes are damaged. Only the read that came across them fails: what is before and
+    behind them stays available."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 class DeleteRecordsRejected(StorageError):

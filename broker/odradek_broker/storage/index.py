@@ -8,6 +8,7 @@ file; the entries stay in memory and are written again later.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
@@ -22,8 +23,17 @@ TIME_ENTRY_BYTES = 12
 _WRITE_EVERY_ENTRIES = 512
 
 
+# A segment of this size has index entries; one without them lost its file (L-33).
+_SURELY_INDEXED_BYTES = 64 * 1024
+
+
 class InvalidIndex(Exception):
     """The file does not describe its segment; rebuild it."""
+
+
+def _swap_to_or_from_big_endian(numbers: array[int]) -> None:
+    if sys.byteorder == "little":
+        numbers.byteswap()
 
 
 class _IndexFile:
@@ -34,7 +44,7 @@ class _IndexFile:
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._files = files
         self._path = path
-        self._written = 0
+        self._written = -1  # -1: there is no file
         self.base_offset = base_offset
 
     @property
@@ -52,11 +62,11 @@ class _IndexFile:
         if self._written == len(self):
             return
         try:
-            if self._written == 0:
+            if self._written < 0:
                 self._files.remove(self._path)
             file = self._files.open(self._path, create=True)
             try:
-                file.append([self._encode(self._written)])
+                file.append([self._encode(max(self._written, 0))])
             finally:
                 file.close()
             self._written = len(self)
@@ -64,7 +74,7 @@ class _IndexFile:
             self._forget_file()
 
     def _forget_file(self) -> None:
-        self._written = 0
+        self._written = -1
         try:
             self._files.remove(self._path)
         except OSError:
@@ -131,10 +141,12 @@ class OffsetIndex(_IndexFile):
         """Read the file. InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
         flat = array("i")
         flat.frombytes(self._read(OFFSET_ENTRY_BYTES))
-        flat.byteswap()
+        _swap_to_or_from_big_endian(flat)
         self._offsets = flat[0::2]
         self._positions = flat[1::2]
         self._written = len(self._offsets)
+        if not self._positions and log_bytes > _SURELY_INDEXED_BYTES:
+            raise InvalidIndex(f"{self._path} is empty")
         if self._positions and not (
             0 <= self._offsets[0] <= self._offsets[-1]
             and 0 <= self._positions[0] <= self._positions[-1] < log_bytes
@@ -157,7 +169,7 @@ class OffsetIndex(_IndexFile):
         flat = array("i", bytes(OFFSET_ENTRY_BYTES * (len(self._offsets) - first_entry)))
         flat[0::2] = self._offsets[first_entry:]
         flat[1::2] = self._positions[first_entry:]
-        flat.byteswap()
+        _swap_to_or_from_big_endian(flat)
         return flat.tobytes()
 
 

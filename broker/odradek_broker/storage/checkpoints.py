@@ -1,0 +1,158 @@
+"""The small text files beside the logs, in Kafka's own formats.
+
+    recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint
+        version 0; number of lines; then `<topic> <partition> <offset>`
+    leader-epoch-checkpoint
+        version 0; number of lines; then `<epoch> <start offset>`
+    partition.metadata      `version: 0`, `topic_id: <base64>`
+    meta.properties         `version=1`, `cluster.id=...`, `node.id=...`
+
+A file that cannot be understood raises `CorruptCheckpoint`; what it said is then computed again
+(L-35).
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+
+from odradek_broker.seams import Files
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+ZERO_UUID = bytes(16)
+
+# No file that we write comes near it; one that does is not ours and not worth the memory.
+_CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
+
+TopicPartition = tuple[str, int]
+
+
+class CorruptCheckpoint(Exception):
+    """The file is not in the format that it should have."""
+
+
+def read_small_file(files: Files, path: str) -> str | None:
+    """The whole of a text file; None if it is not there. CorruptCheckpoint, OSError."""
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size_bytes = file.size()
+        if size_bytes > _CHECKPOINT_BYTES_MAX:
+            raise CorruptCheckpoint(f"{path} has {size_bytes} bytes")
+        return file.read_at(0, size_bytes).decode()
+    except UnicodeDecodeError as problem:
+        raise CorruptCheckpoint(f"{path} is not text") from problem
+    finally:
+        file.close()
+
+
+def write_unsynced(files: Files, path: str, content: bytes) -> None:
+    """Replace a small file without waiting for the disk: for what a later fsync covers or a scan
+    can restore. OSError."""
+    temporary = path + ".tmp"
+    files.remove(temporary)
+    file = files.open(temporary, create=True)
+    try:
+        file.append([content])
+    finally:
+        file.close()
+    files.rename(temporary, path)
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    lines = ["0", str(len(offsets))]
+    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode_offsets(text: str) -> dict[TopicPartition, int]:
+    """CorruptCheckpoint."""
+    offsets: dict[TopicPartition, int] = {}
+    for line in _lines(text):
+        topic, partition, offset = _fields(line, 3)
+        offsets[topic, _number(partition)] = _number(offset)
+    return offsets
+
+
+def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    entries = [f"{epoch} {start_offset}" for epoch, start_offset in epochs]
+    return ("\n".join(["0", str(len(entries)), *entries]) + "\n").encode()
+
+
+def decode_epochs(text: str) -> list[tuple[int, int]]:
+    """(epoch, start offset), as written. CorruptCheckpoint."""
+    entries = []
+    for line in _lines(text):
+        epoch, start_offset = _fields(line, 2)
+        entries.append((_number(epoch), _number(start_offset)))
+    return entries
+
+
+def encode_topic_id(topic_id: bytes) -> str:
+    """Kafka's text form of a UUID: base64 for URLs, without padding."""
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode()
+
+
+def decode_partition_metadata(text: str) -> bytes:
+    """The topic id, 16 bytes. CorruptCheckpoint."""
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "topic_id":
+            try:
+                topic_id = urlsafe_b64decode(value.strip() + "==")
+            except ValueError as problem:
+                raise CorruptCheckpoint(f"topic id {value.strip()!r}") from problem
+            if len(topic_id) == 16:
+                return topic_id
+    raise CorruptCheckpoint("no topic_id line")
+
+
+def encode_meta_properties(cluster_id: str, node_id: int) -> bytes:
+    return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n".encode()
+
+
+def decode_meta_properties(text: str) -> dict[str, str]:
+    properties = {}
+    for line in text.splitlines():
+        name, separator, value = line.partition("=")
+        if separator and not name.lstrip().startswith("#"):
+            properties[name.strip()] = value.strip()
+    return properties
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.splitlines()
+    if len(lines) < 2 or _number(lines[0]) != 0:
+        raise CorruptCheckpoint("unknown version")
+    entries = [line for line in lines[2:] if line]
+    if _number(lines[1]) != len(entries):
+        raise CorruptCheckpoint(f"{lines[1]} entries announced, {len(entries)} are there")
+    return entries
+
+
+def _fields(line: str, count: int) -> list[str]:
+    fields = line.split(" ")
+    if len(fields) != count:
+        raise CorruptCheckpoint(f"line {line!r}")
+    return fields
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as problem:
+        raise CorruptCheckpoint(f"{text!r} is not a number") from problem

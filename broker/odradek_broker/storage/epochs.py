@@ -1,0 +1,55 @@
+"""Which leader epoch began at which offset (F-13), kept in `leader-epoch-checkpoint`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+
+class LeaderEpochs:
+    """(epoch, start offset) pairs, both ascending. Pure; the log writes the file when `changed`."""
+
+    __slots__ = ("changed", "entries")
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self.entries: list[tuple[int, int]] = []
+        for epoch, start_offset in sorted(entries or []):
+            self.assign(epoch, start_offset)
+        self.changed = False
+
+    @property
+    def latest(self) -> int:
+        """-1 before the first append."""
+        return self.entries[-1][0] if self.entries else -1
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A batch of `epoch` begins at `start_offset`; older or equal epochs change nothing."""
+        if epoch < 0 or (self.entries and epoch <= self.entries[-1][0]):
+            return
+        while self.entries and self.entries[-1][1] >= start_offset:
+            self.entries.pop()
+        self.entries.append((epoch, start_offset))
+        self.changed = True
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest epoch <= `epoch`, where it ends); (-1, -1) if there is none (F-13)."""
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if epoch < 0 or at == 0:
+            return -1, -1
+        end = self.entries[at][1] if at < len(self.entries) else log_end_offset
+        return self.entries[at - 1][0], end
+
+    def truncate_end(self, offset: int) -> None:
+        """Forget epochs that begin at `offset` or above (L-36)."""
+        while self.entries and self.entries[-1][1] >= offset:
+            self.entries.pop()
+            self.changed = True
+
+    def truncate_start(self, offset: int) -> None:
+        """The log now starts at `offset`: epochs that ended before it go, the one that holds it
+        starts there."""
+        while len(self.entries) > 1 and self.entries[1][1] <= offset:
+            del self.entries[0]
+            self.changed = True
+        if self.entries and self.entries[0][1] < offset:
+            self.entries[0] = (self.entries[0][0], offset)
+            self.changed = True

@@ -1,0 +1,851 @@
+"""One partition's log: append, read, roll, flush, the offsets that bound them (rules L, R, F, P).
+
+LSTART <= LSO <= HW <= LEO, always (L-10). With `fsync` durability the high watermark is what a
+finished flush has covered, with `page-cache` it is the log end (D5).
+
+Not thread-safe: everything but `FlushTicket.sync` runs on the loop's thread, and no method waits, so
+check and append are one critical section (P-19).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from odradek_broker.seams import Files, Randomness
+from odradek_broker.storage.aborted_index import CorruptAbortedIndex
+from odradek_broker.storage.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    encode_epochs,
+    encode_partition_metadata,
+    write_unsynced,
+)
+from odradek_broker.storage.epochs import LeaderEpochs
+from odradek_broker.storage.errors import (
+    AppendRejected,
+    DeleteRecordsRejected,
+    LogCorrupt,
+    OffsetOutOfRange,
+    PartitionOffline,
+)
+from odradek_broker.storage.flushing import FlushTicket
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_broker.storage.producer_state import Duplicate, ProducerStateManager
+from odradek_broker.storage.producers import EndMarker, Producers, read_end_marker
+from odradek_broker.storage.reading import (
+    count_bytes,
+    find_timestamp,
+    latest_timestamp,
+    read_batches_from,
+    with_rebuild,
+)
+from odradek_broker.storage.recovery import (
+    SEGMENT_SUFFIXES,
+    LogLoader,
+    RecoveryReport,
+    rebuild_aborted_index,
+)
+from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
+from odradek_broker.storage.segment import Segment, SegmentCorrupt, TruncateFailed
+from odradek_broker.storage.validation import prepare
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import BatchError, BatchHeader, stamp
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+HIGH_WATERMARK = -1
+"""DeleteRecords' name for "up to the high watermark" (L-11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where a batch lies. `log_append_time_ms` is -1 with CreateTime (R-03). A `duplicate` was
+    there before, possibly not yet durable: wait for its offset like for a new one (P-10)."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What all logs of a broker share."""
+
+    files: Files
+    handles: HandleCache
+    randomness: Randomness
+    max_producer_ids: int = 100_000
+    producer_expiration_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """How a log was left.
+
+    `clean`: by a clean stop, which left it at `log_end_offset`. Otherwise `recovery_point` says
+    up to where it was flushed.
+    """
+
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    recovery_point: int = 0
+    clean: bool = False
+
+
+def _ignore(_: PartitionLog) -> None:
+    pass
+
+
+class PartitionLog:
+    """`<topic>-<partition>`. Files are opened at the first use that needs them.
+
+    `on_high_watermark` is called when HW or LSO moved, `on_offline` once when the disk failed.
+    """
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_deleted",
+        "_directory_dirty",
+        "_durable_offset",
+        "_epochs",
+        "_files",
+        "_last_stable_offset",
+        "_loaded",
+        "_offline_reason",
+        "_options",
+        "_producers",
+        "_segments",
+        "_start",
+        "_truncations",
+        "_unsynced_paths",
+        "config",
+        "directory",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "offline",
+        "on_high_watermark",
+        "on_log_start",
+        "on_offline",
+        "partition",
+        "report",
+        "topic",
+        "topic_id",
+    )
+
+    _active: Segment
+    _producers: Producers
+    _epochs: LeaderEpochs
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        directory: str,
+        config: LogConfig,
+        options: LogOptions,
+        start: LogStart,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.config = config
+        self.offline = False
+        self.log_start_offset = start.log_start_offset
+        self.log_end_offset = start.log_end_offset
+        self.high_watermark = start.log_end_offset
+        self.on_high_watermark: Callable[[PartitionLog], None] = _ignore
+        self.on_offline: Callable[[PartitionLog], None] = _ignore
+        self.on_log_start: Callable[[PartitionLog], None] = _ignore
+        """DeleteRecords moved the log start, which must outlive a crash (L-10)."""
+        self.report = RecoveryReport(topic, partition)
+        self._options = options
+        self._files = options.files
+        self._start = start
+        self._loaded = False
+        self._offline_reason = ""
+        self._durable_offset = start.log_end_offset
+        self._last_stable_offset = start.log_end_offset
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._deleted: list[tuple[int, list[str]]] = []
+        self._directory_dirty = False
+        self._truncations = 0
+        self._unsynced_paths: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    # ---- opening
+
+    def load(self, now_ms: int) -> RecoveryReport:
+        """Open the files, and recover them if they were not left by a clean stop. Called by itself
+        at first use; a broker that starts after a crash calls it for all. Raises PartitionOffline.
+        """
+        if self._loaded:
+            return self.report
+        if self.offline:
+            raise self._offline_error()
+        start = self._start
+        try:
+            loaded = LogLoader(
+                files=self._files,
+                handles=self._options.handles,
+                directory=self.directory,
+                log_start_offset=start.log_start_offset,
+                recovery_point=start.recovery_point,
+                expected_end_offset=start.log_end_offset if start.clean else start.recovery_point,
+                clean=start.clean,
+                index_interval_bytes=self.config.index_interval_bytes,
+                compacted=self.config.compacted,
+                sync=self.config.durability == "fsync",
+                now_ms=now_ms,
+                new_producers=self._new_producers,
+                report=self.report,
+            ).load()
+        except OSError as problem:
+            self._go_offline(f"opening it failed: {problem}")
+            raise self._offline_error() from problem
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._active = loaded.segments[-1]
+        self._producers = loaded.producers
+        self._epochs = loaded.epochs
+        self._directory_dirty = not start.clean
+        self._loaded = True
+        self._set_pinning()
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self._durable_offset = loaded.log_end_offset
+        self._move_high_watermark(loaded.log_end_offset)
+        return self.report
+
+    def _new_producers(self) -> Producers:
+        return Producers(
+            self._files,
+            self.directory,
+            max_producer_ids=self._options.max_producer_ids,
+            expiration_ms=self._options.producer_expiration_ms,
+        )
+
+    def create_files(self, now_ms: int) -> None:
+        """Make the directory of a new partition, empty. OSError.
+
+        Nothing waits for the disk: the first flush makes all of it durable, and a partition without
+        any acknowledged record can be made again from the cluster's metadata.
+        """
+        self._files.make_dirs(self.directory)
+        self.write_topic_id(self.topic_id)
+        self.load(now_ms)
+        self._directory_dirty = True
+
+    def write_topic_id(self, topic_id: bytes) -> None:
+        """OSError."""
+        self.topic_id = topic_id
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        write_unsynced(self._files, path, encode_partition_metadata(topic_id))
+        self._unsynced_paths.add(path)
+        self._directory_dirty = True
+
+    def _ensure_loaded(self, now_ms: int) -> None:
+        if not self._loaded:
+            self.load(now_ms)
+        if self.offline:
+            raise self._offline_error()
+
+    # ---- offsets
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed stops: HW, or the first transaction not yet decided (T-45, L-12)."""
+        if not self._loaded and not self.offline:
+            self.load(0)
+        return self._last_stable_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below is on disk."""
+        return self._durable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """From where a crash would have to scan (L-30)."""
+        if self._loaded or self._start.clean:
+            return self._durable_offset
+        return self._start.recovery_point
+
+    @property
+    def producers(self) -> ProducerStateManager:
+        """For verification of transactions and DescribeProducers; changes go through `append`."""
+        self._ensure_loaded(0)
+        return self._producers.state
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        self._ensure_loaded(0)
+        return self._epochs
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch <= `epoch`, its end offset); (-1, -1) if unknown (F-13)."""
+        return self.leader_epochs.end_offset(epoch, self.log_end_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        self._ensure_loaded(0)
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first; for inspection."""
+        self._ensure_loaded(0)
+        return tuple(self._segments)
+
+    def _move_high_watermark(self, high_watermark: int) -> None:
+        before = (self.high_watermark, self._last_stable_offset)
+        self.high_watermark = high_watermark
+        state = self._producers.state
+        state.high_watermark_moved(high_watermark)
+        unstable = state.first_unstable_offset
+        if unstable is None or unstable >= high_watermark:
+            self._last_stable_offset = high_watermark
+        else:
+            self._last_stable_offset = max(unstable, self.log_start_offset)
+        if before != (high_watermark, self._last_stable_offset):
+            self.on_high_watermark(self)
+
+    # ---- appending
+
+    def append(
+        self,
+        batch: memoryview,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        leader_epoch: int,
+        transaction_version: int = 1,
+    ) -> AppendResult:
+        """Validate, stamp in place and write exactly one batch (L-07).
+
+        `batch` must be writable and is changed. With origin REPLAY it keeps its offsets, which
+        must not be below the log end. `transaction_version` matters for markers only (T-41).
+        Raises AppendRejected, with nothing written and no state changed (P-18, L-08).
+        """
+        if self.offline or not self._loaded:
+            self._ensure_appendable(now_ms)
+        config = self.config
+        prepared = prepare(batch, config, origin, now_ms)
+        batch, header = prepared.batch, prepared.header
+        marker: EndMarker | None = None
+        if header.producer_id >= 0 and origin is not AppendOrigin.REPLAY:
+            if header.is_control:
+                marker = self._check_marker(header, batch, transaction_version)
+            else:
+                verdict = self._producers.state.check(header, origin, now_ms)
+                if type(verdict) is Duplicate:
+                    return AppendResult(
+                        verdict.base_offset,
+                        verdict.last_offset,
+                        verdict.timestamp,
+                        self.log_start_offset,
+                        True,
+                    )
+        base_offset = self.log_end_offset
+        if origin is AppendOrigin.REPLAY:
+            base_offset = self._replayed_base_offset(header)
+            marker = read_end_marker(header, batch) if header.is_control else None
+        else:
+            stamp(batch, 0, base_offset, leader_epoch)
+            header.base_offset = base_offset
+            header.leader_epoch = leader_epoch
+        last_offset = base_offset + header.last_offset_delta
+        self._write(batch, header, last_offset, now_ms)
+        self.log_end_offset = last_offset + 1
+        if header.leader_epoch > self._epochs.latest:
+            self._assign_epoch(header.leader_epoch, base_offset)
+        if header.producer_id >= 0:
+            self._apply_producer(header, marker, base_offset, last_offset, now_ms)
+        else:
+            self._producers.state.map_end_offset = last_offset + 1
+        if config.durability == "page-cache":
+            self._move_high_watermark(last_offset + 1)
+        return AppendResult(
+            base_offset, last_offset, prepared.log_append_time_ms, self.log_start_offset, False
+        )
+
+    def _ensure_appendable(self, now_ms: int) -> None:
+        try:
+            self._ensure_loaded(now_ms)
+        except PartitionOffline as problem:
+            raise AppendRejected(problem.error, problem.message) from problem
+
+    def _check_marker(
+        self, header: BatchHeader, batch: memoryview, transaction_version: int
+    ) -> EndMarker | None:
+        try:
+            marker = read_end_marker(header, batch)
+        except BatchError as problem:
+            raise AppendRejected(ErrorCode.INVALID_RECORD, str(problem)) from None
+        if marker is not None:
+            self._producers.state.check_marker(
+                header.producer_id,
+                header.producer_epoch,
+                marker[1],
+                transaction_version=transaction_version,
+            )
+        return marker
+
+    def _replayed_base_offset(self, header: BatchHeader) -> int:
+        if header.base_offset < self.log_end_offset:
+            raise AppendRejected(
+                ErrorCode.INVALID_RECORD,
+                f"a replayed batch has base offset {header.base_offset}, below the log end"
+                f" {self.log_end_offset}",
+            )
+        return header.base_offset
+
+    def _write(self, batch: memoryview, header: BatchHeader, last_offset: int, now_ms: int) -> None:
+        size_bytes = header.size_bytes
+        config = self.config
+        try:
+            active = self._active
+            if (active.size_bytes and self._must_roll(active, header, last_offset, now_ms)) or last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
+                self._roll(header.base_offset, now_ms)
+                active = self._active
+            active.append(
+                batch, size_bytes, last_offset, header.max_timestamp, config.index_interval_bytes
+            )
+        except TruncateFailed as problem:
+            self._go_offline(str(problem))
+            raise AppendRejected(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+        except OSError as problem:
+            raise AppendRejected(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"writing to partition {self.name} failed: {problem}",
+            ) from problem
+
+    def _must_roll(
+        self, active: Segment, header: BatchHeader, last_offset: int, now_ms: int
+    ) -> bool:
+        """L-06, for a segment that is not empty."""
+        config = self.config
+        if active.size_bytes + header.size_bytes > config.segment_bytes:
+            return True
+        if last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
+            return True
+        max_age_ms = config.segment_ms - active.roll_jitter_ms
+        first = active.first_timestamp
+        if first >= 0 and header.max_timestamp >= 0:
+            age_ms = header.max_timestamp - first
+        else:
+            age_ms = now_ms - active.created_ms
+        return age_ms > max_age_ms or active.index_full(config.segment_index_bytes)
+
+    def _apply_producer(
+        self,
+        header: BatchHeader,
+        marker: EndMarker | None,
+        base_offset: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> None:
+        try:
+            self._producers.apply(header, marker, self._active, base_offset, last_offset, now_ms)
+        except OSError as problem:
+            # The marker is in the log but its transaction index is not: readers would take aborted
+            # records for committed ones. A restart rebuilds it.
+            self._go_offline(f"writing the transaction index failed: {problem}")
+            raise AppendRejected(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"writing the transaction index of {self.name} failed: {problem}",
+            ) from problem
+
+    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
+        self._epochs.assign(epoch, start_offset)
+        self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        """A cache: every batch names its epoch (L-31). So a failure is not the append's."""
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        try:
+            write_unsynced(self._files, path, encode_epochs(self._epochs.entries))
+        except OSError:
+            return  # `changed` stays set: it is written again with the next change or at close.
+        self._epochs.changed = False
+        self._unsynced_paths.add(path)
+        self._directory_dirty = True
+
+    # ---- rolling
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log end; nothing happens if the active one is empty.
+        Raises PartitionOffline, OSError (the old segment stays the active one)."""
+        self._ensure_loaded(now_ms)
+        if self._active.size_bytes or self._active.base_offset != self.log_end_offset:
+            self._roll(self.log_end_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        old = self._active
+        old.seal()
+        self._unsynced_paths.update((old.path_of("index"), old.path_of("timeindex")))
+        segment = Segment(
+            self._options.handles,
+            self.directory,
+            base_offset,
+            created_ms=now_ms,
+            roll_jitter_ms=self._jitter_ms(),
+        )
+        segment.create()
+        segment.pin_dirty = old.pin_dirty
+        self._producers.forget_segment(old)
+        self._directory_dirty = True
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self._active = segment
+        try:
+            self._producers.take_snapshot(base_offset)
+        except OSError:
+            # Replay takes longer without it, that is all (P-28).
+            return
+
+    def _jitter_ms(self) -> int:
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._options.randomness.below(bound) if bound > 0 else 0
+
+    def _set_pinning(self) -> None:
+        for segment in self._segments:
+            segment.pin_dirty = self.config.durability == "fsync"
+
+    # ---- reading
+
+    def read(self, offset: int, max_bytes: int, *, upper_bound: int, minimum_one: bool) -> bytes:
+        """Whole batches from the one that holds `offset`, all below `upper_bound` (R-16, F-03).
+
+        At most `max_bytes`, except that with `minimum_one` the first is returned whole (F-06).
+        Empty at or above the bound. Raises OffsetOutOfRange (F-07), PartitionOffline.
+        """
+        if self.offline or not self._loaded:
+            self._ensure_loaded(0)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        upper_bound = min(upper_bound, self.log_end_offset)
+        if offset >= upper_bound:
+            return b""
+        try:
+            return read_batches_from(
+                self._segments, self._bases, offset, max_bytes, upper_bound, minimum_one
+            )
+        except OSError as problem:
+            raise self._read_failed(problem) from problem
+
+    def readable_bytes(self, offset: int, upper_bound: int) -> int:
+        """How many bytes lie between the batch that holds `offset` and the bound (F-04).
+        0 for an offset outside the log. Raises PartitionOffline."""
+        upper_bound = min(upper_bound, self.log_end_offset)
+        if not self.log_start_offset <= offset < upper_bound:
+            return 0
+        self._ensure_loaded(0)
+        try:
+            return count_bytes(self._segments, self._bases, offset, upper_bound)
+        except OSError as problem:
+            raise self._read_failed(problem) from problem
+
+    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of every transaction that was aborted with a marker at or
+        above `start` and began below `end` (F-09). Raises PartitionOffline."""
+        self._ensure_loaded(0)
+        first = max(bisect_right(self._bases, start) - 1, 0)
+        segments = self._segments[first:]
+        try:
+            try:
+                return self._producers.aborted(segments, start, end)
+            except CorruptAbortedIndex:
+                for segment in segments:
+                    self._rebuild_aborted_index(segment)
+                return self._producers.aborted(segments, start, end)
+        except (SegmentCorrupt, BatchError, CorruptAbortedIndex) as problem:
+            raise LogCorrupt(str(problem)) from problem
+        except OSError as problem:
+            raise self._read_failed(problem) from problem
+
+    def _rebuild_aborted_index(self, segment: Segment) -> None:
+        earlier = [other for other in self._segments if other.base_offset < segment.base_offset]
+        rebuild_aborted_index(
+            segment, earlier, self._new_producers(), self._producers, self.log_start_offset
+        )
+
+    def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record that is not older than `timestamp`; None if
+        there is none below the bound (L-15). Raises PartitionOffline."""
+        self._ensure_loaded(0)
+        try:
+            return find_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound)
+        except OSError as problem:
+            raise self._read_failed(problem) from problem
+
+    def max_timestamp_offset(self, upper_bound: int | None = None) -> tuple[int, int] | None:
+        """(offset, timestamp) of the record with the largest timestamp, for ListOffsets -3; None
+        if the log is empty or it is at or above the bound. Raises PartitionOffline."""
+        self._ensure_loaded(0)
+        bound = self.log_end_offset if upper_bound is None else upper_bound
+        try:
+            return latest_timestamp(self._segments, self.log_start_offset, bound)
+        except OSError as problem:
+            raise self._read_failed(problem) from problem
+
+    def _read_failed(self, problem: OSError) -> PartitionOffline:
+        self._go_offline(f"reading failed: {problem}")
+        return self._offline_error()
+
+    # ---- flushing
+
+    def begin_flush(self) -> FlushTicket | None:
+        """Capture what is not on disk yet; None if that is nothing, or nothing may be flushed.
+
+        Call `ticket.sync()` in a worker thread, then `finish_flush` on the loop's.
+        """
+        if self.offline or not self._loaded:
+            return None
+        if self._durable_offset >= self.log_end_offset and not self._directory_dirty:
+            return None
+        dirty = []
+        for segment in reversed(self._segments):
+            if segment.size_bytes <= segment.synced_bytes and segment is not self._active:
+                break  # Segments become dirty in order, so all before this one are on disk.
+            if segment.size_bytes > segment.synced_bytes or self._directory_dirty:
+                dirty.append(segment)
+        try:
+            handles = [segment.file for segment in dirty]
+        except OSError as problem:
+            self._go_offline(f"opening it for a flush failed: {problem}")
+            return None
+        for segment in dirty:
+            segment.sync_pins += 1
+        self._active.hint(self.log_end_offset, self._active.size_bytes)
+        self._unsynced_paths |= self._producers.unsynced
+        ticket = FlushTicket(
+            end_offset=self.log_end_offset,
+            truncations=self._truncations,
+            segments=[(segment, segment.size_bytes) for segment in dirty],
+            segment_files=handles,
+            files=self._files,
+            paths=sorted(self._unsynced_paths),
+            directory=self.directory if self._directory_dirty else None,
+        )
+        self._unsynced_paths = set()
+        self._producers.unsynced = set()
+        self._directory_dirty = False
+        return ticket
+
+    def finish_flush(self, ticket: FlushTicket, error: OSError | None) -> None:
+        """The outcome of `ticket.sync()`. Success moves the durable offset, and with `fsync` the
+        high watermark. A failure takes the partition offline: what the kernel dropped cannot be
+        asked for again (D5)."""
+        for segment, _ in ticket.segments:
+            segment.unpin()
+        if error is not None:
+            self._go_offline(f"fsync failed: {error}")
+        if self.offline or ticket.truncations != self._truncations:
+            return
+        for segment, size_bytes in ticket.segments:
+            segment.synced_bytes = max(segment.synced_bytes, size_bytes)
+        self._durable_offset = max(self._durable_offset, ticket.end_offset)
+        if self.config.durability == "fsync" and self._durable_offset > self.high_watermark:
+            self._move_high_watermark(self._durable_offset)
+
+    def flush(self) -> None:
+        """Begin, sync and finish at once: for shutdown, and where nobody waits for the loop.
+        Raises PartitionOffline if it fails."""
+        ticket = self.begin_flush()
+        if ticket is not None:
+            try:
+                ticket.sync()
+            except OSError as problem:
+                self.finish_flush(ticket, problem)
+            else:
+                self.finish_flush(ticket, None)
+        if self.offline:
+            raise self._offline_error()
+
+    def _go_offline(self, reason: str) -> None:
+        if not self.offline:
+            self.offline = True
+            self._offline_reason = reason
+            self.on_offline(self)
+
+    @property
+    def offline_reason(self) -> str:
+        return self._offline_reason
+
+    def _offline_error(self) -> PartitionOffline:
+        return PartitionOffline(self.name, self._offline_reason)
+
+    # ---- losing records on purpose
+
+    def delete_records(self, offset: int, now_ms: int = 0) -> int:
+        """Move the log start to `offset`, -1 for the high watermark; the new log start (L-11).
+
+        Records below become unreadable at once; whole segments go with the next retention.
+        Raises DeleteRecordsRejected, PartitionOffline.
+        """
+        self._ensure_loaded(now_ms)
+        if "delete" not in self.config.cleanup_policy:
+            raise DeleteRecordsRejected(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.name} is compacted only; records of it cannot be deleted by offset",
+            )
+        target = self.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= target <= self.high_watermark:
+            raise DeleteRecordsRejected(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"records of {self.name} can be deleted up to the high watermark"
+                f" {self.high_watermark}, not to {offset}",
+            )
+        if target > self.log_start_offset:
+            self._move_log_start(target)
+            self.on_log_start(self)
+        return self.log_start_offset
+
+    def _move_log_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self._epochs.truncate_start(offset)
+        if self._epochs.changed:
+            self._write_epochs()
+        self._move_high_watermark(self.high_watermark)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Remove the segments that L-20 names; how many. Their files are renamed now and removed
+        by `remove_deleted_files`. Raises PartitionOffline; OSError if a file cannot be renamed."""
+        self._ensure_loaded(now_ms)
+        count = segments_to_delete(
+            self._segment_facts(),
+            total_bytes=sum(segment.size_bytes for segment in self._segments),
+            config=self.config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+        )
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self._roll(self.log_end_offset, now_ms)
+        gone, self._segments = self._segments[:count], self._segments[count:]
+        self._bases = self._bases[count:]
+        for segment in gone:
+            self._discard(segment, now_ms)
+        if self._bases[0] > self.log_start_offset:
+            self._move_log_start(self._bases[0])
+        return count
+
+    def _segment_facts(self) -> Iterator[SegmentFacts]:
+        ends = [*self._bases[1:], self.log_end_offset]
+        for segment, end in zip(self._segments, ends, strict=True):
+            yield SegmentFacts(
+                segment.base_offset,
+                end,
+                segment.size_bytes,
+                segment is self._active,
+                lambda segment=segment: self._newest_ms(segment),  # type: ignore[misc]
+            )
+
+    def _newest_ms(self, segment: Segment) -> int:
+        """L-21."""
+        timestamp, _ = with_rebuild(segment, lambda: segment.largest_timestamp)
+        return timestamp if timestamp >= 0 else self._files.modified_ms(segment.path)
+
+    def _discard(self, segment: Segment, now_ms: int) -> None:
+        """Rename the files of a segment, to be removed later (L-01). OSError."""
+        segment.close()
+        self._producers.forget_segment(segment)
+        doomed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = segment.path_of(suffix)
+            if self._files.exists(path):
+                self._files.rename(path, path + ".deleted")
+                doomed.append(path + ".deleted")
+        self._deleted.append((now_ms + self.config.file_delete_delay_ms, doomed))
+
+    def remove_deleted_files(self, now_ms: int) -> int:
+        """Remove what was renamed long enough ago; how many files. OSError."""
+        count = 0
+        while self._deleted and self._deleted[0][0] <= now_ms:
+            for path in self._deleted[0][1]:
+                self._files.remove(path)
+                count += 1
+            del self._deleted[0]
+        return count
+
+    def truncate_to(self, offset: int, now_ms: int = 0) -> int:
+        """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
+        Raises PartitionOffline."""
+        self._ensure_loaded(now_ms)
+        offset = max(offset, self.log_start_offset)
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
+        self._truncations += 1
+        try:
+            self._truncate_segments(offset)
+            self._reload_producers(now_ms)
+        except (OSError, SegmentCorrupt, BatchError) as problem:
+            self._go_offline(f"truncating it to {offset} failed: {problem}")
+            raise self._offline_error() from problem
+        self._epochs.truncate_end(self.log_end_offset)
+        self._write_epochs()
+        self._durable_offset = min(self._durable_offset, self.log_end_offset)
+        self._move_high_watermark(min(self.high_watermark, self.log_end_offset))
+        return self.log_end_offset
+
+    def _truncate_segments(self, offset: int) -> None:
+        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
+            segment = self._segments.pop()
+            self._bases.pop()
+            self._producers.forget_segment(segment)
+            segment.close()
+            for suffix in SEGMENT_SUFFIXES:
+                self._files.remove(segment.path_of(suffix))
+        active = self._active = self._segments[-1]
+        active.load_indexes()
+        position = active.position_of(offset)
+        first = next(active.walk(position), None)
+        end = active.next_offset if first is None else min(first.base_offset, offset)
+        active.truncate(position, end)
+        self._producers.truncate_to(active, end)
+        self.log_end_offset = end
+        self.log_start_offset = min(self.log_start_offset, end)
+        self._directory_dirty = True
+
+    def _reload_producers(self, now_ms: int) -> None:
+        self._producers.remove_snapshots(lambda at: at > self.log_end_offset)
+        self._producers.load(self._segments, self.log_start_offset, self.log_end_offset, now_ms)
+
+    # ---- the end
+
+    def close(self, *, clean: bool, now_ms: int = 0) -> None:
+        """Give the files back. `clean`: flush, complete the indexes and take a snapshot first, so
+        that the next start can trust what it finds. Raises PartitionOffline, OSError."""
+        if not self._loaded:
+            return
+        try:
+            if clean and not self.offline:
+                self.flush()
+                self._active.seal()
+                self._producers.take_snapshot(self.log_end_offset)
+                self._producers.remove_strays(self._segments, self.log_end_offset)
+                if self._epochs.changed:
+                    self._write_epochs()
+        finally:
+            self._producers.close()
+            for segment in self._segments:
+                segment.close()
+            self._loaded = False
+            self._segments, self._bases = [], []
+            self._start = LogStart(
+                self.log_start_offset, self.log_end_offset, self._durable_offset, clean
+            )

@@ -1,0 +1,245 @@
+"""Producer state of a partition together with its files: snapshots and aborted indexes.
+
+What a batch means for its producer is `producer_state`'s business; here is where it is kept, and how
+it is found again (P-26..P-28, L-04).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+from odradek_broker.seams import Files
+from odradek_broker.storage.aborted_index import AbortedIndex, AbortedTransaction
+from odradek_broker.storage.producer_snapshot import CorruptSnapshot
+from odradek_broker.storage.producer_state import (
+    ABORT_MARKER,
+    COMMIT_MARKER,
+    ProducerStateManager,
+)
+from odradek_broker.storage.segment import Segment, read_batches, segment_name
+from odradek_protocol.records.batch import BatchHeader, CorruptBatch
+from odradek_protocol.records.record import read_records
+
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_OPEN_ABORTED_INDEXES_MAX = 4
+_SNAPSHOT = "snapshot"
+
+EndMarker = tuple[int, int]
+
+
+def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
+    """(control type, coordinator epoch) of a COMMIT or ABORT marker; None for other control
+    batches (R-31). Longer keys and values are accepted (R-32). CorruptBatch."""
+    records = read_records(batch, 0, header)
+    if not records:
+        return None  # Compaction may leave an empty one (R-19).
+    key, value = records[0].key, records[0].value
+    if key is None or len(key) < _MARKER_KEY.size:
+        raise CorruptBatch(f"control batch at offset {header.base_offset} has no type")
+    _, control_type = _MARKER_KEY.unpack_from(key)
+    if control_type not in (ABORT_MARKER, COMMIT_MARKER):
+        return None
+    if value is None or len(value) < _MARKER_VALUE.size:
+        raise CorruptBatch(f"marker at offset {header.base_offset} has no coordinator epoch")
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
+    return control_type, coordinator_epoch
+
+
+class Producers:
+    """`state` is what appends are checked against; files are in `directory`."""
+
+    __slots__ = ("_aborted", "_directory", "_files", "_options", "state", "unsynced")
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        *,
+        max_producer_ids: int,
+        expiration_ms: int,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._options: dict[str, int] = {
+            "max_producer_ids": max_producer_ids,
+            "expiration_ms": expiration_ms,
+        }
+        self._aborted: OrderedDict[int, AbortedIndex] = OrderedDict()
+        self.state = ProducerStateManager(**self._options)
+        self.unsynced: set[str] = set()
+        """Paths written since the last flush took them."""
+
+    # ---- appended and replayed batches
+
+    def apply(
+        self,
+        header: BatchHeader,
+        marker: EndMarker | None,
+        segment: Segment,
+        base_offset: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Take over a batch that is in the log (P-18). OSError from the aborted index."""
+        self.state.update(header, base_offset, last_offset, now_ms)
+        if marker is not None:
+            aborted = self._apply_marker(header, marker, last_offset)
+            if aborted is not None:
+                self._aborted_index(segment).append(aborted)
+                self.unsynced.add(segment.path_of("txnindex"))
+
+    def _apply_marker(
+        self, header: BatchHeader, marker: EndMarker, offset: int
+    ) -> AbortedTransaction | None:
+        control_type, coordinator_epoch = marker
+        return self.state.apply_marker(
+            header.producer_id,
+            header.producer_epoch,
+            coordinator_epoch,
+            control_type,
+            offset,
+            header.max_timestamp,
+        )
+
+    def replay(self, header: BatchHeader, batch: memoryview, segment: Segment | None) -> None:
+        """Take over a batch that a scan found. With `segment` its aborted index is filled too."""
+        marker = read_end_marker(header, batch) if header.is_control else None
+        if segment is not None:
+            self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
+            return
+        self.state.update(header, header.base_offset, header.last_offset, 0)
+        if marker is not None:
+            self._apply_marker(header, marker, header.last_offset)
+
+    # ---- loading
+
+    def load(
+        self, segments: Sequence[Segment], log_start_offset: int, end_offset: int, now_ms: int
+    ) -> None:
+        """State as of `end_offset`: the newest good snapshot, then the batches behind it (P-28).
+
+        SegmentCorrupt, BatchError: a batch in between cannot be read.
+        """
+        start = self._load_snapshot(log_start_offset, end_offset)
+        self.state.remove_expired(now_ms)
+        for segment in segments:
+            if segment.next_offset <= start or segment.base_offset >= end_offset:
+                continue
+            position = segment.position_of(start) if start > segment.base_offset else 0
+            for _, header, batch in read_batches(segment, position):
+                if header.base_offset >= end_offset:
+                    break
+                if header.last_offset >= start:
+                    self.replay(header, batch, None)
+        self.state.map_end_offset = end_offset
+        self.state.high_watermark_moved(end_offset)
+
+    def _load_snapshot(self, log_start_offset: int, end_offset: int) -> int:
+        """The offset from which batches must be replayed."""
+        for offset in sorted(self.snapshot_offsets(), reverse=True):
+            if not log_start_offset < offset <= end_offset:
+                continue
+            path = self._snapshot_path(offset)
+            try:
+                self.state = ProducerStateManager.from_snapshot(
+                    self._read(path), map_end_offset=offset, **self._options
+                )
+            except CorruptSnapshot:
+                self._files.remove(path)
+                continue
+            return offset
+        self.state = ProducerStateManager(**self._options)
+        return log_start_offset
+
+    def _read(self, path: str) -> bytes:
+        file = self._files.open(path)
+        try:
+            return file.read_at(0, file.size())
+        finally:
+            file.close()
+
+    def start_empty(self, offset: int) -> None:
+        self.state.map_end_offset = offset
+        self.remove_snapshots(lambda _: True)
+
+    # ---- snapshots
+
+    def snapshot_offsets(self) -> Iterator[int]:
+        for name in self._files.list(self._directory):
+            stem, _, suffix = name.partition(".")
+            if suffix == _SNAPSHOT and stem.isdigit():
+                yield int(stem)
+
+    def take_snapshot(self, offset: int) -> None:
+        """Write the state, which is that of `offset` (P-27). OSError.
+
+        Its checksum tells a torn one (P-26), so nothing waits for the disk here.
+        """
+        path = self._snapshot_path(offset)
+        self._files.remove(path)
+        file = self._files.open(path, create=True)
+        try:
+            file.append([self.state.snapshot()])
+        finally:
+            file.close()
+        self.unsynced.add(path)
+
+    def remove_snapshots(self, unwanted: Callable[[int], bool]) -> None:
+        for offset in list(self.snapshot_offsets()):
+            if unwanted(offset):
+                self._files.remove(self._snapshot_path(offset))
+
+    def remove_strays(self, segments: Sequence[Segment], end_offset: int) -> None:
+        """Keep the snapshots at segment starts and at the end (P-27)."""
+        kept = {segment.base_offset for segment in segments} | {end_offset}
+        self.remove_snapshots(lambda offset: offset not in kept)
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self._directory}/{segment_name(offset)}.{_SNAPSHOT}"
+
+    # ---- aborted transactions
+
+    def aborted(
+        self, segments: Sequence[Segment], start_offset: int, end_offset: int
+    ) -> list[tuple[int, int]]:
+        """(producer id, first offset) of what was aborted in [start, end) (F-09)."""
+        found: list[tuple[int, int]] = []
+        for segment in segments:
+            entries, complete = self._aborted_index(segment).search(start_offset, end_offset)
+            found += [(entry.producer_id, entry.first_offset) for entry in entries]
+            if complete:
+                break
+        return found
+
+    def _aborted_index(self, segment: Segment) -> AbortedIndex:
+        index = self._aborted.get(segment.base_offset)
+        if index is not None:
+            self._aborted.move_to_end(segment.base_offset)
+            return index
+        while len(self._aborted) >= _OPEN_ABORTED_INDEXES_MAX:
+            self._aborted.popitem(last=False)[1].close()
+        index = AbortedIndex(self._files, segment.path_of("txnindex"))
+        self._aborted[segment.base_offset] = index
+        return index
+
+    def start_rebuild(self, segment: Segment) -> None:
+        """Forget what was aborted in a segment; `replay` finds it again."""
+        self.forget_segment(segment)
+        self._files.remove(segment.path_of("txnindex"))
+
+    def forget_segment(self, segment: Segment) -> None:
+        """The segment is going away, or its index has changed on disk."""
+        index = self._aborted.pop(segment.base_offset, None)
+        if index is not None:
+            index.close()
+
+    def truncate_to(self, segment: Segment, offset: int) -> None:
+        """Drop what was aborted by markers at or above the offset. OSError (L-36)."""
+        self._aborted_index(segment).truncate_to(offset)
+
+    def close(self) -> None:
+        while self._aborted:
+            self._aborted.popitem()[1].close()

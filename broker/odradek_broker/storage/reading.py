@@ -1,0 +1,158 @@
+"""Reads over the segments of one log: by offset (R-14..R-16, F-06) and by time (L-15).
+
+`segments` ascend by offset; bounds are given by the caller, who knows what may be read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from odradek_broker.storage.errors import LogCorrupt
+from odradek_broker.storage.segment import Segment, SegmentCorrupt, read_batches
+from odradek_protocol.records.batch import BatchError
+from odradek_protocol.records.record import read_records
+
+T = TypeVar("T")
+_OffsetAndTime = tuple[int, int]
+
+
+def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
+    """Use a segment; if its index leads astray, rebuild it and try once more (L-33).
+
+    LogCorrupt if the segment itself is damaged. OSError.
+    """
+    try:
+        try:
+            return use()
+        except SegmentCorrupt:
+            segment.rebuild_indexes()
+            return use()
+    except (SegmentCorrupt, BatchError) as problem:
+        raise LogCorrupt(str(problem)) from problem
+
+
+def read_batches_from(
+    segments: Sequence[Segment],
+    bases: Sequence[int],
+    offset: int,
+    max_bytes: int,
+    upper_bound: int,
+    minimum_one: bool,
+) -> bytes:
+    """Whole batches of one segment, from the one that holds `offset` or follows it."""
+    for at in range(bisect_right(bases, offset) - 1, len(segments)):
+        segment = segments[at]
+        if segment.base_offset >= upper_bound:
+            break
+        try:
+            data = _read_segment(segment, offset, max_bytes, upper_bound, minimum_one)
+        except SegmentCorrupt:
+            data = with_rebuild(
+                segment,
+                lambda segment=segment: _read_segment(  # type: ignore[misc]
+                    segment, offset, max_bytes, upper_bound, minimum_one
+                ),
+            )
+        if data is not None:
+            return data
+    return b""
+
+
+def _read_segment(
+    segment: Segment, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
+) -> bytes | None:
+    """None if the segment holds nothing at or behind `offset`: compaction took its end away."""
+    start = segment.position_of(offset)
+    if start >= segment.size_bytes:
+        return None
+    limit = segment.position_of(upper_bound)
+    end = segment.end_position(start, limit, max_bytes, minimum_one=minimum_one)
+    if end <= start:
+        return b""
+    return segment.read(start, end)
+
+
+def count_bytes(
+    segments: Sequence[Segment], bases: Sequence[int], offset: int, upper_bound: int
+) -> int:
+    """Bytes from the batch that holds `offset` to the bound."""
+    total = 0
+    for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
+        if segment.base_offset >= upper_bound:
+            break
+        total += with_rebuild(
+            segment,
+            lambda segment=segment: max(  # type: ignore[misc]
+                segment.position_of(upper_bound) - segment.position_of(offset), 0
+            ),
+        )
+    return total
+
+
+def find_timestamp(
+    segments: Sequence[Segment], timestamp: int, log_start_offset: int, upper_bound: int
+) -> _OffsetAndTime | None:
+    """The first record at or behind the log start that is not older than `timestamp` (L-15)."""
+    for segment in segments:
+        if segment.base_offset >= upper_bound:
+            break
+        found = with_rebuild(
+            segment,
+            lambda segment=segment: _find_in_segment(  # type: ignore[misc]
+                segment, timestamp, log_start_offset
+            ),
+        )
+        if found is not None:
+            return found if found[0] < upper_bound else None
+    return None
+
+
+def _find_in_segment(
+    segment: Segment, timestamp: int, log_start_offset: int
+) -> _OffsetAndTime | None:
+    if segment.largest_timestamp[0] < timestamp:
+        return None
+    for batch in segment.walk(segment.batch_before_time(timestamp)):
+        if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
+            continue
+        for offset, time in _record_times(segment, batch.position):
+            if time >= timestamp and offset >= log_start_offset:
+                return offset, time
+    return None
+
+
+def latest_timestamp(
+    segments: Sequence[Segment], log_start_offset: int, upper_bound: int
+) -> _OffsetAndTime | None:
+    """The first record with the largest timestamp; None if there is none in the bounds."""
+    best: Segment | None = None
+    for segment in segments:
+        if segment.size_bytes and (
+            best is None or segment.largest_timestamp[0] > best.largest_timestamp[0]
+        ):
+            best = segment
+    if best is None:
+        return None
+    chosen = best
+    return with_rebuild(chosen, lambda: _latest_in_segment(chosen, log_start_offset, upper_bound))
+
+
+def _latest_in_segment(
+    segment: Segment, log_start_offset: int, upper_bound: int
+) -> _OffsetAndTime | None:
+    largest, last_offset = segment.largest_timestamp
+    found: _OffsetAndTime | None = None
+    for offset, time in _record_times(segment, segment.position_of(last_offset)):
+        if log_start_offset <= offset < upper_bound and (found is None or time > found[1]):
+            found = offset, time
+    return found if found is not None and found[1] == largest else None
+
+
+def _record_times(segment: Segment, position: int) -> list[_OffsetAndTime]:
+    """(offset, timestamp) of the records in one batch; it is opened (D6 allows it here: time
+    lookups are rare, and the answer is a record, not a batch)."""
+    for _, header, batch in read_batches(segment, position):
+        return [(record.offset, record.timestamp) for record in read_records(batch, 0, header)]
+    return []

@@ -1,0 +1,299 @@
+"""What is on disk becomes a log again: trusted after a clean stop, scanned after a crash (L-30..L-34)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from odradek_broker.seams import Files
+from odradek_broker.storage.checkpoints import (
+    LEADER_EPOCHS,
+    CorruptCheckpoint,
+    decode_epochs,
+    read_small_file,
+)
+from odradek_broker.storage.epochs import LeaderEpochs
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.producers import Producers
+from odradek_broker.storage.segment import (
+    BatchAt,
+    Segment,
+    SegmentCorrupt,
+    read_batches,
+    segment_name,
+)
+from odradek_protocol.records.batch import BatchError, verify_crc
+
+_NAME_DIGITS = 20
+SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found and did to one partition. `problem` is empty if nothing was wrong."""
+
+    topic: str
+    partition: int
+    log_end_offset: int = 0
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    removed_segments: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    segments: list[Segment]
+    producers: Producers
+    epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(slots=True)
+class LogLoader:
+    """Everything that loading one partition needs.
+
+    `expected_end_offset`: where a clean stop left the log, or the recovery point after a crash.
+    If the log ends exactly there and has a snapshot from its last clean stop there, nothing was
+    written since, and it need not be scanned.
+    `sync`: make what a scan found durable before anyone reads it (D5).
+    """
+
+    files: Files
+    handles: HandleCache
+    directory: str
+    log_start_offset: int
+    recovery_point: int
+    expected_end_offset: int
+    clean: bool
+    index_interval_bytes: int
+    compacted: bool
+    sync: bool
+    now_ms: int
+    new_producers: Callable[[], Producers]
+    report: RecoveryReport
+
+    def load(self) -> LoadedLog:
+        """OSError; everything that is wrong with the content is repaired and reported."""
+        segments = self._find_segments()
+        loaded = self._trust(segments)
+        if loaded is None:
+            loaded = self._recover(segments)
+        self.report.log_end_offset = loaded.log_end_offset
+        return loaded
+
+    # ---- what is there
+
+    def _find_segments(self) -> list[Segment]:
+        """Segments by offset; leftovers of unfinished work are removed."""
+        bases = []
+        names = self.files.list(self.directory)
+        for name in names:
+            stem, _, suffix = name.partition(".")
+            if suffix.endswith(("deleted", "tmp", "cleaned")):
+                self.files.remove(f"{self.directory}/{name}")
+            elif suffix == "log" and len(stem) == _NAME_DIGITS and stem.isdigit():
+                bases.append(int(stem))
+        known = {segment_name(base) for base in bases}
+        for name in names:
+            stem, _, suffix = name.partition(".")
+            if suffix in ("index", "timeindex", "txnindex") and stem not in known:
+                self.files.remove(f"{self.directory}/{name}")
+        segments = [
+            Segment(self.handles, self.directory, base, created_ms=self.now_ms)
+            for base in sorted(bases)
+        ]
+        for segment in segments:
+            segment.attach()
+        return segments
+
+    # ---- after a clean stop
+
+    def _trust(self, segments: list[Segment]) -> LoadedLog | None:
+        """The log as it was left; None if it is not what was left."""
+        if not segments:
+            return None
+        active = segments[-1]
+        try:
+            active.load_indexes()
+            if active.next_offset != self.expected_end_offset:
+                return None
+            _set_next_offsets(segments)
+            log_start_offset = max(self.log_start_offset, segments[0].base_offset)
+            producers = self.new_producers()
+            if not self.clean and active.next_offset not in producers.snapshot_offsets():
+                return None
+            producers.load(segments, log_start_offset, active.next_offset, self.now_ms)
+        except (SegmentCorrupt, BatchError):
+            return None
+        return LoadedLog(
+            segments, producers, self._read_epochs(segments), log_start_offset, active.next_offset
+        )
+
+    # ---- after a crash
+
+    def _recover(self, segments: list[Segment]) -> LoadedLog:
+        if not segments:
+            return self._start_empty(self.log_start_offset)
+        first = 0
+        for at, segment in enumerate(segments):
+            if segment.base_offset <= self.recovery_point:
+                first = at
+        _set_next_offsets(segments)
+        log_start_offset = max(self.log_start_offset, segments[0].base_offset)
+        producers = self.new_producers()
+        try:
+            producers.load(
+                segments[: first + 1], log_start_offset, segments[first].base_offset, self.now_ms
+            )
+        except (SegmentCorrupt, BatchError):
+            first = 0  # Something below the recovery point is damaged: look at everything.
+            producers = self.new_producers()
+        epochs = self._read_epochs(segments[: first + 1])
+        epochs.truncate_end(segments[first].base_offset)
+        good = self._scan_all(segments, first, producers, epochs)
+        end = good[-1].next_offset
+        if end < log_start_offset:
+            self._note(f"the log ends at {end}, before its start {log_start_offset}")
+            self._remove(good)
+            return self._start_empty(log_start_offset)
+        producers.remove_strays(good, end)
+        return LoadedLog(good, producers, epochs, log_start_offset, end)
+
+    def _scan_all(
+        self, segments: list[Segment], first: int, producers: Producers, epochs: LeaderEpochs
+    ) -> list[Segment]:
+        """The segments that stay; the last of them may have been cut (L-31, L-32)."""
+        for at in range(first, len(segments)):
+            segment = segments[at]
+            if at > first:
+                problem = self._gap_before(segment, segments[at - 1])
+                if problem:
+                    self._note(problem)
+                    self._remove(segments[at:])
+                    return segments[:at]
+                producers.take_snapshot(segment.base_offset)
+            size_before = segment.size_bytes
+            problem = scan_segment(segment, producers, epochs, self.index_interval_bytes)
+            self.report.scanned_bytes += segment.size_bytes
+            if problem:
+                self.report.truncated_bytes += size_before - segment.size_bytes
+                self._note(problem)
+            if self.sync and segment.size_bytes:
+                segment.file.sync()
+            segment.synced_bytes = segment.size_bytes
+            if problem:
+                self._remove(segments[at + 1 :])
+                return segments[: at + 1]
+        return segments
+
+    def _gap_before(self, segment: Segment, previous: Segment) -> str:
+        """Why a segment cannot follow the one before it; empty if it can.
+
+        A rolled segment can lose its unsynced end at a batch boundary while the next file
+        survived. Only compaction leaves such gaps on purpose.
+        """
+        if segment.base_offset == previous.next_offset:
+            return ""
+        if segment.base_offset > previous.next_offset and self.compacted:
+            return ""
+        return (
+            f"{segment.path} starts at offset {segment.base_offset}, but the segment before it"
+            f" ends at {previous.next_offset}"
+        )
+
+    def _start_empty(self, offset: int) -> LoadedLog:
+        segment = Segment(self.handles, self.directory, offset, created_ms=self.now_ms)
+        segment.create()
+        producers = self.new_producers()
+        producers.start_empty(offset)
+        return LoadedLog([segment], producers, LeaderEpochs(), offset, offset)
+
+    def _remove(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            segment.close()
+            self.report.removed_segments.append(segment_name(segment.base_offset))
+            self.report.truncated_bytes += segment.size_bytes
+            for suffix in SEGMENT_SUFFIXES:
+                self.files.remove(segment.path_of(suffix))
+
+    def _note(self, problem: str) -> None:
+        self.report.problem = (
+            f"{self.report.problem}; {problem}" if self.report.problem else problem
+        )
+
+    def _read_epochs(self, segments: list[Segment]) -> LeaderEpochs:
+        """From the checkpoint; from the batches if that is damaged or missing (L-35)."""
+        try:
+            text = read_small_file(self.files, f"{self.directory}/{LEADER_EPOCHS}")
+            if text is not None:
+                return LeaderEpochs(decode_epochs(text))
+        except CorruptCheckpoint as problem:
+            self._note(str(problem))
+        return self._epochs_from_batches(segments)
+
+    def _epochs_from_batches(self, segments: list[Segment]) -> LeaderEpochs:
+        epochs = LeaderEpochs()
+        for segment in segments:
+            try:
+                for _, header, _ in read_batches(segment, 0):
+                    epochs.assign(header.leader_epoch, header.base_offset)
+            except (SegmentCorrupt, BatchError):
+                break  # The scan of this segment will say what is wrong with it.
+        epochs.changed = bool(epochs.entries)
+        return epochs
+
+
+def _set_next_offsets(segments: list[Segment]) -> None:
+    for segment, following in pairwise(segments):
+        segment.next_offset = following.base_offset
+
+
+def scan_segment(
+    segment: Segment, producers: Producers, epochs: LeaderEpochs, index_interval_bytes: int
+) -> str:
+    """Check every batch of a segment, rebuild what is derived from it, and cut it at the first
+    batch that is not good (L-31). Returns what was wrong, empty if nothing. OSError."""
+    segment.start_rebuild()
+    producers.start_rebuild(segment)
+    problem, position = "", 0
+    try:
+        for position, header, batch in read_batches(segment, 0):
+            verify_crc(batch, 0, header)
+            producers.replay(header, batch, segment)
+            segment.note_scanned(
+                BatchAt(
+                    position,
+                    header.size_bytes,
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                ),
+                index_interval_bytes,
+            )
+            epochs.assign(header.leader_epoch, header.base_offset)
+            position += header.size_bytes
+    except (BatchError, SegmentCorrupt) as trouble:
+        problem = f"{segment.path} is damaged at byte {position}: {trouble}"
+        segment.truncate(position, segment.next_offset)
+    segment.seal()
+    return problem
+
+
+def rebuild_aborted_index(
+    segment: Segment,
+    earlier: Sequence[Segment],
+    scratch: Producers,
+    producers: Producers,
+    log_start_offset: int,
+) -> None:
+    """Write a segment's transaction index again (L-05): producer state as it was at its start, in
+    `scratch`, then its batches. BatchError, SegmentCorrupt, OSError."""
+    scratch.load(earlier, log_start_offset, segment.base_offset, 0)
+    producers.start_rebuild(segment)
+    for _, header, batch in read_batches(segment, 0):
+        scratch.replay(header, batch, segment)
+    scratch.close()
+    producers.unsynced |= scratch.unsynced

@@ -1,0 +1,477 @@
+"""One segment: batches back to back in a `.log` file, with its two sparse indexes (L-01..L-03)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek_broker.seams import Buffer, File, Files
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
+from odradek_protocol.records.batch import HEADER_BYTES, BatchHeader, read_header_alone
+
+# What a walk needs of a batch header, in one unpack: base offset, length, last offset delta,
+# max timestamp.
+_WALK = struct.Struct(">qi11xi8xq")
+_LENGTH_OVERHEAD_BYTES = 12
+_WALK_BLOCK_BYTES = 4096
+_READ_CHUNK_BYTES = 1024 * 1024
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_HINTS_MAX = 128
+
+
+class SegmentCorrupt(Exception):
+    """The bytes at a place where a batch should start are not a batch."""
+
+
+class TruncateFailed(Exception):
+    """A write failed and what it left behind could not be taken back (L-08)."""
+
+
+class BatchAt(NamedTuple):
+    """Where a batch lies, without opening it."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+def segment_name(base_offset: int) -> str:
+    """L-01: twenty digits."""
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    """`[base_offset, next_offset)` of a partition. The file opens at first use and may be closed
+    by the handle cache at any time between two uses.
+
+    `next_offset` is exact for the active segment; for others the log knows better.
+    """
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_directory",
+        "_files",
+        "_first_timestamp",
+        "_handle",
+        "_handles",
+        "_hints",
+        "_indexed",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offsets",
+        "_times",
+        "base_offset",
+        "closing",
+        "created_ms",
+        "next_offset",
+        "path",
+        "pin_dirty",
+        "roll_jitter_ms",
+        "size_bytes",
+        "sync_pins",
+        "synced_bytes",
+        "used",
+    )
+
+    def __init__(
+        self,
+        handles: HandleCache,
+        directory: str,
+        base_offset: int,
+        *,
+        created_ms: int,
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        self._handles = handles
+        self._files: Files = handles.files
+        self._directory = directory
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.path = self.path_of("log")
+        self.size_bytes = 0
+        self.synced_bytes = 0
+        """Bytes that an fsync has covered."""
+        self.pin_dirty = False
+        """Keep the handle while bytes are unsynced, so that fsync reports their write errors."""
+        self.sync_pins = 0
+        """Flushes under way that hold the handle."""
+        self.closing = False
+        self.used = False
+        self._handle: File | None = None
+        self._offsets = OffsetIndex(self._files, self.path_of("index"), base_offset)
+        self._times = TimeIndex(self._files, self.path_of("timeindex"), base_offset)
+        self._indexed = False
+        self._bytes_since_index = 0
+        self._max_timestamp = -1
+        self._max_timestamp_offset = base_offset
+        self._first_timestamp: int | None = None
+        # Offset -> position of a batch start (or the end), for readers that go on where they were.
+        self._hints: dict[int, int] = {}
+
+    # ---- files
+
+    def path_of(self, suffix: str) -> str:
+        return f"{self._directory}/{segment_name(self.base_offset)}.{suffix}"
+
+    def create(self) -> None:
+        """Make the file, empty, whatever a failed attempt left there."""
+        self._handle = self._handles.open(self, create=True)
+        if self._handle.size():
+            self._handle.truncate(0)
+        self._indexed = True
+
+    def attach(self) -> None:
+        """Take the size of the file that is there. Indexes are read at first use."""
+        self.size_bytes = self.file.size()
+        self.synced_bytes = self.size_bytes
+
+    @property
+    def file(self) -> File:
+        """The handle, opened if it is not; OSError."""
+        handle = self._handle
+        if handle is None:
+            handle = self._handle = self._handles.open(self)
+        self.used = True
+        return handle
+
+    @property
+    def pinned(self) -> bool:
+        return self.sync_pins > 0 or (self.pin_dirty and self.size_bytes > self.synced_bytes)
+
+    def drop_handle(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
+
+    def close(self) -> None:
+        """Give the handle back; if a flush holds it, when that is finished."""
+        self.closing = True
+        if not self.sync_pins:
+            self._handles.forget(self)
+            self.drop_handle()
+
+    def unpin(self) -> None:
+        """A flush that held the handle has ended."""
+        self.sync_pins -= 1
+        if self.closing and not self.sync_pins:
+            self._handles.forget(self)
+            self.drop_handle()
+
+    # ---- appending
+
+    def append(
+        self,
+        batch: Buffer,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Write one batch behind the end and index it.
+
+        OSError if the write failed and left nothing behind (L-08); TruncateFailed if it may have.
+        """
+        position = self.size_bytes
+        file = self._handle
+        if file is None:
+            file = self.file
+        else:
+            self.used = True
+        try:
+            file.append((batch,))
+        except OSError:
+            self._undo(position)
+            raise
+        self.size_bytes = position + size_bytes
+        self.next_offset = last_offset + 1
+        self._note(position, size_bytes, last_offset, max_timestamp, index_interval_bytes)
+
+    def _undo(self, position: int) -> None:
+        try:
+            self.file.truncate(position)
+        except OSError as problem:
+            raise TruncateFailed(
+                f"a write to {self.path} failed, and so did truncating it to {position} bytes:"
+                f" {problem}"
+            ) from problem
+
+    def _note(
+        self,
+        position: int,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Index a batch that now lies at `position` (L-02, L-03)."""
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self._first_timestamp is None:
+            self._first_timestamp = max_timestamp
+        if self._bytes_since_index > index_interval_bytes:
+            self._offsets.add(last_offset, position)
+            self._times.add(self._max_timestamp, self._max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size_bytes
+
+    def seal(self) -> None:
+        """Before a roll or a clean close: the largest timestamp goes into the time index, and both
+        indexes onto disk (L-03)."""
+        self.load_indexes()
+        self._times.add(self._max_timestamp, self._max_timestamp_offset)
+        self._offsets.write_out()
+        self._times.write_out()
+
+    def index_full(self, segment_index_bytes: int) -> bool:
+        return (
+            len(self._offsets) * 8 >= segment_index_bytes
+            or (len(self._times) + 1) * 12 >= segment_index_bytes
+        )
+
+    @property
+    def first_timestamp(self) -> int:
+        """Max timestamp of the first batch, which ageing counts from (L-06); -1 if none."""
+        if self._first_timestamp is None:
+            first = next(self.walk(0), None) if self.size_bytes else None
+            if first is None:
+                return -1
+            self._first_timestamp = first.max_timestamp
+        return self._first_timestamp
+
+    @property
+    def largest_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp, last offset of the first batch that has it); (-1, base) if none."""
+        self.load_indexes()
+        return self._max_timestamp, self._max_timestamp_offset
+
+    # ---- indexes
+
+    def load_indexes(self) -> None:
+        """Read the index files of a segment that was there at start; rebuild what does not fit
+        (L-33). OSError, SegmentCorrupt."""
+        if self._indexed:
+            return
+        try:
+            self._offsets.load(self.size_bytes)
+            self._times.load(self.size_bytes)
+            self._resume()
+        except (InvalidIndex, SegmentCorrupt):
+            self.rebuild_indexes()
+        self._indexed = True
+
+    def _resume(self) -> None:
+        """Continue behind the last index entry; SegmentCorrupt if that is no batch boundary."""
+        self._max_timestamp, self._max_timestamp_offset = self._times.last()
+        last_offset, position = self._offsets.last()
+        self._bytes_since_index = 0
+        for batch in self.walk(position):
+            if batch.position == position and position and batch.last_offset != last_offset:
+                raise SegmentCorrupt(f"{self._offsets.path} does not match {self.path}")
+            self._count(batch)
+            self._bytes_since_index += batch.size_bytes
+        if self.size_bytes and self._max_timestamp_offset >= self.next_offset:
+            raise SegmentCorrupt(f"{self._times.path} does not match {self.path}")
+
+    def _count(self, batch: BatchAt) -> None:
+        self.next_offset = batch.last_offset + 1
+        if batch.max_timestamp > self._max_timestamp:
+            self._max_timestamp = batch.max_timestamp
+            self._max_timestamp_offset = batch.last_offset
+
+    def start_rebuild(self) -> None:
+        """Forget both indexes; `note_scanned` fills them again, `seal` writes them."""
+        self._offsets.clear()
+        self._times.clear()
+        self._hints.clear()
+        self._bytes_since_index = 0
+        self._max_timestamp = -1
+        self._max_timestamp_offset = self.base_offset
+        self._first_timestamp = None
+        self.next_offset = self.base_offset
+        self._indexed = True
+
+    def note_scanned(self, batch: BatchAt, index_interval_bytes: int) -> None:
+        """A scan found this batch to be good."""
+        self.next_offset = batch.last_offset + 1
+        self._note(
+            batch.position,
+            batch.size_bytes,
+            batch.last_offset,
+            batch.max_timestamp,
+            index_interval_bytes,
+        )
+
+    def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
+        """Make both indexes anew from the batch headers and write them.
+
+        SegmentCorrupt: the file itself is damaged; the indexes then reach up to there.
+        """
+        next_offset = self.next_offset
+        self.start_rebuild()
+        try:
+            for batch in self.walk(0):
+                self.note_scanned(batch, index_interval_bytes)
+        finally:
+            self.next_offset = max(self.next_offset, next_offset)
+        self.seal()
+
+    def unload_indexes(self) -> None:
+        """Free the memory of the indexes of a closed segment; they are read again when needed."""
+        self._offsets = OffsetIndex(self._files, self.path_of("index"), self.base_offset)
+        self._times = TimeIndex(self._files, self.path_of("timeindex"), self.base_offset)
+        self._hints.clear()
+        self._indexed = False
+
+    # ---- reading
+
+    def walk(self, position: int) -> Iterator[BatchAt]:
+        """Batches from a batch start to the end, headers only. SegmentCorrupt, OSError."""
+        block, block_start = b"", position
+        end = self.size_bytes
+        while position < end:
+            at = position - block_start
+            if at + HEADER_BYTES > len(block):
+                size = min(_WALK_BLOCK_BYTES, end - position)
+                block, block_start, at = self.file.read_at(position, size), position, 0
+                if len(block) < HEADER_BYTES:
+                    raise SegmentCorrupt(f"{self.path} ends inside a batch at byte {position}")
+            base_offset, length, last_delta, max_timestamp = _WALK.unpack_from(block, at)
+            size_bytes = length + _LENGTH_OVERHEAD_BYTES
+            if (
+                size_bytes < HEADER_BYTES
+                or size_bytes > end - position
+                or base_offset < self.base_offset
+                or last_delta < 0
+            ):
+                raise SegmentCorrupt(f"{self.path} has no batch at byte {position}")
+            yield BatchAt(
+                position, size_bytes, base_offset, base_offset + last_delta, max_timestamp
+            )
+            position += size_bytes
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset`, or else the next one, starts; the size if there is
+        none. SegmentCorrupt, OSError."""
+        if offset >= self.next_offset and self._indexed:
+            return self.size_bytes
+        position = self._hints.get(offset)
+        if position is not None:
+            return position
+        self.load_indexes()
+        for batch in self.walk(self._offsets.floor(offset)):
+            if batch.last_offset >= offset:
+                if batch.base_offset == offset:
+                    self.hint(offset, batch.position)
+                return batch.position
+        return self.size_bytes
+
+    def hint(self, offset: int, position: int) -> None:
+        """Remember that the batch with base offset `offset` starts, or will start, here."""
+        hints = self._hints
+        if len(hints) >= _HINTS_MAX and offset not in hints:
+            del hints[next(iter(hints))]
+        hints[offset] = position
+
+    def end_position(self, start: int, limit: int, max_bytes: int, *, minimum_one: bool) -> int:
+        """The last batch boundary that is at most `max_bytes` behind `start` and not behind
+        `limit` (itself a boundary); with `minimum_one` at least the end of the first batch (F-06).
+        """
+        if limit - start <= max_bytes:
+            return limit
+        self.load_indexes()
+        known = self._offsets.floor_position(start + max_bytes)
+        end, target = start, start + max_bytes
+        for batch in self.walk(max(start, known)):
+            end = batch.position
+            batch_end = batch.position + batch.size_bytes
+            if batch_end > target:
+                if batch.position == start and minimum_one:
+                    return min(batch_end, limit)
+                break
+            end = batch_end
+        return min(end, limit)
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes between two positions. OSError; SegmentCorrupt if the file is shorter."""
+        data = self.file.read_at(start, end - start)
+        if len(data) != end - start:
+            raise SegmentCorrupt(f"{self.path} is shorter than its {self.size_bytes} bytes")
+        return data
+
+    def batch_before_time(self, timestamp: int) -> int:
+        """A position at or before the first batch that reaches `timestamp` (L-15)."""
+        self.load_indexes()
+        return self._offsets.floor(self._times.floor(timestamp))
+
+    # ---- truncating
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Cut at a batch start; the offset there is `next_offset`. OSError (L-36)."""
+        self.load_indexes()
+        self.file.truncate(position)
+        self.size_bytes = position
+        self.synced_bytes = min(self.synced_bytes, position)
+        self._offsets.truncate_to(next_offset)
+        self._times.truncate_to(next_offset)
+        self._hints.clear()
+        self._first_timestamp = None
+        self.next_offset = next_offset
+        self._max_timestamp, self._max_timestamp_offset = self._times.last()
+        _, last_position = self._offsets.last()
+        self._bytes_since_index = 0
+        for batch in self.walk(last_position):
+            self._count(batch)
+            self._bytes_since_index += batch.size_bytes
+        self.next_offset = next_offset
+
+
+def read_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, the batch) of each whole batch from `position` to the end.
+
+    Offsets must ascend; checksums are the caller's business. Never holds more than a megabyte, or
+    one batch, which the file's size bounds. BatchError, SegmentCorrupt, OSError.
+    """
+    chunk, chunk_start = memoryview(b""), position
+    next_offset = segment.base_offset
+    while position < segment.size_bytes:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = _read_chunk(segment, position, 0), position, 0
+        header = read_header_alone(chunk, at)
+        _check_place(header, segment, position, next_offset)
+        if at + header.size_bytes > len(chunk):
+            chunk = _read_chunk(segment, position, header.size_bytes)
+            chunk_start, at = position, 0
+        yield position, header, chunk[at : at + header.size_bytes]
+        next_offset = header.next_offset
+        position += header.size_bytes
+
+
+def _check_place(header: BatchHeader, segment: Segment, position: int, next_offset: int) -> None:
+    remaining_bytes = segment.size_bytes - position
+    if header.size_bytes > remaining_bytes:
+        raise SegmentCorrupt(
+            f"a batch of {header.size_bytes} bytes, of which {remaining_bytes} are there"
+        )
+    if header.last_offset_delta < 0 or header.base_offset < next_offset:
+        raise SegmentCorrupt(
+            f"a batch with offsets {header.base_offset} to {header.last_offset}, where"
+            f" {next_offset} or more is expected"
+        )
+    if header.last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX:
+        raise SegmentCorrupt(f"a batch with offset {header.last_offset}, too far from the base")
+
+
+def _read_chunk(segment: Segment, position: int, at_least_bytes: int) -> memoryview:
+    wanted = max(_READ_CHUNK_BYTES, at_least_bytes)
+    chunk = segment.file.read_at(position, wanted)
+    if len(chunk) < min(wanted, segment.size_bytes - position):
+        raise SegmentCorrupt(f"{segment.path} is shorter than its {segment.size_bytes} bytes")
+    return memoryview(chunk)
