@@ -7,6 +7,7 @@ random part of the rest survive: kernels write back when they please, in any ord
 
 from __future__ import annotations
 
+import builtins
 import errno
 import random
 from collections.abc import Callable, Sequence
@@ -151,9 +152,7 @@ class MemoryFiles:
         if failure is not None:
             raise OSError(failure.code, f"{kind} {path}")
 
-    def crash(
-        self, rng: random.Random | None = None, *, keep_page_cache: bool = False
-    ) -> None:
+    def crash(self, rng: random.Random | None = None, *, keep_page_cache: bool = False) -> None:
         """The machine goes down: open handles and locks are gone.
 
         `keep_page_cache`: only the process died, so every written byte is there. Otherwise
@@ -303,7 +302,7 @@ class MemoryFiles:
         inode.durable = bytes(content)
         self._durable_names[path] = inode
 
-    def paths(self) -> list[str]:
+    def paths(self) -> builtins.list[str]:
         return sorted(self._names)
 
 

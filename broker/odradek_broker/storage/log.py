@@ -416,7 +416,9 @@ class PartitionLog:
         config = self.config
         try:
             active = self._active
-            if (active.size_bytes and self._must_roll(active, header, last_offset, now_ms)) or last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
+            if (
+                active.size_bytes and self._must_roll(active, header, last_offset, now_ms)
+            ) or last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
                 self._roll(header.base_offset, now_ms)
                 active = self._active
             active.append(
@@ -826,6 +828,17 @@ class PartitionLog:
         self._producers.load(self._segments, self.log_start_offset, self.log_end_offset, now_ms)
 
     # ---- the end
+
+    @property
+    def loaded(self) -> bool:
+        """Are its files open?"""
+        return self._loaded
+
+    def abandon(self) -> None:
+        """Its directory is gone: nothing of it may be used or written any more (L-38)."""
+        self.close(clean=False)
+        self.offline = True
+        self._offline_reason = "it was deleted"
 
     def close(self, *, clean: bool, now_ms: int = 0) -> None:
         """Give the files back. `clean`: flush, complete the indexes and take a snapshot first, so
