@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 from odradek_protocol.message import ArrayOf, FieldSpec, FieldType, Message, Struct
 from odradek_protocol.primitives import (
     MAX_ARRAY_ELEMENTS,
+    MAX_STRING_BYTES,
     DecodeError,
     EncodeError,
     WireType,
@@ -60,7 +61,7 @@ def encode(instance: Message, version: int) -> list[Buffer]:
     parts: list[Buffer] = []
     try:
         encoder(cast(Any, type(instance)), version)(instance, parts.append)
-    except (struct_error, AttributeError, TypeError) as error:
+    except (struct_error, AttributeError, TypeError, UnicodeEncodeError) as error:
         raise EncodeError(f"{type(instance).__name__} v{version}: {error}") from error
     return parts
 
@@ -110,6 +111,12 @@ def _bad_length(cls: str, name: str, length: int) -> DecodeError:
 
 def _dropped(cls: str, name: str, version: int) -> EncodeError:
     return EncodeError(f"{cls} v{version} cannot carry {name}")
+
+
+def _too_long(cls: str, name: str, version: int, length: int) -> EncodeError:
+    return EncodeError(
+        f"{cls} v{version}: {name} has {length} bytes; a string has at most {MAX_STRING_BYTES}"
+    )
 
 
 def _encode_tags(tags: dict[int, bytes], write: Callable[[Buffer], None]) -> None:
@@ -272,7 +279,9 @@ def _decode_sized(source: _Source, type_: WireType, target: str, nullable: bool,
     }[type_.name]
     where = f"{source.cls.__name__!r}, {name!r}, n"
     source.line("q = p + n")
-    source.line("if n < 0 or q > end:")
+    # The length of a classic string has 16 bits; a compact one says more than Kafka would take.
+    too_long = f" or n > {MAX_STRING_BYTES}" if text and source.flexible else ""
+    source.line(f"if n < 0 or q > end{too_long}:")
     if nullable:
         source.line(f"    if n != -1: raise bad({where})")
         source.line(f"    {target} = None")
@@ -369,6 +378,7 @@ def _struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
         int16=_INT16.pack,
         int32=_INT32.pack,
         dropped=_dropped,
+        too_long=_too_long,
         encode_tags=_encode_tags,
         EncodeError=EncodeError,
         packer=Packer,
@@ -427,6 +437,11 @@ def _encode_value(source: _Source, type_: FieldType, nullable: bool, name: str) 
     elif isinstance(type_, WireType):
         if type_.name == "string":
             source.line("v = v.encode()")
+            if source.flexible:
+                source.line(f"if len(v) > {MAX_STRING_BYTES}:")
+                source.line(
+                    f"    raise too_long({source.cls.__name__!r}, {name!r}, {source.version}, len(v))"
+                )
         prefix = "int16" if type_.name == "string" else "int32"
         source.line("w(uvarint(len(v) + 1))" if source.flexible else f"w({prefix}(len(v)))")
         source.line("w(v)")

@@ -15,6 +15,8 @@ import construct as c
 
 #: No array, of whatever element, may be longer (architecture, D11).
 MAX_ARRAY_ELEMENTS = 1_000_000
+#: Nor may a string; compact lengths could say more, and Kafka takes no more of them either.
+MAX_STRING_BYTES = 32767
 ZERO_UUID = bytes(16)
 
 
@@ -67,6 +69,8 @@ class UnsignedVarint(c.Construct):  # type: ignore[misc]
             byte = c.stream_read(stream, 1, path)[0]
             value |= (byte & 127) << shift
             if byte < 128:
+                if value >> 32:
+                    raise c.FormatFieldError("an unsigned varint of over 32 bits", path=path)
                 return int(value)
             shift += 7
         raise c.FormatFieldError("an unsigned varint is longer than five bytes", path=path)
@@ -111,6 +115,8 @@ class SizedBytes(_Sized):
         size = self._read_length(stream, context, path)
         if size is None:
             return None
+        if self.text and size > MAX_STRING_BYTES:
+            raise c.RangeError(f"a string of {size} bytes", path=path)
         data = c.stream_read(stream, size, path)
         return data.decode() if self.text else data
 
@@ -119,6 +125,8 @@ class SizedBytes(_Sized):
             self._write_length(None, stream, context, path)
             return obj
         data = obj.encode() if self.text else bytes(obj)
+        if self.text and len(data) > MAX_STRING_BYTES:
+            raise c.RangeError(f"a string of {len(data)} bytes", path=path)
         self._write_length(len(data), stream, context, path)
         c.stream_write(stream, data, len(data), path)
         return obj
