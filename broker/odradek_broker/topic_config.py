@@ -85,7 +85,7 @@ class TopicConfigs:
         """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG)."""
         checked = {}
         for name, text in overrides.items():
-            row = _topic_row(name)
+            row = topic_setting(name)
             value = read_value(name, text, row.kind, row.check)
             checked[name] = write_value(value)
         lag_ms = self.value("min.compaction.lag.ms", checked)
@@ -127,7 +127,8 @@ class TopicConfigs:
         )
 
 
-def _topic_row(name: str) -> TopicSetting:
+def topic_setting(name: str) -> TopicSetting:
+    """The row of a topic setting. UnknownSettingError if there is none."""
     row = TOPIC_SETTINGS.get(name)
     if row is not None:
         return row

@@ -1,0 +1,393 @@
+"""Decisions on topics: create, delete, add partitions. State is read, records are returned.
+
+Every function takes a whole request's topics and answers each of them; an error of one leaves the
+others alone. Error codes and their order are those of Kafka's controller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from odradek_broker.config_types import ConfigError
+from odradek_broker.metadata import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata, Topic
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopicRecord
+
+USE_DEFAULT = -1
+_NAME_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class AdminError(Exception):
+    """Why one entry of an admin request is refused."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A topic that is asked for. -1 stands for the broker's default.
+
+    `assignments`: node ids by partition, given instead of the two numbers.
+    """
+
+    name: str
+    num_partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass
+class TopicResult:
+    """The answer for one topic. `message` may come with NONE, when something is to be said."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: bytes = ZERO_UUID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def refused(cls, name: str, error: AdminError) -> TopicResult:
+        return cls(name, error.error, error.message)
+
+
+def check_topic_name(name: str) -> None:
+    """AdminError unless it may be a topic's name."""
+    problem = None
+    if not name:
+        problem = "the name is empty"
+    elif name in (".", ".."):
+        problem = "it cannot be '.' or '..'"
+    elif len(name) > _NAME_MAX:
+        problem = f"it is longer than {_NAME_MAX} characters"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = "only ASCII letters, digits, '.', '_' and '-' may be used"
+    if problem:
+        shown = name if len(name) <= _NAME_MAX else name[:_NAME_MAX] + "..."
+        raise AdminError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {shown!r} is illegal: {problem}"
+        )
+
+
+# --- Create ---------------------------------------------------------------------------------------
+
+
+def create_topics(
+    metadata: ClusterMetadata, wanted: Sequence[NewTopic], *, defaults_allowed: bool = True
+) -> tuple[list[MetadataRecord], list[TopicResult]]:
+    """The records of those that can be created, and an answer for each, once per name.
+
+    `defaults_allowed`: may -1 stand for the default (CreateTopics >= 4).
+    """
+    times = Counter(topic.name for topic in wanted)
+    # '.' and '_' are one character in the names of metrics, so two topics that differ only in
+    # them are refused.
+    taken = {name.replace(".", "_"): name for name in metadata.topics}
+    room = metadata.config.max_partitions - metadata.total_partitions
+    records: list[MetadataRecord] = []
+    results = {}
+    for topic in wanted:
+        if topic.name in results:
+            continue
+        try:
+            if times[topic.name] > 1:
+                raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _check_new_name(metadata, topic.name, taken)
+            made, result = _create_one(metadata, topic, defaults_allowed, room)
+        except AdminError as error:
+            results[topic.name] = TopicResult.refused(topic.name, error)
+            continue
+        records += made
+        room -= result.num_partitions
+        taken[topic.name.replace(".", "_")] = topic.name
+        results[topic.name] = result
+    return records, list(results.values())
+
+
+def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, str]) -> None:
+    if name == METADATA_TOPIC or name in INTERNAL_TOPICS:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+        )
+    check_topic_name(name)
+    if name in metadata.topics:
+        raise AdminError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    other = taken.get(name.replace(".", "_"))
+    if other is not None:
+        raise AdminError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}",
+        )
+
+
+def _create_one(
+    metadata: ClusterMetadata, topic: NewTopic, defaults_allowed: bool, room: int
+) -> tuple[list[MetadataRecord], TopicResult]:
+    configs = _check_configs(metadata, topic.configs)
+    message = None
+    if topic.assignments:
+        assignments = _manual_assignments(metadata, topic)
+    else:
+        count, factor = _numbers(metadata, topic, defaults_allowed)
+        if factor > 1:
+            message = _check_replication(metadata, factor)
+        if count > room:
+            raise AdminError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} more partitions would be more than max.partitions"
+                f" ({metadata.config.max_partitions}) allows.",
+            )
+        assignments = {index: [metadata.node_id] for index in range(count)}
+    records = metadata.topic_records(topic.name, assignments, configs)
+    result = TopicResult(
+        topic.name,
+        message=message,
+        topic_id=records[0].topic_id,  # type: ignore[union-attr]
+        num_partitions=len(assignments),
+        replication_factor=len(assignments[0]),
+        configs=configs,
+    )
+    return records, result
+
+
+def _check_configs(metadata: ClusterMetadata, configs: Mapping[str, str | None]) -> dict[str, str]:
+    try:
+        return metadata.topic_configs.validate(configs)
+    except ConfigError as error:
+        raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _numbers(metadata: ClusterMetadata, topic: NewTopic, defaults_allowed: bool) -> tuple[int, int]:
+    """(partitions, replication factor) with defaults filled in."""
+    count, factor = topic.num_partitions, topic.replication_factor
+    lowest = USE_DEFAULT if defaults_allowed else 1
+    if count == 0 or count < lowest:
+        raise AdminError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    if factor == 0 or factor < lowest:
+        raise AdminError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    config = metadata.config
+    return (
+        config.num_partitions if count == USE_DEFAULT else count,
+        config.default_replication_factor if factor == USE_DEFAULT else factor,
+    )
+
+
+def _check_replication(metadata: ClusterMetadata, factor: int) -> str:
+    """What to say about a factor above 1 where it is accepted; AdminError where it is not."""
+    if metadata.config.replication_factor_policy == "accept":
+        return (
+            f"replication factor {factor} was asked for; one copy is kept, because there is one"
+            " broker (replication.factor.policy=accept)"
+        )
+    raise AdminError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"Unable to replicate the partition {factor} time(s): The target replication factor of"
+        f" {factor} cannot be reached because only 1 broker(s) are registered."
+        " (replication.factor.policy=accept keeps one copy instead.)",
+    )
+
+
+def _manual_assignments(metadata: ClusterMetadata, topic: NewTopic) -> dict[int, list[int]]:
+    for number, name in (
+        (topic.replication_factor, "replication factor"),
+        (topic.num_partitions, "numPartitions"),
+    ):
+        if number != USE_DEFAULT:
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {name} was not set to -1.",
+            )
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise AdminError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    for brokers in topic.assignments.values():
+        _check_assignment(metadata, brokers)
+    return {index: list(topic.assignments[index]) for index in sorted(topic.assignments)}
+
+
+def _check_assignment(metadata: ClusterMetadata, brokers: Sequence[int]) -> None:
+    problem = None
+    strangers = [broker for broker in brokers if broker != metadata.node_id]
+    if not brokers:
+        problem = "The manual partition assignment includes an empty replica list."
+    elif strangers:
+        problem = (
+            f"The manual partition assignment includes broker {strangers[0]},"
+            " but no such broker is registered."
+        )
+    elif len(brokers) > 1:
+        problem = "The manual partition assignment includes the same broker twice."
+    if problem:
+        raise AdminError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+# --- Delete ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TopicRef:
+    """A topic by name, or by id where the name is None."""
+
+    name: str | None = None
+    topic_id: bytes = ZERO_UUID
+
+
+@dataclass
+class DeleteResult:
+    """The answer for one topic; `name` is None where it is not known."""
+
+    name: str | None
+    topic_id: bytes
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+def delete_topics(
+    metadata: ClusterMetadata, wanted: Sequence[TopicRef]
+) -> tuple[list[MetadataRecord], list[DeleteResult]]:
+    """The records that remove what can be removed, and an answer for each reference."""
+    names: Counter[str | None] = Counter(ref.name for ref in wanted if ref.name is not None)
+    ids = Counter(ref.topic_id for ref in wanted if ref.topic_id != ZERO_UUID)
+    records: list[MetadataRecord] = []
+    results = []
+    removed: set[bytes] = set()
+    for ref in wanted:
+        try:
+            if names[ref.name] > 1 or ids[ref.topic_id] > 1:
+                raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+            topic = _find(metadata, ref)
+            if topic.topic_id in removed:
+                raise AdminError(
+                    ErrorCode.INVALID_REQUEST, "The same topic is given by its name and its id."
+                )
+        except AdminError as error:
+            found = ref.name if ref.name is not None else metadata.topic_name(ref.topic_id)
+            results.append(DeleteResult(found, ref.topic_id, error.error, error.message))
+            continue
+        removed.add(topic.topic_id)
+        records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+        results.append(DeleteResult(topic.name, topic.topic_id))
+    return records, results
+
+
+def _find(metadata: ClusterMetadata, ref: TopicRef) -> Topic:
+    """The topic that may be deleted."""
+    if ref.name is not None and ref.topic_id != ZERO_UUID:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+        )
+    if ref.name is None and ref.topic_id == ZERO_UUID:
+        raise AdminError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    name = ref.name if ref.name is not None else metadata.topic_name(ref.topic_id)
+    topic = None if name is None else metadata.topics.get(name)
+    if topic is None:
+        if ref.name is None:
+            raise AdminError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        raise AdminError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        )
+    if topic.is_internal:
+        raise AdminError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic.name} is the broker's own topic and cannot be deleted.",
+        )
+    return topic
+
+
+# --- Add partitions -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MorePartitions:
+    """How many partitions a topic shall have, and where the new ones lie (None: anywhere)."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+def create_partitions(
+    metadata: ClusterMetadata, wanted: Sequence[MorePartitions]
+) -> tuple[list[MetadataRecord], list[TopicResult]]:
+    """The records of the new partitions, and an answer for each topic, once per name."""
+    times = Counter(more.name for more in wanted)
+    room = metadata.config.max_partitions - metadata.total_partitions
+    records: list[MetadataRecord] = []
+    results = {}
+    for more in wanted:
+        if more.name in results:
+            continue
+        try:
+            if times[more.name] > 1:
+                raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            made = _grow_one(metadata, more, room)
+        except AdminError as error:
+            results[more.name] = TopicResult.refused(more.name, error)
+            continue
+        records += made
+        room -= len(made)
+        results[more.name] = TopicResult(more.name, num_partitions=more.count)
+    return records, list(results.values())
+
+
+def _grow_one(metadata: ClusterMetadata, more: MorePartitions, room: int) -> list[MetadataRecord]:
+    topic = metadata.topics.get(more.name)
+    if topic is None:
+        raise AdminError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        )
+    if topic.is_internal:
+        # The coordinator of a key is found by the number of partitions; it must never change.
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST,
+            f"The number of partitions of the internal topic {more.name} cannot be changed.",
+        )
+    present = len(topic.partitions)
+    if more.count == present:
+        raise AdminError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if more.count < present:
+        raise AdminError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {more.name} currently has {present} partition(s);"
+            f" {more.count} would not be an increase.",
+        )
+    added = more.count - present
+    if added > room:
+        raise AdminError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{added} more partitions would be more than max.partitions"
+            f" ({metadata.config.max_partitions}) allows.",
+        )
+    if more.assignments is not None:
+        if len(more.assignments) != added:
+            raise AdminError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only"
+                f" {len(more.assignments)} assignment(s) were specified.",
+            )
+        for brokers in more.assignments:
+            _check_assignment(metadata, brokers)
+    return metadata.partition_records(
+        topic.topic_id, {index: [metadata.node_id] for index in range(present, more.count)}
+    )

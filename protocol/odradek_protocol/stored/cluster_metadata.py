@@ -1,0 +1,109 @@
+"""The records of `__cluster_metadata`, in the format of Kafka's KRaft metadata log.
+
+Each is the value of a log record: a frame version, the type, the version of the type (all unsigned
+varints), and the flexible body. Field numbers and types are Kafka's, as far as one node needs them.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol import codec
+from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.primitives import (
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    DecodeError,
+    decode_uvarint,
+    encode_uvarint,
+)
+
+FRAME_VERSION = 1
+
+
+@message(key=2, versions="0", flexible="0+")
+class TopicRecord(Message):
+    """A topic exists."""
+
+    name: str = field(STRING)
+    topic_id: bytes = field(UUID)
+
+
+@message(key=3, versions="0", flexible="0+")
+class PartitionRecord(Message):
+    """A partition exists, and who keeps and leads it."""
+
+    partition_id: int = field(INT32, default=-1)
+    topic_id: bytes = field(UUID)
+    replicas: list[int] = field(array(INT32))
+    isr: list[int] = field(array(INT32))
+    removing_replicas: list[int] = field(array(INT32))
+    adding_replicas: list[int] = field(array(INT32))
+    leader: int = field(INT32, default=-1)
+    leader_recovery_state: int = field(INT8, tag=0, tagged="0+")
+    leader_epoch: int = field(INT32, default=-1)
+    partition_epoch: int = field(INT32, default=-1)
+
+
+@message(key=4, versions="0", flexible="0+")
+class ConfigRecord(Message):
+    """A setting of a topic (resource type 2) or of brokers (4). A null value removes it."""
+
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    name: str = field(STRING)
+    value: str | None = field(STRING, nullable="0+")
+
+
+@message(key=9, versions="0", flexible="0+")
+class RemoveTopicRecord(Message):
+    """A topic, its partitions and its settings are gone."""
+
+    topic_id: bytes = field(UUID)
+
+
+@message(key=15, versions="0", flexible="0+")
+class ProducerIdsRecord(Message):
+    """Every producer id below `next_producer_id` is given out or lost (rule P-29)."""
+
+    broker_id: int = field(INT32)
+    broker_epoch: int = field(INT64, default=-1)
+    next_producer_id: int = field(INT64)
+
+
+MetadataRecord = (
+    TopicRecord | PartitionRecord | ConfigRecord | RemoveTopicRecord | ProducerIdsRecord
+)
+
+RECORD_TYPES: dict[int, type[Message]] = {
+    cls.api_key: cls
+    for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord)
+}
+
+
+def encode_record(record: Message) -> bytes:
+    """The value of a log record, in the newest version of its type."""
+    version = type(record).versions.last
+    head = encode_uvarint(FRAME_VERSION) + encode_uvarint(record.api_key) + encode_uvarint(version)
+    return head + codec.encode_bytes(record, version)
+
+
+def decode_record(value: bytes | memoryview) -> Message:
+    """The record in the value of a log record.
+
+    DecodeError if it is malformed or of a type or version that is not known: state that cannot be
+    read must not be guessed.
+    """
+    try:
+        frame_version, position = decode_uvarint(value, 0)
+        record_type, position = decode_uvarint(value, position)
+        version, position = decode_uvarint(value, position)
+    except IndexError as error:
+        raise DecodeError("a metadata record without its head") from error
+    if frame_version != FRAME_VERSION:
+        raise DecodeError(f"a metadata record of frame version {frame_version}")
+    cls = RECORD_TYPES.get(record_type)
+    if cls is None or version not in cls.versions:
+        raise DecodeError(f"a metadata record of unknown type {record_type} version {version}")
+    return codec.decode(cls, version, value, position)
