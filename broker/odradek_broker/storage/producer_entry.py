@@ -125,7 +125,7 @@ class ProducerEntry:
                     return batch
         return None
 
-    def raise_epoch(self, epoch: int) -> None:
+    def take_epoch(self, epoch: int) -> None:
         """Take an epoch over; a different one empties the cache (P-04, T-41)."""
         if epoch != self.epoch:
             self._packed = b""

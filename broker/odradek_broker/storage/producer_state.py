@@ -228,7 +228,7 @@ class ProducerStateManager:
         if producer_id == NO_PRODUCER_ID or header.is_control:
             return
         entry = self._touch(producer_id)
-        entry.raise_epoch(header.producer_epoch)
+        entry.take_epoch(header.producer_epoch)
         entry.add(
             header.last_sequence, last_offset, last_offset - base_offset, header.max_timestamp
         )
@@ -258,7 +258,7 @@ class ProducerStateManager:
         self.map_end_offset = offset + 1
         self._verifications.pop(producer_id, None)
         entry = self._touch(producer_id)
-        entry.raise_epoch(producer_epoch)
+        entry.take_epoch(producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
         first_offset = entry.transaction_first_offset
