@@ -6,27 +6,29 @@ seams, so that the simulator can run the very same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
-
-import structlog
 
 from odradek_broker.config import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.fetch_sessions import FetchSessions
 from odradek_broker.later import Later
-from odradek_broker.metadata import ClusterMetadata
+from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
 from odradek_broker.seams import Clock, Randomness
+from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.manager import LogManager
-from odradek_broker.storage.recovery import RecoveryReport
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.cluster_metadata import (
+    MetadataRecord,
+    RemoveTopicRecord,
+    decode_record,
+)
 
-log = structlog.get_logger("odradek.node")
-
-METADATA_TOPIC = "__cluster_metadata"
 #: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
@@ -54,6 +56,7 @@ class Node:
         scheduler: Scheduler,
         request_flush: Callable[[PartitionLog], None],
         metrics: BrokerMetrics,
+        on_fatal: Callable[[str], None],
     ) -> None:
         self.config = config
         self.clock = clock
@@ -75,8 +78,10 @@ class Node:
         self.parked_fetches: dict[Callable[[], None], None] = {}
         self._scheduler = scheduler
         self._request_flush = request_flush
+        self._on_fatal = on_fatal
         self._partitions: dict[str, dict[int, Partition]] = {}
-        self._metadata_log: Partition
+        self._metadata_log: Partition | None = None
+        self._removed_topic_ids: set[bytes] = set()
         self._id_waiters: list[Later[int | None]] = []
         self._allocating = False
         self._next_retention_ms = 0
@@ -84,18 +89,59 @@ class Node:
 
     # --- Start and end ---
 
-    def load(self) -> list[RecoveryReport]:
-        """Open what is on disk and replay the metadata; what recovery had to cut, if anything."""
-        reports = list(self.logs.open_metadata(METADATA_TOPIC, METADATA_TOPIC_ID))
-        self._metadata_log = self._lead(self.logs.require(METADATA_TOPIC, 0), 0)
+    def load(self) -> StartReport:
+        """Open what is on disk, replay the metadata, lead every partition.
+
+        DataDirectoryError if the directory contradicts its own metadata.
+        """
+        report = self.logs.open_all(self._config_at_start, first_topic=METADATA_TOPIC)
+        self._load_metadata()
+        for partition_log in self.logs:
+            if partition_log.topic_id in self._removed_topic_ids:
+                # Its deletion was durable, the end of its files was not.
+                self.logs.delete(partition_log.topic, partition_log.partition)
+        for topic in list(self.metadata.topics):
+            self._open_partitions(topic)
+        for partition_log in self.logs:
+            topic = partition_log.topic
+            if topic != METADATA_TOPIC and topic not in self.metadata.topics:
+                report.problems.append(
+                    f"{partition_log.directory} belongs to no topic; it is left alone"
+                )
+        self.groups.load()
+        return report
+
+    def _config_at_start(self, topic: str) -> LogConfig:
+        """Settings are in the metadata log, which is opened before all others."""
+        if topic == METADATA_TOPIC:
+            return self._metadata_config()
+        self._load_metadata()
+        return self.metadata.log_config(topic)
+
+    def _metadata_config(self) -> LogConfig:
+        """Nothing of it may be deleted: its first record counts as much as its last."""
+        return replace(
+            self.config.default_log_config(),
+            retention_ms=-1,
+            retention_bytes=-1,
+            cleanup_policy=frozenset({"delete"}),
+            message_timestamp_type="CreateTime",
+            compression_type="producer",
+        )
+
+    def _load_metadata(self) -> None:
+        if self._metadata_log is not None:
+            return
+        partition_log = self.logs.create(
+            METADATA_TOPIC, 0, METADATA_TOPIC_ID, self._metadata_config()
+        )
+        self._metadata_log = self._lead(partition_log, 0)
         for _, _, value in self._metadata_log.read_all():
             if value is not None:
-                self.metadata.replay_bytes(value)
-        reports.extend(self.logs.open_all(self._log_config))
-        for topic in self.metadata.topics.values():
-            self._open_partitions(topic.name)
-        self.groups.load()
-        return reports
+                record = decode_record(value)
+                if isinstance(record, RemoveTopicRecord):
+                    self._removed_topic_ids.add(record.topic_id)
+                self.metadata.replay(record)
 
     def set_advertised(self, host: str, port: int) -> None:
         """What clients are told; known once the socket is bound (rule N-12)."""
@@ -134,9 +180,7 @@ class Node:
             self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
             self.logs.apply_retention(wall_ms)
         if now_ms >= self._next_expiry_ms:
-            self._next_expiry_ms = (
-                now_ms + self.config.producer_id_expiration_check_interval_ms
-            )
+            self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.remove_expired_producers(wall_ms)
 
     # --- Partitions ---
@@ -167,18 +211,18 @@ class Node:
     def _lead(self, partition_log: PartitionLog, leader_epoch: int) -> Partition:
         return Partition(partition_log, leader_epoch, self._request_flush)
 
-    def _log_config(self, topic: str) -> Any:
-        return self.metadata.log_config(topic)
-
     def _open_partitions(self, topic_name: str) -> None:
         """Lead every partition of a topic that we do not lead yet, making logs that are missing."""
         topic = self.metadata.topics[topic_name]
         held = self._partitions.setdefault(topic_name, {})
         for index, state in topic.partitions.items():
             if index not in held:
-                partition_log = self.logs.get(topic_name, index) or self.logs.create(
-                    topic_name, index, topic.topic_id, self.metadata.log_config(topic_name)
-                )
+                try:
+                    partition_log = self.logs.create(
+                        topic_name, index, topic.topic_id, self.metadata.log_config(topic_name)
+                    )
+                except ValueError as error:
+                    raise DataDirectoryError(str(error)) from error
                 held[index] = self._lead(partition_log, state.leader_epoch)
 
     def _drop_partitions(self, topic_name: str) -> None:
@@ -189,28 +233,32 @@ class Node:
 
     # --- Metadata (D4: decided elsewhere, recorded and replayed here) ---
 
-    def commit_metadata(self, records: list[Any]) -> Later[None]:
+    def commit_metadata(self, records: Sequence[MetadataRecord]) -> Later[None]:
         """Append records to the metadata log and replay them; resolves when they are durable.
 
-        A disk error here leaves the metadata behind its own log, so the broker says so and the
-        answer never comes: the requests time out rather than promise what is not kept.
+        A broker that cannot write its metadata promises nothing any more: it stops.
         """
         later: Later[None] = Later()
-        encoded = [(None, self.metadata.encode(record)) for record in records]
-        before = {topic.name: topic.topic_id for topic in self.metadata.topics.values()}
-        appended = self._metadata_log.append_internal(encoded, self.clock.wall_ms())
-        if appended.done and appended.result() is not ErrorCode.NONE:
-            log.error("the metadata log refused an append", error=appended.result().name)
+        if not records:
+            later.resolve(None)
             return later
-        for record in records:
-            self.metadata.replay(record)
-        self._follow_metadata(before)
+        if self._metadata_log is None:
+            raise RuntimeError("the node is not loaded")
+        encoded: list[tuple[bytes | None, bytes | None]] = [
+            (None, self.metadata.encode(record)) for record in records
+        ]
+        appended = self._metadata_log.append_internal(encoded, self.clock.wall_ms())
+        if not appended.done or appended.result() is ErrorCode.NONE:
+            before = {topic.name: topic.topic_id for topic in self.metadata.topics.values()}
+            for record in records:
+                self.metadata.replay(record)
+            self._follow_metadata(before)
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 later.resolve(None)
             else:
-                log.error("the metadata log could not be made durable", error=error.name)
+                self._on_fatal(f"the metadata log cannot be written: {error.name}")
 
         appended.then(settled)
         return later

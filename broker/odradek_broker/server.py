@@ -9,6 +9,7 @@ uvloop is chosen here and nowhere else (`run`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import signal
 import socket
@@ -25,7 +26,7 @@ from odradek_broker.node import Node
 from odradek_broker.real import RealClock, RealFiles, RealRandomness
 from odradek_broker.session import Session, SessionLimits
 from odradek_broker.storage.flush import GroupCommit
-from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.manager import LogManager, StartReport
 
 log = structlog.get_logger("odradek.server")
 
@@ -38,7 +39,7 @@ _BACKLOG = 1024
 
 
 class StartError(Exception):
-    """The broker cannot start; the text is one line that says why and what to do."""
+    """The broker cannot start, or cannot go on; the text is one line that says why and what to do."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -60,16 +61,17 @@ async def serve(
     """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start."""
     server = Server(config)
     host, port = await server.start()
-    ended = asyncio.Event()
     if handle_signals:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ended.set)
+            loop.add_signal_handler(number, server.ended.set)
     try:
         on_ready(host, port)
-        await ended.wait()
+        await server.ended.wait()
     finally:
         await server.stop()
+    if server.failure:
+        raise StartError(server.failure)
 
 
 class _Scheduler:
@@ -90,11 +92,15 @@ class Server:
         self.metrics = BrokerMetrics()
         self.node: Node
         self._sessions: set[Session] = set()
+        self._all_closed = asyncio.Event()
         self._next_connection_id = 0
         self._server: asyncio.Server | None = None
         self._http: HttpServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        #: Set when it is time to stop; `failure` says why, unless somebody asked for it.
+        self.ended = asyncio.Event()
+        self.failure = ""
 
     async def start(self) -> tuple[str, int]:
         """Open the data directory, recover, listen; the address that was bound."""
@@ -117,9 +123,9 @@ class Server:
             config.queued_max_request_bytes,
         )
         self._server = await loop.create_server(self._session, sock=sockets[0], backlog=_BACKLOG)
-        if config.http_listen is not None:
+        if config.http_address is not None:
             self._http = HttpServer(node, self.metrics)
-            await self._http.start(*config.http_listen)
+            await self._http.start(*config.http_address)
         self._tasks = [
             loop.create_task(self._close_idle()),
             loop.create_task(self._keep_house()),
@@ -150,7 +156,14 @@ class Server:
         files, clock, randomness = RealFiles(), RealClock(), RealRandomness()
         self._commit = GroupCommit(loop, on_synced=self.metrics.flushed)
         manager = LogManager(
-            config.data_dir, files, clock, randomness, config.default_log_config()
+            config.data_dir,
+            files,
+            clock,
+            randomness,
+            config.default_log_config(),
+            node_id=config.node_id,
+            cluster_id=config.cluster_id or None,
+            producer_expiration_ms=config.producer_id_expiration_ms,
         )
         try:
             self.node = Node(
@@ -161,12 +174,33 @@ class Server:
                 scheduler=_Scheduler(loop),
                 request_flush=self._commit.request,
                 metrics=self.metrics,
+                on_fatal=self._fatal,
             )
-            for report in self.node.load():
-                log.warning("recovered a log", report=str(report))
+            self._report(self.node.load())
         except BaseException:
             manager.close(clean=False)
             raise
+
+    def _report(self, report: StartReport) -> None:
+        for recovered in report.recovered:
+            if recovered.problem:
+                log.warning(
+                    "cut a torn log",
+                    partition=f"{recovered.topic}-{recovered.partition}",
+                    problem=recovered.problem,
+                    truncated_bytes=recovered.truncated_bytes,
+                    removed_segments=len(recovered.removed_segments),
+                    log_end_offset=recovered.log_end_offset,
+                )
+        for problem in report.problems:
+            log.error("found at start", problem=problem)
+        if not report.clean and report.logs:
+            log.info("recovered after an unclean stop", logs=report.logs)
+
+    def _fatal(self, reason: str) -> None:
+        log.critical("stopping", reason=reason)
+        self.failure = reason
+        self.ended.set()
 
     def _advertised(self, host: str, port: int) -> tuple[str, int]:
         """What clients are told (rule N-12): as configured, or where we listen."""
@@ -194,6 +228,8 @@ class Server:
 
     def _closed(self, session: Session) -> None:
         self._sessions.discard(session)
+        if not self._sessions:
+            self._all_closed.set()
         self.metrics.connections.set(len(self._sessions))
 
     async def stop(self) -> None:
@@ -218,10 +254,10 @@ class Server:
         log.info("stopped")
 
     async def _drained(self) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _DRAIN_S
-        while self._sessions and loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        self._all_closed.clear()
+        if self._sessions:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), _DRAIN_S)
         for session in list(self._sessions):
             session.abort()
         await asyncio.sleep(0)
@@ -245,4 +281,3 @@ class Server:
                 self.node.keep_house()
             except OSError as error:
                 log.error("housekeeping failed", error=str(error))
-

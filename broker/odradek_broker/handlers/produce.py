@@ -9,8 +9,9 @@ from odradek_broker.context import NO_RESPONSE, CloseConnection, NoResponse, Req
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import AppendRejected, StorageError
+from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import HEADER_BYTES, Codec
+from odradek_protocol.records import HEADER_BYTES
 from odradek_protocol.schemas.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,

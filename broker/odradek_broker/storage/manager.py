@@ -158,8 +158,11 @@ class LogManager:
 
     # ---- start
 
-    def open_all(self, configs: Callable[[str], LogConfig]) -> StartReport:
-        """Find every partition; `configs` gives the settings of a topic.
+    def open_all(
+        self, configs: Callable[[str], LogConfig], *, first_topic: str = ""
+    ) -> StartReport:
+        """Find every partition; `configs` gives the settings of a topic. The partitions of
+        `first_topic` are opened before `configs` is asked for any other topic.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
         (L-30). After a crash every log is opened and recovered now. A log that cannot be opened is
@@ -177,7 +180,7 @@ class LogManager:
             # From here on a crash must be recognised as one.
             self._files.remove(self._path(CLEAN_SHUTDOWN))
             self._files.sync_dir(self.data_dir)
-        for name in names:
+        for name in sorted(names, key=lambda name: not name.startswith(f"{first_topic}-")):
             if name.endswith(_DELETED_SUFFIX):
                 self._files.remove_tree(self._path(name))
                 continue

