@@ -263,6 +263,18 @@ class Node:
         appended.then(settled)
         return later
 
+    def metadata_durable(self) -> Later[None]:
+        """Resolves when every record replayed so far is on disk: only then may it be told (D4)."""
+        later: Later[None] = Later()
+
+        def settled(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                later.resolve(None)
+
+        last_offset = self._metadata_log.log.log_end_offset - 1
+        self._metadata_log.when_durable(last_offset, settled)
+        return later
+
     def _follow_metadata(self, before: dict[str, bytes]) -> None:
         """Make logs and metadata agree after a change; `before`: topic names to their ids."""
         for name, topic_id in before.items():
