@@ -86,7 +86,7 @@ BATCH_HEADER: Any = Struct(
 PACKED_HEADER = PackedStruct(">qiibIhiqqqhii")
 """The same for the hot paths; a test holds the two equal."""
 
-_PACKED_STAMP_OFFSET = PackedStruct(">q")
+_PACKED_LENGTH_TO_MAGIC = PackedStruct(">iib")
 _PACKED_INT32 = PackedStruct(">i")
 _PACKED_UINT32 = PackedStruct(">I")
 _PACKED_INT16 = PackedStruct(">h")
@@ -249,8 +249,7 @@ def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
 def _refuse_short(buffer: Buffer, position: int, present_bytes: int) -> None:
     """A whole message of an old format can be shorter than our header: say which of the two it is."""
     if present_bytes > _MAGIC_AT:
-        (length,) = _PACKED_INT32.unpack_from(buffer, position + _LENGTH_AT)
-        magic = buffer[position + _MAGIC_AT]
+        length, _, magic = _PACKED_LENGTH_TO_MAGIC.unpack_from(buffer, position + _LENGTH_AT)
         if magic != MAGIC or length < _MIN_BATCH_LENGTH:
             _refuse(length, magic)
     raise TruncatedBatch(HEADER_BYTES, present_bytes)
@@ -305,7 +304,7 @@ def iter_batches(
 
 def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
     """Give a batch its place in the log, in place. The checksum does not cover these fields (R-01)."""
-    _PACKED_STAMP_OFFSET.pack_into(buffer, position, base_offset)
+    _PACKED_INT64.pack_into(buffer, position, base_offset)
     _PACKED_INT32.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
 

@@ -18,6 +18,7 @@ from .batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
@@ -35,6 +36,8 @@ _NARROW_OVERHEAD_BYTES = 11
 _NARROW_PAYLOAD_BYTES = 8000
 _NARROW_RECORDS = 8192
 _NARROW_MS = 8192
+# One less than int64 holds, so that the distance from -1 still is an int64.
+_MAX_TIMESTAMP_MS = 2**63 - 2
 
 Bytes = bytes | bytearray | memoryview
 
@@ -51,13 +54,25 @@ class BatchBuilder:
     no more than a copy and a checksum.
     """
 
-    __slots__ = ("_base_timestamp", "_blocks", "_body", "_estimated_bytes", "_rows", "codec")
+    __slots__ = (
+        "_base_timestamp",
+        "_blocks",
+        "_body",
+        "_estimated_bytes",
+        "_narrow_from_ms",
+        "_narrow_until_ms",
+        "_rows",
+        "codec",
+    )
 
     def __init__(self, codec: Codec = Codec.NONE) -> None:
         self.codec = codec
         self._rows: list[Row] = []
         self._blocks: dict[int, bytes] = {}
         self._base_timestamp = 0
+        # Timestamps in this range take two bytes and need no check; empty before the first record
+        # and once the batch is built, so that the slow path sees those.
+        self._narrow_from_ms = self._narrow_until_ms = 0
         self._estimated_bytes = HEADER_BYTES
         self._body: bytes | None = None
 
@@ -83,39 +98,57 @@ class BatchBuilder:
     ) -> int:
         """Add a record and return its index in the batch.
 
-        Raises TypeError when key, value or a header is of a wrong type (the batch stays as it was),
-        BuilderSealed after `build`.
+        Raises TypeError when something is of a wrong type, ValueError for a timestamp below -1 or a
+        header key that UTF-8 cannot hold, BuilderSealed after `build`; the batch stays as it was.
         """
         # Mutable buffers are copied: they may change before the batch is built.
         if value.__class__ is not bytes and value is not None:
             value = _octets("value", value)
         if key.__class__ is not bytes and key is not None:
             key = _octets("key", key)
-        rows = self._rows
-        index = len(rows)
-        if self._body is not None:
-            raise BuilderSealed("the batch was built already; no record can be added")
-        size = len(value) if value is not None else 0
-        if key is not None:
-            size += len(key)
         if headers:
             block = encode_headers(headers)
-            self._blocks[index] = block
-            size += len(block)
+            size = len(block)
         else:
-            size += 1
-        if not index:
-            self._base_timestamp = timestamp_ms
+            block = None
+            size = 1
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        rows = self._rows
+        index = len(rows)
         if (
-            size < _NARROW_PAYLOAD_BYTES
+            self._narrow_from_ms <= timestamp_ms < self._narrow_until_ms
+            and timestamp_ms.__class__ is int
+            and size < _NARROW_PAYLOAD_BYTES
             and index < _NARROW_RECORDS
-            and -_NARROW_MS < timestamp_ms - self._base_timestamp < _NARROW_MS
         ):
-            self._estimated_bytes += size + _NARROW_OVERHEAD_BYTES
+            size += _NARROW_OVERHEAD_BYTES
         else:
-            self._estimated_bytes += size + _WIDEST_OVERHEAD_BYTES
+            timestamp_ms = self._admit(timestamp_ms, index)
+            size += _WIDEST_OVERHEAD_BYTES
+        if block is not None:
+            self._blocks[index] = block
+        self._estimated_bytes += size
         rows.append((timestamp_ms, key, value, headers))
         return index
+
+    def _admit(self, timestamp_ms: int, index: int) -> int:
+        """The rare checks: the first record, unusual timestamps, a batch that was built."""
+        if self._body is not None:
+            raise BuilderSealed("the batch was built already; no record can be added")
+        if not isinstance(timestamp_ms, int):
+            raise TypeError(f"record timestamp is {type(timestamp_ms).__name__}, not int (ms)")
+        if not NO_TIMESTAMP <= timestamp_ms <= _MAX_TIMESTAMP_MS:
+            raise ValueError(
+                f"record timestamp {timestamp_ms} is not in ms since 1970 (or -1: none)"
+            )
+        if not index:
+            self._base_timestamp = timestamp_ms
+            self._narrow_from_ms = max(NO_TIMESTAMP, timestamp_ms - _NARROW_MS + 1)
+            self._narrow_until_ms = timestamp_ms + _NARROW_MS
+        return int(timestamp_ms)
 
     def records(self) -> list[Row]:
         """What was appended, as (timestamp_ms, key, value, headers): for splitting a batch (C-25)."""
@@ -146,6 +179,7 @@ class BatchBuilder:
             if self.codec is not Codec.NONE:
                 body = compress(self.codec, body)
             self._body = body
+            self._narrow_from_ms = self._narrow_until_ms = 0
         attributes = int(self.codec)
         if transactional:
             attributes |= TRANSACTIONAL_BIT

@@ -13,7 +13,7 @@ from typing import Any
 
 from .varint import zigzag_encode
 
-HeaderItems = Sequence[tuple[str, bytes | None]]
+HeaderItems = Sequence[tuple[str, bytes | bytearray | memoryview | None]]
 Row = tuple[int, bytes | None, bytes | None, HeaderItems]
 """Timestamp in ms, key, value, headers."""
 

@@ -94,6 +94,8 @@ def read_columns(
     data = read_body(buffer, position, header, max_decompressed_bytes)
     parsed = parse_records(data, header.record_count)
     deltas = parsed.offset_deltas
+    if header.last_offset > _MAX_INT64:
+        raise CorruptBatch(f"batch at offset {header.base_offset} goes beyond the last offset")
     if deltas and not 0 <= min(deltas) <= max(deltas) <= header.last_offset_delta:
         raise CorruptBatch(
             f"batch at offset {header.base_offset}: an offset delta is outside 0..{header.last_offset_delta}"
@@ -309,11 +311,16 @@ def _absolute(deltas: list[int], base: int) -> list[int]:
     """Deltas repeat (most records of a batch share few milliseconds): add once per different one."""
     different = set(deltas)
     if len(different) == 1:
-        return [base + deltas[0]] * len(deltas)
-    if len(different) * 4 > len(deltas):
-        return [base + delta for delta in deltas]
-    absolute = {delta: base + delta for delta in different}
-    return list(map(absolute.__getitem__, deltas))
+        timestamps = [base + deltas[0]] * len(deltas)
+    elif len(different) * 4 > len(deltas):
+        timestamps = [base + delta for delta in deltas]
+    else:
+        absolute = {delta: base + delta for delta in different}
+        timestamps = list(map(absolute.__getitem__, deltas))
+    if different and not _MIN_INT64 <= base + min(different) <= base + max(different) <= _MAX_INT64:
+        raise CorruptBatch(f"a timestamp is too far from the base of {base} to be one")
+    return timestamps
 
 
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 _TIMESTAMP_TYPES = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)

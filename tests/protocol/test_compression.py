@@ -1,0 +1,369 @@
+"""The codecs: foreign frames, damage, and bombs held to the limit."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import struct
+import tracemalloc
+import zlib
+
+import cramjam
+import pytest
+from aiokafka import codec as aiokafka_codec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek_protocol.compression import (
+    Codec,
+    CompressionError,
+    DecompressionLimitExceeded,
+    compress,
+    decompress,
+)
+
+COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+LIMIT = 16 * 1024 * 1024
+
+AIOKAFKA_ENCODE = {
+    Codec.GZIP: aiokafka_codec.gzip_encode,
+    Codec.SNAPPY: aiokafka_codec.snappy_encode,
+    Codec.LZ4: aiokafka_codec.lz4_encode,
+    Codec.ZSTD: aiokafka_codec.zstd_encode,
+}
+AIOKAFKA_DECODE = {
+    Codec.GZIP: aiokafka_codec.gzip_decode,
+    Codec.SNAPPY: aiokafka_codec.snappy_decode,
+    Codec.LZ4: aiokafka_codec.lz4_decode,
+    Codec.ZSTD: aiokafka_codec.zstd_decode,
+}
+
+SAMPLES = {
+    "one byte": b"x",
+    "short text": b"a short text",
+    "zeros": bytes(300_000),
+    "noise": os.urandom(100_000),
+    "mixed": b"".join(bytes([i % 256]) * (i % 97) + os.urandom(i % 31) for i in range(3000)),
+    "one block exactly": b"0123456789abcdef" * 4096,
+}
+
+
+def test_codec_of_name() -> None:
+    assert [Codec.of_name(n) for n in ("none", "gzip", "snappy", "lz4", "zstd")] == list(Codec)
+    with pytest.raises(ValueError, match="unknown compression 'lzo'; known: none, gzip"):
+        Codec.of_name("lzo")
+
+
+@pytest.mark.parametrize("codec", Codec)
+@given(data=st.binary(max_size=5000), repeat=st.integers(1, 60))
+@settings(max_examples=40, deadline=None)
+def test_round_trip(codec: Codec, data: bytes, repeat: int) -> None:
+    original = data * repeat
+    assert decompress(codec, compress(codec, original), len(original)) == original
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_is_taken(codec: Codec, kind: type[bytes]) -> None:
+    original = SAMPLES["mixed"]
+    packed = compress(codec, kind(original))
+    assert type(packed) is bytes
+    unpacked = decompress(codec, memoryview(b"##" + packed)[2:], LIMIT)
+    assert type(unpacked) is bytes
+    assert unpacked == original
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_others_read_ours(codec: Codec, name: str) -> None:
+    assert AIOKAFKA_DECODE[codec](compress(codec, SAMPLES[name])) == SAMPLES[name]
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_ours_reads_others(codec: Codec, name: str) -> None:
+    assert decompress(codec, AIOKAFKA_ENCODE[codec](SAMPLES[name]), LIMIT) == SAMPLES[name]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_exactly_the_limit_is_allowed_and_one_byte_more_is_not(codec: Codec) -> None:
+    original = SAMPLES["mixed"]
+    packed = compress(codec, original)
+    assert decompress(codec, packed, len(original)) == original
+    with pytest.raises(DecompressionLimitExceeded, match="more than the limit") as caught:
+        decompress(codec, packed, len(original) - 1)
+    assert caught.value.max_bytes == len(original) - 1
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.parametrize("name", ["short text", "mixed", "zeros"])
+def test_every_truncation_is_an_error(codec: Codec, name: str) -> None:
+    packed = compress(codec, SAMPLES[name])
+    ends = {*range(min(len(packed), 2000)), *range(0, len(packed), 997)}
+    for end in ends:
+        if codec is Codec.SNAPPY and end in _xerial_boundaries(packed):
+            # The xerial stream has no end mark: cut between blocks it is a shorter stream, which the
+            # record count of the batch will not match.
+            assert SAMPLES[name].startswith(decompress(codec, packed[:end], LIMIT))
+            continue
+        with pytest.raises(CompressionError):
+            decompress(codec, packed[:end], LIMIT)
+
+
+def _xerial_boundaries(packed: bytes) -> set[int]:
+    position = 16
+    boundaries = {position}
+    while position < len(packed):
+        position += 4 + int(struct.unpack_from(">i", packed, position)[0])
+        boundaries.add(position)
+    return boundaries
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@given(data=st.binary(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_arbitrary_bytes_give_bytes_or_a_compression_error(codec: Codec, data: bytes) -> None:
+    for start in (b"", compress(codec, b"abc" * 50)[:7], compress(codec, b"abc" * 50)[:20]):
+        with contextlib.suppress(CompressionError):
+            assert len(decompress(codec, start + data, 100_000)) <= 100_000
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_damaged_frames_give_bytes_or_a_compression_error(
+    codec: Codec, data: st.DataObject
+) -> None:
+    packed = bytearray(compress(codec, b"".join(b"%d," % n for n in range(2000))))
+    at = data.draw(st.integers(0, len(packed) - 1))
+    packed[at] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(CompressionError):
+        assert len(decompress(codec, packed, 1_000_000)) <= 1_000_000
+
+
+# --- gzip (R-11) --------------------------------------------------------------------------------
+
+
+def test_r11_several_gzip_members_and_zero_padding() -> None:
+    members = gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two" * 100_000)
+    assert decompress(Codec.GZIP, members, LIMIT) == b"one " + b"two" * 100_000
+    assert decompress(Codec.GZIP, members + bytes(700), LIMIT) == b"one " + b"two" * 100_000
+
+
+def test_r11_garbage_behind_a_gzip_member_is_an_error() -> None:
+    with pytest.raises(CompressionError):
+        decompress(Codec.GZIP, gzip.compress(b"one") + b"garbage", LIMIT)
+
+
+def test_number_of_gzip_members_is_limited() -> None:
+    with pytest.raises(CompressionError, match="more than 1024 gzip members"):
+        decompress(Codec.GZIP, gzip.compress(b"") * 1025, LIMIT)
+
+
+def test_gzip_checksum_is_verified() -> None:
+    packed = bytearray(gzip.compress(b"hello" * 10))
+    packed[-6] ^= 1
+    with pytest.raises(CompressionError, match="damaged gzip data"):
+        decompress(Codec.GZIP, packed, LIMIT)
+
+
+# --- snappy (R-10) ------------------------------------------------------------------------------
+
+
+def test_r10_snappy_is_written_as_xerial() -> None:
+    packed = compress(Codec.SNAPPY, bytes(100_000))
+    assert packed[:16] == bytes.fromhex("82534e4150505900 00000001 00000001")
+    (first,) = struct.unpack_from(">i", packed, 16)
+    assert cramjam.snappy.decompress_raw_len(packed[20 : 20 + first]) == 32 * 1024
+
+
+def test_r10_raw_snappy_is_read() -> None:
+    raw = aiokafka_codec.snappy_encode(SAMPLES["mixed"], xerial_compatible=False)
+    assert decompress(Codec.SNAPPY, bytes(raw), LIMIT) == SAMPLES["mixed"]
+
+
+def test_r10_joined_xerial_streams_are_read() -> None:
+    both = compress(Codec.SNAPPY, b"one ") + compress(Codec.SNAPPY, b"two")
+    assert decompress(Codec.SNAPPY, both, LIMIT) == b"one two"
+
+
+@pytest.mark.parametrize("length", [-1, 0, 5000])
+def test_impossible_xerial_block_length(length: int) -> None:
+    packed = compress(Codec.SNAPPY, b"")[:16] + struct.pack(">i", length) + b"abc"
+    with pytest.raises(CompressionError, match="xerial block of"):
+        decompress(Codec.SNAPPY, packed, LIMIT)
+
+
+# --- lz4 (R-10) ---------------------------------------------------------------------------------
+
+
+def _linked_lz4(data: bytes, **flags: bool) -> bytes:
+    compressor = cramjam.lz4.Compressor(**flags)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("checksum", [True, False])
+def test_r10_lz4_frames_of_any_flags_are_read(linked: bool, checksum: bool) -> None:
+    for name, sample in SAMPLES.items():
+        packed = _linked_lz4(sample, block_linked=linked, content_checksum=checksum)
+        assert decompress(Codec.LZ4, packed, LIMIT) == sample, name
+
+
+def test_r10_lz4_is_written_with_independent_blocks_of_64_kib() -> None:
+    packed = compress(Codec.LZ4, SAMPLES["noise"] + SAMPLES["zeros"])
+    assert packed[:7] == bytes.fromhex("04224d18 60 40 82")
+    assert packed[-4:] == bytes(4)
+
+
+def test_lz4_joined_and_skippable_frames() -> None:
+    skippable = struct.pack("<II", 0x184D2A53, 5) + b"5byte"
+    both = compress(Codec.LZ4, b"one ") + compress(Codec.LZ4, b"two")
+    assert decompress(Codec.LZ4, both, LIMIT) == b"one two"
+    assert decompress(Codec.LZ4, skippable + both, LIMIT) == b"one two"
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        (0, 0x05, "no frame starts at byte 0"),
+        (4, 0x20, "unknown version 0"),
+        (4, 0x61, "needs a dictionary"),
+        (5, 0x30, "impossible block size"),
+        (6, 0x00, "damaged lz4 data"),
+    ],
+)
+def test_lz4_header_damage(at: int, value: int, message: str) -> None:
+    packed = bytearray(compress(Codec.LZ4, b"hello " * 20))
+    packed[at] = value
+    with pytest.raises(CompressionError, match=message):
+        decompress(Codec.LZ4, packed, LIMIT)
+
+
+# --- zstd ---------------------------------------------------------------------------------------
+
+
+def _zstd_stream(data: bytes) -> bytes:
+    """A frame that does not tell its size, as the Java client writes it."""
+    compressor = cramjam.zstd.Compressor(level=3)
+    for start in range(0, len(data), 1000):
+        compressor.compress(data[start : start + 1000])
+    return bytes(compressor.finish())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_zstd_frame_without_content_size(name: str) -> None:
+    packed = _zstd_stream(SAMPLES[name])
+    assert packed[4] >> 6 == 0 and not packed[4] & 0x20, "the frame was to have no content size"
+    assert decompress(Codec.ZSTD, packed, len(SAMPLES[name])) == SAMPLES[name]
+    if len(SAMPLES[name]) > 1:
+        with pytest.raises(DecompressionLimitExceeded):
+            decompress(Codec.ZSTD, packed, len(SAMPLES[name]) - 1)
+
+
+def test_zstd_joined_and_skippable_frames() -> None:
+    skippable = struct.pack("<II", 0x184D2A50, 3) + b"3by"
+    both = compress(Codec.ZSTD, b"one ") + skippable + _zstd_stream(b"two")
+    assert decompress(Codec.ZSTD, both, LIMIT) == b"one two"
+
+
+def test_zstd_content_size_that_lies() -> None:
+    packed = bytearray(compress(Codec.ZSTD, bytes(1000)))
+    assert packed[4] == 0x60, "single segment, two bytes of content size"
+    for claimed in (999, 1001, 60_000):
+        packed[5:7] = struct.pack("<H", claimed - 256)
+        with pytest.raises(CompressionError):
+            decompress(Codec.ZSTD, packed, LIMIT)
+
+
+def test_zstd_window_beyond_reason_is_refused() -> None:
+    frame = struct.pack("<IBB", 0xFD2FB528, 0x00, 17 << 3) + b"\x01\x00\x00"  # 128 MiB, no content
+    with pytest.raises(DecompressionLimitExceeded):
+        decompress(Codec.ZSTD, frame, 1 << 20)
+
+
+# --- bombs (R-12) -------------------------------------------------------------------------------
+
+
+def _bomb(codec: Codec) -> bytes:
+    """About a megabyte or less that claims to be very much more than the limit below."""
+    huge = 512 << 20
+    if codec is Codec.GZIP:
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+        return b"".join([packer.compress(bytes(1 << 20)) for _ in range(512)]) + packer.flush()
+    if codec is Codec.SNAPPY:
+        block = bytes(cramjam.snappy.compress_raw(bytes(1 << 20)))
+        length = struct.pack(">i", len(block))
+        return compress(codec, b"")[:16] + (length + block) * 512
+    if codec is Codec.LZ4:
+        block = bytes(cramjam.lz4.compress_block(bytes(4 << 20), store_size=False))
+        frame = compress(codec, b"")
+        size = struct.pack("<I", len(block))
+        # Flags 0x60, blocks of 4 MiB, and the checksum that goes with them.
+        return frame[:4] + bytes.fromhex("607073") + (size + block) * 128 + bytes(4)
+    # Run-length blocks: four bytes each for 128 KiB.
+    block = struct.pack("<I", (1 << 17) << 3 | 1 << 1)[:3] + b"\x00"
+    last = struct.pack("<I", 1 << 3 | 1 << 1 | 1)[:3] + b"\x00"
+    return struct.pack("<IBB", 0xFD2FB528, 0x00, 7 << 3) + block * (huge >> 17) + last
+
+
+BOMB_LIMIT = 4 << 20
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_r12_bomb_is_refused_without_growing_beyond_the_limit(codec: Codec) -> None:
+    bomb = _bomb(codec)
+    before_kib = _peak_resident_kib()
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecompressionLimitExceeded):
+            decompress(codec, bomb, BOMB_LIMIT)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * BOMB_LIMIT + (1 << 20)
+    # tracemalloc does not see what the codecs' own libraries allocate.
+    assert _peak_resident_kib() - before_kib < 64 * 1024
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_r12_the_bombs_are_real(codec: Codec) -> None:
+    """With room for it, what was refused above is sound data (a part of it, for the time it takes)."""
+    if codec is Codec.LZ4:
+        bomb = _bomb(codec)
+        block_bytes = 4 + struct.unpack_from("<I", bomb, 7)[0]
+        small = bomb[: 7 + 2 * block_bytes] + bytes(4)
+        assert decompress(codec, small, 8 << 20) == bytes(8 << 20)
+    elif codec is Codec.ZSTD:
+        bomb = _bomb(codec)
+        assert decompress(codec, bomb[: 6 + 4 * 16] + bomb[-4:], 3 << 20) == bytes((2 << 20) + 1)
+    elif codec is Codec.SNAPPY:
+        bomb = _bomb(codec)
+        block_bytes = 4 + struct.unpack_from(">i", bomb, 16)[0]
+        assert decompress(codec, bomb[: 16 + 2 * block_bytes], 2 << 20) == bytes(2 << 20)
+    else:
+        with gzip.open(io.BytesIO(_bomb(codec))) as stream:
+            assert stream.read(8 << 20) == bytes(8 << 20)
+
+
+def test_r12_a_tiny_input_cannot_claim_the_whole_limit() -> None:
+    """Ten bytes that claim 100 MB are damaged whatever the limit is: nothing of that size is made."""
+    claim = b"\x80\x84\xaf\x5f" + b"\x00" * 6
+    tracemalloc.start()
+    try:
+        with pytest.raises(CompressionError, match="cannot hold"):
+            decompress(Codec.SNAPPY, claim, 1 << 30)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def _peak_resident_kib() -> int:
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // 1024 if sys.platform == "darwin" else peak

@@ -1,0 +1,382 @@
+"""Reading records: round trips, the bulk path against a plain reader, and damage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek_protocol.compression import Codec
+from odradek_protocol.records import (
+    BatchBuilder,
+    CorruptBatch,
+    Record,
+    TimestampType,
+    read_columns,
+    read_header,
+    read_records,
+    simple_batch,
+    update_crc,
+    verify_crc,
+)
+from odradek_protocol.records import record as record_module
+from odradek_protocol.records import runs as bulk
+from odradek_protocol.records.record import parse_records
+from odradek_protocol.records.varint import (
+    read_varint,
+    read_varlong,
+    zigzag_encode,
+    zigzag_size,
+)
+
+NOW = 1_700_000_000_000
+
+OCTETS = st.none() | st.binary(max_size=80) | st.integers(0, 9000).map(bytes)
+HEADER_LISTS = st.lists(
+    st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=9)), max_size=3
+)
+ROWS = st.tuples(
+    st.integers(NOW - 20_000, NOW + 20_000) | st.sampled_from([NOW, -1, 0, 2**62]),
+    OCTETS,
+    OCTETS,
+    st.just([]) | HEADER_LISTS,
+)
+
+
+def build(rows: Any, codec: Codec = Codec.NONE, **stamped: Any) -> bytearray:
+    builder = BatchBuilder(codec)
+    for row in rows:
+        builder.append(*row)
+    return builder.build(**stamped)
+
+
+def plain_parse(data: bytes, count: int) -> list[tuple[Any, ...]] | None:
+    """The format, read as it is written down; None for what is not exactly `count` records."""
+
+    def number(at: int, size: int) -> tuple[int, int]:
+        raw = 0
+        for n in range(size):
+            raw |= (data[at + n] & 0x7F) << 7 * n
+            if data[at + n] < 0x80:
+                if raw >= 1 << (32 if size == 5 else 64):
+                    raise IndexError
+                return (raw >> 1) ^ -(raw & 1), at + n + 1
+        raise IndexError
+
+    def octets(at: int, nullable: bool) -> tuple[bytes | None, int]:
+        size, at = number(at, 5)
+        if size == -1 and nullable:
+            return None, at
+        if size < 0 or at + size > len(data):
+            raise IndexError
+        return data[at : at + size], at + size
+
+    rows: list[tuple[Any, ...]] = []
+    at = 0
+    try:
+        for _ in range(count):
+            length, at = number(at, 5)
+            end = at + length
+            timestamp, at = number(at + 1, 10)
+            offset, at = number(at, 5)
+            key, at = octets(at, True)
+            value, at = octets(at, True)
+            header_count, at = number(at, 5)
+            if not 0 <= header_count <= len(data):
+                return None
+            headers = []
+            for _ in range(header_count):
+                name, at = octets(at, False)
+                header_value, at = octets(at, True)
+                assert name is not None
+                headers.append((name.decode("utf-8", "surrogateescape"), header_value))
+            if at != end:
+                return None
+            rows.append((timestamp, offset, key, value, tuple(headers)))
+    except IndexError:
+        return None
+    return rows if at == len(data) else None
+
+
+def bulk_parse(data: bytes, count: int) -> list[tuple[Any, ...]] | None:
+    try:
+        parsed = parse_records(data, count)
+    except CorruptBatch:
+        return None
+    columns = (parsed.timestamp_deltas, parsed.offset_deltas, parsed.keys, parsed.values)
+    return list(zip(*columns, parsed.header_column(), strict=True))
+
+
+# --- varints ------------------------------------------------------------------------------------
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varlong_round_trip(number: int) -> None:
+    encoded = zigzag_encode(number)
+    assert len(encoded) == zigzag_size(number) <= 10
+    assert read_varlong(b"~" + encoded + b"~", 1) == (number, 1 + len(encoded))
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_varint_round_trip(number: int) -> None:
+    encoded = zigzag_encode(number)
+    assert len(encoded) <= 5
+    assert read_varint(encoded, 0) == (number, len(encoded))
+
+
+def test_varint_known_bytes() -> None:
+    known = {0: "00", -1: "01", 1: "02", 63: "7e", -64: "7f", 64: "8001", 300: "d804"}
+    for number, encoded in known.items():
+        assert zigzag_encode(number).hex() == encoded
+
+
+@pytest.mark.parametrize("encoded", ["808080808001", "ffffffffff01", "ffffffff10"])
+def test_overlong_varints_are_rejected(encoded: str) -> None:
+    with pytest.raises(CorruptBatch, match="varint"):
+        read_varint(bytes.fromhex(encoded), 0)
+
+
+@pytest.mark.parametrize("encoded", ["80" * 10 + "01", "ff" * 10 + "01", "ff" * 9 + "02"])
+def test_overlong_varlongs_are_rejected(encoded: str) -> None:
+    with pytest.raises(CorruptBatch, match="varint"):
+        read_varlong(bytes.fromhex(encoded), 0)
+
+
+# --- round trips --------------------------------------------------------------------------------
+
+
+@given(st.lists(ROWS, min_size=1, max_size=30), st.sampled_from(Codec), st.integers(0, 2**40))
+@settings(deadline=None)
+def test_what_was_built_is_read(rows: list[Any], codec: Codec, base_offset: int) -> None:
+    batch = build(rows, codec, base_offset=base_offset)
+    header = read_header(batch)
+    verify_crc(batch, 0, header)
+    assert header.base_timestamp == rows[0][0]
+    assert header.max_timestamp == max(row[0] for row in rows)
+    assert (header.record_count, header.last_offset_delta) == (len(rows), len(rows) - 1)
+    expected = [
+        Record(base_offset + n, at, TimestampType.CREATE_TIME, key, value, tuple(headers))
+        for n, (at, key, value, headers) in enumerate(rows)
+    ]
+    assert read_records(batch, 0, header) == expected
+    assert read_records(b"##" + batch, 2, header) == expected
+    assert read_records(memoryview(batch), 0, header) == expected
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 129, 8191, 8192, 8193, 20_000])
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_widths_of_offsets_change_within_a_batch(count: int, key: bytes | None) -> None:
+    batch = build([(NOW + n // 100, key, b"%06d" % n) for n in range(count)], base_offset=7)
+    columns = read_columns(batch, 0, read_header(batch))
+    assert columns.offsets == range(7, 7 + count)
+    assert columns.timestamps == [NOW + n // 100 for n in range(count)]
+    assert columns.keys == [key] * count
+    assert columns.values == [b"%06d" % n for n in range(count)]
+    assert columns.headers == [()] * count
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 70_000, 1_048_576, 3_000_000])
+def test_widths_of_lengths(size: int) -> None:
+    rows = [(NOW, bytes(size), b"v"), (NOW, None, bytes(size)), (NOW, bytes(size), bytes(size))]
+    batch = build(rows)
+    found = read_records(batch, 0, read_header(batch))
+    assert [(r.timestamp, r.key, r.value) for r in found] == rows
+
+
+def test_header_keys_that_are_not_utf8_survive() -> None:
+    data = bytes.fromhex("18 00 00 00 01 01 02 04 fffe 02 61")
+    data = bytes([2 * (len(data) - 1)]) + data[1:]
+    (headers,) = parse_records(data, 1).header_column()
+    assert headers == (("\udcff\udcfe", b"a"),)
+    batch = build([(NOW, None, None, headers)])
+    assert bytes(batch[61:]) == data
+
+
+def test_an_empty_batch_has_no_records() -> None:
+    """R-19: compaction leaves one to remember a producer's sequence."""
+    batch = simple_batch([(None, b"x")], NOW)[:61]
+    batch[8:12] = (49).to_bytes(4, "big")
+    batch[57:61] = bytes(4)
+    update_crc(batch, 0)
+    assert read_records(batch, 0, read_header(batch)) == []
+    assert read_columns(batch, 0, read_header(batch)).values == []
+
+
+def test_r19_gaps_between_offsets() -> None:
+    batch = simple_batch([(None, b"a"), (None, b"b")], NOW, base_offset=10)
+    batch[26] = 8  # last offset delta
+    batch[-5] = 2 * 5  # the second record's offset delta
+    update_crc(batch, 0)
+    header = read_header(batch)
+    assert [record.offset for record in read_records(batch, 0, header)] == [10, 15]
+    assert header.next_offset == 19
+
+
+# --- the bulk path ------------------------------------------------------------------------------
+
+
+RUNS = st.lists(
+    st.tuples(
+        st.integers(1, 90),  # records in this run
+        st.sampled_from([0, 1, 70, 9000, 3_000_000, -1, -70]),  # first timestamp delta
+        st.sampled_from([0, 1, 40]),  # timestamp step
+        st.sampled_from([None, 0, 3, 70, 8200]),  # key length
+        st.sampled_from([None, 0, 5, 100, 8200]),  # value length
+        st.booleans(),  # with a header
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def rows_of_runs(runs: Any) -> list[Any]:
+    rows = []
+    for count, first, step, key_length, value_length, with_header in runs:
+        for n in range(count):
+            key = None if key_length is None else (b"%d|" % n).ljust(key_length, b"k")[:key_length]
+            value = None if value_length is None else (b"%d|" % n).ljust(value_length, b"v")
+            value = None if value is None else value[:value_length]
+            headers = [("h", b"%d" % n)] if with_header else []
+            rows.append((NOW + first + step * n, key, value, headers))
+    return rows
+
+
+@given(RUNS)
+@settings(deadline=None, max_examples=60)
+def test_bulk_reading_equals_plain_reading(runs: Any) -> None:
+    rows = rows_of_runs(runs)
+    body = bytes(build(rows)[61:])
+    assert bulk_parse(body, len(rows)) == plain_parse(body, len(rows))
+
+
+@given(RUNS, st.data())
+@settings(deadline=None, max_examples=400)
+def test_bulk_reading_equals_plain_reading_of_damaged_records(runs: Any, data: Any) -> None:
+    """Damage of structural bytes is likeliest to tell a careless bulk reader from a careful one."""
+    rows = rows_of_runs(
+        [(n, t, s, k and min(k, 4), v and min(v, 9), h) for n, t, s, k, v, h in runs]
+    )
+    body = bytearray(build(rows)[61:])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body[at] = data.draw(
+            st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF]) | st.integers(0, 255)
+        )
+    assert bulk_parse(bytes(body), len(rows)) == plain_parse(bytes(body), len(rows))
+
+
+def test_the_bulk_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def counting(*args: Any) -> int:
+        taken.append(original(*args))
+        return taken[-1]
+
+    original = bulk.read_run
+    monkeypatch.setattr(record_module, "read_run", counting)
+    batch = build([(NOW + n, None, b"x" * 100) for n in range(5000)])
+    assert len(read_records(batch, 0, read_header(batch))) == 5000
+    assert sum(taken) > 4900
+
+
+def test_every_single_byte_change_in_a_run_is_read_as_the_plain_reader_does() -> None:
+    body = bytearray(build([(NOW + n, None, b"abc") for n in range(40)])[61:])
+    for at in range(len(body)):
+        kept = body[at]
+        for value in (0, 1, 2, 6, 7, 0x7F, 0x80, 0xFF):
+            body[at] = value
+            assert bulk_parse(bytes(body), 40) == plain_parse(bytes(body), 40), (at, value)
+        body[at] = kept
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def test_every_truncation_of_the_records_is_an_error() -> None:
+    body = bytes(build([(NOW, b"k%d" % n, b"v", [("h", None)]) for n in range(20)])[61:])
+    for end in range(len(body)):
+        with pytest.raises(CorruptBatch):
+            parse_records(body[:end], 20)
+    with pytest.raises(CorruptBatch, match="1 bytes behind the last of 20"):
+        parse_records(body + b"\x00", 20)
+    with pytest.raises(CorruptBatch, match="bytes behind the last of 19"):
+        parse_records(body, 19)
+    with pytest.raises(CorruptBatch, match="the records end within record 20 of 21"):
+        parse_records(body, 21)
+
+
+@pytest.mark.parametrize("count", [-1, -(2**31), 2**31 - 1])
+def test_r12_record_count_that_cannot_be(count: int) -> None:
+    batch = simple_batch([(None, b"x")], NOW)
+    header = read_header(batch)
+    header.record_count = count
+    with pytest.raises(CorruptBatch, match=f"{count} records cannot be in 8 bytes"):
+        read_records(batch, 0, header)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("0e 00 00 00 03 02 61 00", "key of -2 bytes"),
+        ("0e 00 00 00 01 03 61 00", "value of -2 bytes"),
+        ("0e 00 00 00 01 02 61 01", "impossible number of headers"),
+        ("0e 00 00 00 01 02 61 7e", "impossible number of headers"),
+        ("12 00 00 00 01 02 61 02 01 01", "header key of -1 bytes"),
+        ("14 00 00 00 01 02 61 02 02 61 03", "header value of -2 bytes"),
+        ("0c 00 00 00 01 02 61 00", "is said to end at byte 7 but its fields end at 8"),
+        ("0e 00 00 00 01 04 61 00", "end"),
+        ("0e 00 00 00 01 fe 61 00", "end"),
+        ("0e 00 00 ff ff ff ff ff 01 01 02 61 00", "varint longer than 5 bytes"),
+    ],
+)
+def test_impossible_records(record: str, message: str) -> None:
+    with pytest.raises(CorruptBatch, match=message):
+        parse_records(bytes.fromhex(record), 1)
+
+
+@pytest.mark.parametrize("delta", ["01", "08", "feffffff0f"])
+def test_offset_deltas_outside_the_batch(delta: str) -> None:
+    """-1, one more than the last offset delta of 3, and the largest of all."""
+    record = bytes.fromhex("00 00" + delta + "01 01 00")
+    body = zigzag_encode(len(record)) + record
+    batch = simple_batch([(None, b"x")], NOW)[:61] + body
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[26] = 3
+    with pytest.raises(CorruptBatch, match=r"an offset delta is outside 0\.\.3"):
+        read_records(batch, 0, read_header(batch))
+
+
+def test_offsets_and_timestamps_that_no_int64_holds() -> None:
+    batch = simple_batch([(None, b"x"), (None, b"y")], NOW)
+    header = read_header(batch)
+    header.base_offset = 2**63 - 1
+    with pytest.raises(CorruptBatch, match="beyond the last offset"):
+        read_records(batch, 0, header)
+    batch = build([(0, None, b"x"), (10, None, b"y")])
+    header = read_header(batch)
+    header.base_timestamp = 2**63 - 10
+    with pytest.raises(CorruptBatch, match="too far from the base"):
+        read_records(batch, 0, header)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_r12_body_beyond_the_limit(codec: Codec) -> None:
+    batch = simple_batch([(None, bytes(100_000))], NOW, codec=codec)
+    with pytest.raises(CorruptBatch, match="more than the limit of 50000 bytes"):
+        read_records(batch, 0, read_header(batch), 50_000)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_body_that_does_not_decompress(codec: Codec) -> None:
+    batch = simple_batch([(None, b"x")], NOW)
+    batch[22] = codec
+    with pytest.raises(CorruptBatch, match="batch at offset 0: "):
+        read_records(batch, 0, read_header(batch))
+
+
+@given(st.binary(max_size=120), st.integers(0, 20))
+@settings(max_examples=500)
+def test_arbitrary_bytes_are_read_as_the_plain_reader_does(data: bytes, count: int) -> None:
+    assert bulk_parse(data, count) == plain_parse(data, count)
