@@ -9,8 +9,7 @@ check and append are one critical section (P-19).
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from odradek_broker.seams import Files, Randomness
@@ -39,30 +38,25 @@ from odradek_broker.storage.reading import (
     count_bytes,
     find_timestamp,
     latest_timestamp,
-    read_batches_from,
+    read_whole_batches,
     with_rebuild,
 )
-from odradek_broker.storage.recovery import (
-    SEGMENT_SUFFIXES,
-    LogLoader,
-    RecoveryReport,
-    rebuild_aborted_index,
-)
+from odradek_broker.storage.recovery import LogLoader, RecoveryReport, rebuild_aborted_index
 from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, TruncateFailed
+from odradek_broker.storage.segments import SegmentList
 from odradek_broker.storage.validation import prepare
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError, BatchHeader, stamp
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 HIGH_WATERMARK = -1
 """DeleteRecords' name for "up to the high watermark" (L-11)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AppendResult:
     """Where a batch lies. `log_append_time_ms` is -1 with CreateTime (R-03). A `duplicate` was
-    there before, possibly not yet durable: wait for its offset like for a new one (P-10)."""
+    there before, possibly not yet durable: wait for its offset as for a new one (P-10)."""
 
     base_offset: int
     last_offset: int
@@ -84,11 +78,8 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """How a log was left.
-
-    `clean`: by a clean stop, which left it at `log_end_offset`. Otherwise `recovery_point` says
-    up to where it was flushed.
-    """
+    """How a log was left: by a clean stop (`clean`) at `log_end_offset`, or else flushed up to
+    `recovery_point`."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -103,20 +94,19 @@ def _ignore(_: PartitionLog) -> None:
 class PartitionLog:
     """`<topic>-<partition>`. Files are opened at the first use that needs them.
 
-    `on_high_watermark` is called when HW or LSO moved, `on_offline` once when the disk failed.
+    Hooks, each called with the log, on the loop's thread: `on_high_watermark` when HW or LSO moved,
+    `on_offline` once when the disk failed, `on_log_start` when DeleteRecords moved the log start
+    (which must outlive a crash, L-10), `on_flush_wanted` when a flush is due although nobody waits
+    for it (a segment was rolled with `page-cache` durability).
     """
 
     __slots__ = (
-        "_active",
-        "_bases",
-        "_deleted",
         "_directory_dirty",
         "_durable_offset",
         "_epochs",
         "_files",
         "_last_stable_offset",
         "_loaded",
-        "_offline_reason",
         "_options",
         "_producers",
         "_segments",
@@ -128,7 +118,10 @@ class PartitionLog:
         "high_watermark",
         "log_end_offset",
         "log_start_offset",
+        "name",
         "offline",
+        "offline_reason",
+        "on_flush_wanted",
         "on_high_watermark",
         "on_log_start",
         "on_offline",
@@ -138,7 +131,8 @@ class PartitionLog:
         "topic_id",
     )
 
-    _active: Segment
+    # Set when the files are opened.
+    _segments: SegmentList
     _producers: Producers
     _epochs: LeaderEpochs
 
@@ -154,37 +148,36 @@ class PartitionLog:
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self.name = f"{topic}-{partition}"
         self.topic_id = topic_id
         self.directory = directory
         self.config = config
         self.offline = False
+        self.offline_reason = ""
         self.log_start_offset = start.log_start_offset
         self.log_end_offset = start.log_end_offset
         self.high_watermark = start.log_end_offset
         self.on_high_watermark: Callable[[PartitionLog], None] = _ignore
         self.on_offline: Callable[[PartitionLog], None] = _ignore
         self.on_log_start: Callable[[PartitionLog], None] = _ignore
-        """DeleteRecords moved the log start, which must outlive a crash (L-10)."""
+        self.on_flush_wanted: Callable[[PartitionLog], None] = _ignore
         self.report = RecoveryReport(topic, partition)
         self._options = options
         self._files = options.files
         self._start = start
         self._loaded = False
-        self._offline_reason = ""
         self._durable_offset = start.log_end_offset
         self._last_stable_offset = start.log_end_offset
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
-        self._deleted: list[tuple[int, list[str]]] = []
         self._directory_dirty = False
         self._truncations = 0
         self._unsynced_paths: set[str] = set()
 
-    @property
-    def name(self) -> str:
-        return f"{self.topic}-{self.partition}"
+    # ---- opening and closing
 
-    # ---- opening
+    @property
+    def loaded(self) -> bool:
+        """Are its files open?"""
+        return self._loaded
 
     def load(self, now_ms: int) -> RecoveryReport:
         """Open the files, and recover them if they were not left by a clean stop. Called by itself
@@ -195,33 +188,33 @@ class PartitionLog:
         if self.offline:
             raise self._offline_error()
         start = self._start
+        loader = LogLoader(
+            files=self._files,
+            handles=self._options.handles,
+            directory=self.directory,
+            log_start_offset=start.log_start_offset,
+            recovery_point=start.recovery_point,
+            expected_end_offset=start.log_end_offset if start.clean else start.recovery_point,
+            clean=start.clean,
+            index_interval_bytes=self.config.index_interval_bytes,
+            compacted=self.config.compacted,
+            sync=self.config.durability == "fsync",
+            now_ms=now_ms,
+            new_producers=self._new_producers,
+            report=self.report,
+        )
         try:
-            loaded = LogLoader(
-                files=self._files,
-                handles=self._options.handles,
-                directory=self.directory,
-                log_start_offset=start.log_start_offset,
-                recovery_point=start.recovery_point,
-                expected_end_offset=start.log_end_offset if start.clean else start.recovery_point,
-                clean=start.clean,
-                index_interval_bytes=self.config.index_interval_bytes,
-                compacted=self.config.compacted,
-                sync=self.config.durability == "fsync",
-                now_ms=now_ms,
-                new_producers=self._new_producers,
-                report=self.report,
-            ).load()
+            loaded = loader.load()
         except OSError as problem:
             self._go_offline(f"opening it failed: {problem}")
             raise self._offline_error() from problem
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
-        self._active = loaded.segments[-1]
+        self._segments = SegmentList(self.directory, self._options.handles, loaded.segments)
+        for segment in self._segments:
+            segment.pin_dirty = self.config.durability == "fsync"
         self._producers = loaded.producers
         self._epochs = loaded.epochs
         self._directory_dirty = not start.clean
         self._loaded = True
-        self._set_pinning()
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self._durable_offset = loaded.log_end_offset
@@ -237,7 +230,7 @@ class PartitionLog:
         )
 
     def create_files(self, now_ms: int) -> None:
-        """Make the directory of a new partition, empty. OSError.
+        """Make the directory of a new partition, empty. OSError, PartitionOffline.
 
         Nothing waits for the disk: the first flush makes all of it durable, and a partition without
         any acknowledged record can be made again from the cluster's metadata.
@@ -255,11 +248,47 @@ class PartitionLog:
         self._unsynced_paths.add(path)
         self._directory_dirty = True
 
-    def _ensure_loaded(self, now_ms: int) -> None:
+    def _ensure_loaded(self, now_ms: int = 0) -> None:
         if not self._loaded:
             self.load(now_ms)
         if self.offline:
             raise self._offline_error()
+
+    def close(self, *, clean: bool) -> None:
+        """Give the files back. `clean`: flush, complete the indexes and take a snapshot first, so
+        that the next start can trust what it finds. Raises PartitionOffline, OSError."""
+        if not self._loaded:
+            return
+        try:
+            if clean and not self.offline:
+                self.flush()
+                self._segments.active.seal()
+                self._producers.take_snapshot(self.log_end_offset)
+                self._producers.remove_strays(self._segments.bases, self.log_end_offset)
+                if self._epochs.changed:
+                    self._write_epochs()
+        finally:
+            self._producers.close()
+            self._segments.close()
+            self._loaded = False
+            self._start = LogStart(
+                self.log_start_offset, self.log_end_offset, self._durable_offset, clean
+            )
+
+    def abandon(self) -> None:
+        """Its directory is gone: nothing of it may be used or written any more (L-38)."""
+        self.close(clean=False)
+        self.offline = True
+        self.offline_reason = "it was deleted"
+
+    def _go_offline(self, reason: str) -> None:
+        if not self.offline:
+            self.offline = True
+            self.offline_reason = reason
+            self.on_offline(self)
+
+    def _offline_error(self) -> PartitionOffline:
+        return PartitionOffline(self.name, self.offline_reason)
 
     # ---- offsets
 
@@ -285,12 +314,12 @@ class PartitionLog:
     @property
     def producers(self) -> ProducerStateManager:
         """For verification of transactions and DescribeProducers; changes go through `append`."""
-        self._ensure_loaded(0)
+        self._ensure_loaded()
         return self._producers.state
 
     @property
     def leader_epochs(self) -> LeaderEpochs:
-        self._ensure_loaded(0)
+        self._ensure_loaded()
         return self._epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -298,18 +327,20 @@ class PartitionLog:
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     @property
-    def size_bytes(self) -> int:
-        self._ensure_loaded(0)
-        return sum(segment.size_bytes for segment in self._segments)
+    def segments(self) -> list[Segment]:
+        """Oldest first; for inspection."""
+        self._ensure_loaded()
+        return list(self._segments)
 
     @property
-    def segments(self) -> Sequence[Segment]:
-        """Oldest first; for inspection."""
-        self._ensure_loaded(0)
-        return tuple(self._segments)
+    def size_bytes(self) -> int:
+        self._ensure_loaded()
+        return self._segments.total_bytes
 
     def _move_high_watermark(self, high_watermark: int) -> None:
-        before = (self.high_watermark, self._last_stable_offset)
+        """Also after anything else that the last stable offset depends on has changed."""
+        stable_before = self._last_stable_offset
+        moved = high_watermark != self.high_watermark
         self.high_watermark = high_watermark
         state = self._producers.state
         state.high_watermark_moved(high_watermark)
@@ -318,7 +349,7 @@ class PartitionLog:
             self._last_stable_offset = high_watermark
         else:
             self._last_stable_offset = max(unstable, self.log_start_offset)
-        if before != (high_watermark, self._last_stable_offset):
+        if moved or stable_before != self._last_stable_offset:
             self.on_high_watermark(self)
 
     # ---- appending
@@ -340,44 +371,37 @@ class PartitionLog:
         """
         if self.offline or not self._loaded:
             self._ensure_appendable(now_ms)
-        config = self.config
-        prepared = prepare(batch, config, origin, now_ms)
-        batch, header = prepared.batch, prepared.header
+        batch, header, log_append_time_ms = prepare(batch, self.config, origin, now_ms)
+        has_producer = header.producer_id >= 0
         marker: EndMarker | None = None
-        if header.producer_id >= 0 and origin is not AppendOrigin.REPLAY:
+        if has_producer:
             if header.is_control:
-                marker = self._check_marker(header, batch, transaction_version)
+                marker = self._check_marker(header, batch, origin, transaction_version)
             else:
                 verdict = self._producers.state.check(header, origin, now_ms)
                 if type(verdict) is Duplicate:
-                    return AppendResult(
-                        verdict.base_offset,
-                        verdict.last_offset,
-                        verdict.timestamp,
-                        self.log_start_offset,
-                        True,
-                    )
-        base_offset = self.log_end_offset
+                    return self._answer_duplicate(verdict)
         if origin is AppendOrigin.REPLAY:
-            base_offset = self._replayed_base_offset(header)
-            marker = read_end_marker(header, batch) if header.is_control else None
+            self._check_replayed(header)
         else:
-            stamp(batch, 0, base_offset, leader_epoch)
-            header.base_offset = base_offset
+            header.base_offset = self.log_end_offset
             header.leader_epoch = leader_epoch
+            stamp(batch, 0, header.base_offset, leader_epoch)
+        base_offset = header.base_offset
         last_offset = base_offset + header.last_offset_delta
         self._write(batch, header, last_offset, now_ms)
         self.log_end_offset = last_offset + 1
         if header.leader_epoch > self._epochs.latest:
-            self._assign_epoch(header.leader_epoch, base_offset)
-        if header.producer_id >= 0:
+            self._epochs.assign(header.leader_epoch, base_offset)
+            self._write_epochs()
+        if has_producer:
             self._apply_producer(header, marker, base_offset, last_offset, now_ms)
         else:
             self._producers.state.map_end_offset = last_offset + 1
-        if config.durability == "page-cache":
+        if self.config.durability == "page-cache":
             self._move_high_watermark(last_offset + 1)
         return AppendResult(
-            base_offset, last_offset, prepared.log_append_time_ms, self.log_start_offset, False
+            base_offset, last_offset, log_append_time_ms, self.log_start_offset, False
         )
 
     def _ensure_appendable(self, now_ms: int) -> None:
@@ -386,14 +410,28 @@ class PartitionLog:
         except PartitionOffline as problem:
             raise AppendRejected(problem.error, problem.message) from problem
 
+    def _answer_duplicate(self, original: Duplicate) -> AppendResult:
+        """P-10."""
+        return AppendResult(
+            original.base_offset,
+            original.last_offset,
+            original.timestamp,
+            self.log_start_offset,
+            True,
+        )
+
     def _check_marker(
-        self, header: BatchHeader, batch: memoryview, transaction_version: int
+        self,
+        header: BatchHeader,
+        batch: memoryview,
+        origin: AppendOrigin,
+        transaction_version: int,
     ) -> EndMarker | None:
         try:
             marker = read_end_marker(header, batch)
         except BatchError as problem:
             raise AppendRejected(ErrorCode.INVALID_RECORD, str(problem)) from None
-        if marker is not None:
+        if marker is not None and origin is not AppendOrigin.REPLAY:
             self._producers.state.check_marker(
                 header.producer_id,
                 header.producer_epoch,
@@ -402,27 +440,26 @@ class PartitionLog:
             )
         return marker
 
-    def _replayed_base_offset(self, header: BatchHeader) -> int:
+    def _check_replayed(self, header: BatchHeader) -> None:
         if header.base_offset < self.log_end_offset:
             raise AppendRejected(
                 ErrorCode.INVALID_RECORD,
                 f"a replayed batch has base offset {header.base_offset}, below the log end"
                 f" {self.log_end_offset}",
             )
-        return header.base_offset
 
     def _write(self, batch: memoryview, header: BatchHeader, last_offset: int, now_ms: int) -> None:
-        size_bytes = header.size_bytes
         config = self.config
+        segments = self._segments
         try:
-            active = self._active
-            if (
-                active.size_bytes and self._must_roll(active, header, last_offset, now_ms)
-            ) or last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
+            if segments.must_roll(header, last_offset, config, now_ms):
                 self._roll(header.base_offset, now_ms)
-                active = self._active
-            active.append(
-                batch, size_bytes, last_offset, header.max_timestamp, config.index_interval_bytes
+            segments.active.append(
+                batch,
+                header.size_bytes,
+                last_offset,
+                header.max_timestamp,
+                config.index_interval_bytes,
             )
         except TruncateFailed as problem:
             self._go_offline(str(problem))
@@ -433,23 +470,6 @@ class PartitionLog:
                 f"writing to partition {self.name} failed: {problem}",
             ) from problem
 
-    def _must_roll(
-        self, active: Segment, header: BatchHeader, last_offset: int, now_ms: int
-    ) -> bool:
-        """L-06, for a segment that is not empty."""
-        config = self.config
-        if active.size_bytes + header.size_bytes > config.segment_bytes:
-            return True
-        if last_offset - active.base_offset > _RELATIVE_OFFSET_MAX:
-            return True
-        max_age_ms = config.segment_ms - active.roll_jitter_ms
-        first = active.first_timestamp
-        if first >= 0 and header.max_timestamp >= 0:
-            age_ms = header.max_timestamp - first
-        else:
-            age_ms = now_ms - active.created_ms
-        return age_ms > max_age_ms or active.index_full(config.segment_index_bytes)
-
     def _apply_producer(
         self,
         header: BatchHeader,
@@ -459,19 +479,15 @@ class PartitionLog:
         now_ms: int,
     ) -> None:
         try:
-            self._producers.apply(header, marker, self._active, base_offset, last_offset, now_ms)
+            self._producers.apply(
+                header, marker, self._segments.active, base_offset, last_offset, now_ms
+            )
         except OSError as problem:
             # The marker is in the log but its transaction index is not: readers would take aborted
             # records for committed ones. A restart rebuilds it.
-            self._go_offline(f"writing the transaction index failed: {problem}")
-            raise AppendRejected(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"writing the transaction index of {self.name} failed: {problem}",
-            ) from problem
-
-    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
-        self._epochs.assign(epoch, start_offset)
-        self._write_epochs()
+            reason = f"writing the transaction index of {self.name} failed: {problem}"
+            self._go_offline(reason)
+            raise AppendRejected(ErrorCode.KAFKA_STORAGE_ERROR, reason) from problem
 
     def _write_epochs(self) -> None:
         """A cache: every batch names its epoch (L-31). So a failure is not the append's."""
@@ -484,46 +500,25 @@ class PartitionLog:
         self._unsynced_paths.add(path)
         self._directory_dirty = True
 
-    # ---- rolling
-
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end; nothing happens if the active one is empty.
         Raises PartitionOffline, OSError (the old segment stays the active one)."""
         self._ensure_loaded(now_ms)
-        if self._active.size_bytes or self._active.base_offset != self.log_end_offset:
+        if self._segments.active.size_bytes:
             self._roll(self.log_end_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
-        old = self._active
-        old.seal()
-        self._unsynced_paths.update((old.path_of("index"), old.path_of("timeindex")))
-        segment = Segment(
-            self._options.handles,
-            self.directory,
-            base_offset,
-            created_ms=now_ms,
-            roll_jitter_ms=self._jitter_ms(),
-        )
-        segment.create()
-        segment.pin_dirty = old.pin_dirty
-        self._producers.forget_segment(old)
+        sealed = self._segments.roll(base_offset, self.config, self._options.randomness, now_ms)
+        self._producers.forget_segment(sealed)
+        self._unsynced_paths.update((sealed.path_of("index"), sealed.path_of("timeindex")))
         self._directory_dirty = True
-        self._segments.append(segment)
-        self._bases.append(base_offset)
-        self._active = segment
         try:
             self._producers.take_snapshot(base_offset)
         except OSError:
             # Replay takes longer without it, that is all (P-28).
-            return
-
-    def _jitter_ms(self) -> int:
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return self._options.randomness.below(bound) if bound > 0 else 0
-
-    def _set_pinning(self) -> None:
-        for segment in self._segments:
-            segment.pin_dirty = self.config.durability == "fsync"
+            self._directory_dirty = True
+        if self.config.durability == "page-cache":
+            self.on_flush_wanted(self)
 
     # ---- reading
 
@@ -531,40 +526,37 @@ class PartitionLog:
         """Whole batches from the one that holds `offset`, all below `upper_bound` (R-16, F-03).
 
         At most `max_bytes`, except that with `minimum_one` the first is returned whole (F-06).
-        Empty at or above the bound. Raises OffsetOutOfRange (F-07), PartitionOffline.
+        Empty at or above the bound. Raises OffsetOutOfRange (F-07), LogCorrupt, PartitionOffline.
         """
         if self.offline or not self._loaded:
-            self._ensure_loaded(0)
+            self._ensure_loaded()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         upper_bound = min(upper_bound, self.log_end_offset)
         if offset >= upper_bound:
             return b""
         try:
-            return read_batches_from(
-                self._segments, self._bases, offset, max_bytes, upper_bound, minimum_one
-            )
+            return read_whole_batches(self._segments, offset, max_bytes, upper_bound, minimum_one)
         except OSError as problem:
             raise self._read_failed(problem) from problem
 
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
         """How many bytes lie between the batch that holds `offset` and the bound (F-04).
-        0 for an offset outside the log. Raises PartitionOffline."""
+        0 for an offset outside the log. Raises LogCorrupt, PartitionOffline."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0
-        self._ensure_loaded(0)
+        self._ensure_loaded()
         try:
-            return count_bytes(self._segments, self._bases, offset, upper_bound)
+            return count_bytes(self._segments, offset, upper_bound)
         except OSError as problem:
             raise self._read_failed(problem) from problem
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of every transaction that was aborted with a marker at or
-        above `start` and began below `end` (F-09). Raises PartitionOffline."""
-        self._ensure_loaded(0)
-        first = max(bisect_right(self._bases, start) - 1, 0)
-        segments = self._segments[first:]
+        above `start` and began below `end` (F-09). Raises LogCorrupt, PartitionOffline."""
+        self._ensure_loaded()
+        segments = self._segments.starting_at(start)
         try:
             try:
                 return self._producers.aborted(segments, start, end)
@@ -585,8 +577,8 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record that is not older than `timestamp`; None if
-        there is none below the bound (L-15). Raises PartitionOffline."""
-        self._ensure_loaded(0)
+        there is none below the bound (L-15). Raises LogCorrupt, PartitionOffline."""
+        self._ensure_loaded()
         try:
             return find_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound)
         except OSError as problem:
@@ -594,8 +586,8 @@ class PartitionLog:
 
     def max_timestamp_offset(self, upper_bound: int | None = None) -> tuple[int, int] | None:
         """(offset, timestamp) of the record with the largest timestamp, for ListOffsets -3; None
-        if the log is empty or it is at or above the bound. Raises PartitionOffline."""
-        self._ensure_loaded(0)
+        if the log is empty or it is at or above the bound. Raises LogCorrupt, PartitionOffline."""
+        self._ensure_loaded()
         bound = self.log_end_offset if upper_bound is None else upper_bound
         try:
             return latest_timestamp(self._segments, self.log_start_offset, bound)
@@ -617,32 +609,27 @@ class PartitionLog:
             return None
         if self._durable_offset >= self.log_end_offset and not self._directory_dirty:
             return None
-        dirty = []
-        for segment in reversed(self._segments):
-            if segment.size_bytes <= segment.synced_bytes and segment is not self._active:
-                break  # Segments become dirty in order, so all before this one are on disk.
-            if segment.size_bytes > segment.synced_bytes or self._directory_dirty:
-                dirty.append(segment)
+        unsynced = self._segments.unsynced()
         try:
-            handles = [segment.file for segment in dirty]
+            handles = [segment.file for segment in unsynced]
         except OSError as problem:
             self._go_offline(f"opening it for a flush failed: {problem}")
             return None
-        for segment in dirty:
+        for segment in unsynced:
             segment.sync_pins += 1
-        self._active.hint(self.log_end_offset, self._active.size_bytes)
-        self._unsynced_paths |= self._producers.unsynced
+        active = self._segments.active
+        active.hint(self.log_end_offset, active.size_bytes)
         ticket = FlushTicket(
             end_offset=self.log_end_offset,
             truncations=self._truncations,
-            segments=[(segment, segment.size_bytes) for segment in dirty],
+            segments=[(segment, segment.size_bytes) for segment in unsynced],
             segment_files=handles,
             files=self._files,
-            paths=sorted(self._unsynced_paths),
+            paths=sorted(self._unsynced_paths | self._producers.unsynced),
             directory=self.directory if self._directory_dirty else None,
         )
-        self._unsynced_paths = set()
-        self._producers.unsynced = set()
+        self._unsynced_paths.clear()
+        self._producers.unsynced.clear()
         self._directory_dirty = False
         return ticket
 
@@ -654,7 +641,7 @@ class PartitionLog:
             segment.unpin()
         if error is not None:
             self._go_offline(f"fsync failed: {error}")
-        if self.offline or ticket.truncations != self._truncations:
+        if self.offline or not self._loaded or ticket.truncations != self._truncations:
             return
         for segment, size_bytes in ticket.segments:
             segment.synced_bytes = max(segment.synced_bytes, size_bytes)
@@ -676,28 +663,15 @@ class PartitionLog:
         if self.offline:
             raise self._offline_error()
 
-    def _go_offline(self, reason: str) -> None:
-        if not self.offline:
-            self.offline = True
-            self._offline_reason = reason
-            self.on_offline(self)
+    # ---- removing records
 
-    @property
-    def offline_reason(self) -> str:
-        return self._offline_reason
-
-    def _offline_error(self) -> PartitionOffline:
-        return PartitionOffline(self.name, self._offline_reason)
-
-    # ---- losing records on purpose
-
-    def delete_records(self, offset: int, now_ms: int = 0) -> int:
+    def delete_records(self, offset: int) -> int:
         """Move the log start to `offset`, -1 for the high watermark; the new log start (L-11).
 
         Records below become unreadable at once; whole segments go with the next retention.
         Raises DeleteRecordsRejected, PartitionOffline.
         """
-        self._ensure_loaded(now_ms)
+        self._ensure_loaded()
         if "delete" not in self.config.cleanup_policy:
             raise DeleteRecordsRejected(
                 ErrorCode.POLICY_VIOLATION,
@@ -723,12 +697,12 @@ class PartitionLog:
         self._move_high_watermark(self.high_watermark)
 
     def apply_retention(self, now_ms: int) -> int:
-        """Remove the segments that L-20 names; how many. Their files are renamed now and removed
-        by `remove_deleted_files`. Raises PartitionOffline; OSError if a file cannot be renamed."""
+        """Take the segments that L-20 names out of the log; how many. Their files are renamed now
+        and removed by `remove_deleted_files`. Raises LogCorrupt, PartitionOffline; OSError."""
         self._ensure_loaded(now_ms)
         count = segments_to_delete(
             self._segment_facts(),
-            total_bytes=sum(segment.size_bytes for segment in self._segments),
+            total_bytes=self._segments.total_bytes,
             config=self.config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
@@ -738,22 +712,21 @@ class PartitionLog:
             return 0
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
-        gone, self._segments = self._segments[:count], self._segments[count:]
-        self._bases = self._bases[count:]
+        gone = self._segments.discard_oldest(count, now_ms + self.config.file_delete_delay_ms)
         for segment in gone:
-            self._discard(segment, now_ms)
-        if self._bases[0] > self.log_start_offset:
-            self._move_log_start(self._bases[0])
+            self._producers.forget_segment(segment)
+        if self._segments.bases[0] > self.log_start_offset:
+            self._move_log_start(self._segments.bases[0])
         return count
 
     def _segment_facts(self) -> Iterator[SegmentFacts]:
-        ends = [*self._bases[1:], self.log_end_offset]
+        ends = [*self._segments.bases[1:], self.log_end_offset]
         for segment, end in zip(self._segments, ends, strict=True):
             yield SegmentFacts(
                 segment.base_offset,
                 end,
                 segment.size_bytes,
-                segment is self._active,
+                segment is self._segments.active,
                 lambda segment=segment: self._newest_ms(segment),  # type: ignore[misc]
             )
 
@@ -762,29 +735,11 @@ class PartitionLog:
         timestamp, _ = with_rebuild(segment, lambda: segment.largest_timestamp)
         return timestamp if timestamp >= 0 else self._files.modified_ms(segment.path)
 
-    def _discard(self, segment: Segment, now_ms: int) -> None:
-        """Rename the files of a segment, to be removed later (L-01). OSError."""
-        segment.close()
-        self._producers.forget_segment(segment)
-        doomed = []
-        for suffix in SEGMENT_SUFFIXES:
-            path = segment.path_of(suffix)
-            if self._files.exists(path):
-                self._files.rename(path, path + ".deleted")
-                doomed.append(path + ".deleted")
-        self._deleted.append((now_ms + self.config.file_delete_delay_ms, doomed))
-
     def remove_deleted_files(self, now_ms: int) -> int:
         """Remove what was renamed long enough ago; how many files. OSError."""
-        count = 0
-        while self._deleted and self._deleted[0][0] <= now_ms:
-            for path in self._deleted[0][1]:
-                self._files.remove(path)
-                count += 1
-            del self._deleted[0]
-        return count
+        return self._segments.remove_deleted(now_ms) if self._loaded else 0
 
-    def truncate_to(self, offset: int, now_ms: int = 0) -> int:
+    def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
         Raises PartitionOffline."""
         self._ensure_loaded(now_ms)
@@ -792,73 +747,21 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return self.log_end_offset
         self._truncations += 1
+        self._directory_dirty = True
         try:
-            self._truncate_segments(offset)
-            self._reload_producers(now_ms)
+            end, gone = self._segments.truncate_to(offset)
+            for segment in gone:
+                self._producers.forget_segment(segment)
+            self._producers.truncate_to(self._segments.active, end)
+            self._producers.remove_snapshots(lambda at: at > end)
+            self._producers.load(self._segments.all, min(self.log_start_offset, end), end, now_ms)
         except (OSError, SegmentCorrupt, BatchError) as problem:
             self._go_offline(f"truncating it to {offset} failed: {problem}")
             raise self._offline_error() from problem
-        self._epochs.truncate_end(self.log_end_offset)
-        self._write_epochs()
-        self._durable_offset = min(self._durable_offset, self.log_end_offset)
-        self._move_high_watermark(min(self.high_watermark, self.log_end_offset))
-        return self.log_end_offset
-
-    def _truncate_segments(self, offset: int) -> None:
-        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
-            segment = self._segments.pop()
-            self._bases.pop()
-            self._producers.forget_segment(segment)
-            segment.close()
-            for suffix in SEGMENT_SUFFIXES:
-                self._files.remove(segment.path_of(suffix))
-        active = self._active = self._segments[-1]
-        active.load_indexes()
-        position = active.position_of(offset)
-        first = next(active.walk(position), None)
-        end = active.next_offset if first is None else min(first.base_offset, offset)
-        active.truncate(position, end)
-        self._producers.truncate_to(active, end)
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
-        self._directory_dirty = True
-
-    def _reload_producers(self, now_ms: int) -> None:
-        self._producers.remove_snapshots(lambda at: at > self.log_end_offset)
-        self._producers.load(self._segments, self.log_start_offset, self.log_end_offset, now_ms)
-
-    # ---- the end
-
-    @property
-    def loaded(self) -> bool:
-        """Are its files open?"""
-        return self._loaded
-
-    def abandon(self) -> None:
-        """Its directory is gone: nothing of it may be used or written any more (L-38)."""
-        self.close(clean=False)
-        self.offline = True
-        self._offline_reason = "it was deleted"
-
-    def close(self, *, clean: bool, now_ms: int = 0) -> None:
-        """Give the files back. `clean`: flush, complete the indexes and take a snapshot first, so
-        that the next start can trust what it finds. Raises PartitionOffline, OSError."""
-        if not self._loaded:
-            return
-        try:
-            if clean and not self.offline:
-                self.flush()
-                self._active.seal()
-                self._producers.take_snapshot(self.log_end_offset)
-                self._producers.remove_strays(self._segments, self.log_end_offset)
-                if self._epochs.changed:
-                    self._write_epochs()
-        finally:
-            self._producers.close()
-            for segment in self._segments:
-                segment.close()
-            self._loaded = False
-            self._segments, self._bases = [], []
-            self._start = LogStart(
-                self.log_start_offset, self.log_end_offset, self._durable_offset, clean
-            )
+        self._epochs.truncate_end(end)
+        self._write_epochs()
+        self._durable_offset = min(self._durable_offset, end)
+        self._move_high_watermark(min(self.high_watermark, end))
+        return end

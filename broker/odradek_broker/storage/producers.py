@@ -6,24 +6,18 @@ it is found again (P-26..P-28, L-04).
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 from odradek_broker.seams import Files
 from odradek_broker.storage.aborted_index import AbortedIndex, AbortedTransaction
 from odradek_broker.storage.producer_snapshot import CorruptSnapshot
-from odradek_broker.storage.producer_state import (
-    ABORT_MARKER,
-    COMMIT_MARKER,
-    ProducerStateManager,
-)
+from odradek_broker.storage.producer_state import ProducerStateManager
 from odradek_broker.storage.segment import Segment, read_batches, segment_name
 from odradek_protocol.records.batch import BatchHeader, CorruptBatch
 from odradek_protocol.records.record import read_records
+from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
-_MARKER_KEY = struct.Struct(">hh")
-_MARKER_VALUE = struct.Struct(">hi")
 _OPEN_ABORTED_INDEXES_MAX = 4
 _SNAPSHOT = "snapshot"
 
@@ -36,16 +30,11 @@ def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
     records = read_records(batch, 0, header)
     if not records:
         return None  # Compaction may leave an empty one (R-19).
-    key, value = records[0].key, records[0].value
-    if key is None or len(key) < _MARKER_KEY.size:
-        raise CorruptBatch(f"control batch at offset {header.base_offset} has no type")
-    _, control_type = _MARKER_KEY.unpack_from(key)
-    if control_type not in (ABORT_MARKER, COMMIT_MARKER):
-        return None
-    if value is None or len(value) < _MARKER_VALUE.size:
-        raise CorruptBatch(f"marker at offset {header.base_offset} has no coordinator epoch")
-    _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
-    return control_type, coordinator_epoch
+    try:
+        marker = decode_marker(records[0].key, records[0].value)
+    except ControlMarkerError as problem:
+        raise CorruptBatch(f"batch at offset {header.base_offset}: {problem}") from problem
+    return None if marker is None else (int(marker.kind), marker.coordinator_epoch)
 
 
 class Producers:
@@ -192,9 +181,9 @@ class Producers:
             if unwanted(offset):
                 self._files.remove(self._snapshot_path(offset))
 
-    def remove_strays(self, segments: Sequence[Segment], end_offset: int) -> None:
+    def remove_strays(self, segment_bases: Sequence[int], end_offset: int) -> None:
         """Keep the snapshots at segment starts and at the end (P-27)."""
-        kept = {segment.base_offset for segment in segments} | {end_offset}
+        kept = {*segment_bases, end_offset}
         self.remove_snapshots(lambda offset: offset not in kept)
 
     def _snapshot_path(self, offset: int) -> str:

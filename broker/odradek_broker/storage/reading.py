@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from odradek_broker.storage.errors import LogCorrupt
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, read_batches
+from odradek_broker.storage.segments import SegmentList
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.records.record import read_records
 
@@ -33,17 +33,11 @@ def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
         raise LogCorrupt(str(problem)) from problem
 
 
-def read_batches_from(
-    segments: Sequence[Segment],
-    bases: Sequence[int],
-    offset: int,
-    max_bytes: int,
-    upper_bound: int,
-    minimum_one: bool,
+def read_whole_batches(
+    segments: SegmentList, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
 ) -> bytes:
     """Whole batches of one segment, from the one that holds `offset` or follows it."""
-    for at in range(bisect_right(bases, offset) - 1, len(segments)):
-        segment = segments[at]
+    for segment in segments.starting_at(offset):
         if segment.base_offset >= upper_bound:
             break
         try:
@@ -68,18 +62,17 @@ def _read_segment(
     if start >= segment.size_bytes:
         return None
     limit = segment.position_of(upper_bound)
+    segment.hint(upper_bound, limit)
     end = segment.end_position(start, limit, max_bytes, minimum_one=minimum_one)
     if end <= start:
         return b""
     return segment.read(start, end)
 
 
-def count_bytes(
-    segments: Sequence[Segment], bases: Sequence[int], offset: int, upper_bound: int
-) -> int:
+def count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
     """Bytes from the batch that holds `offset` to the bound."""
     total = 0
-    for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
+    for segment in segments.starting_at(offset):
         if segment.base_offset >= upper_bound:
             break
         total += with_rebuild(
@@ -92,7 +85,7 @@ def count_bytes(
 
 
 def find_timestamp(
-    segments: Sequence[Segment], timestamp: int, log_start_offset: int, upper_bound: int
+    segments: Iterable[Segment], timestamp: int, log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
     """The first record at or behind the log start that is not older than `timestamp` (L-15)."""
     for segment in segments:
@@ -124,7 +117,7 @@ def _find_in_segment(
 
 
 def latest_timestamp(
-    segments: Sequence[Segment], log_start_offset: int, upper_bound: int
+    segments: Iterable[Segment], log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
     """The first record with the largest timestamp; None if there is none in the bounds."""
     best: Segment | None = None

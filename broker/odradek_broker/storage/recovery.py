@@ -23,10 +23,10 @@ from odradek_broker.storage.segment import (
     read_batches,
     segment_name,
 )
+from odradek_broker.storage.segments import SEGMENT_SUFFIXES
 from odradek_protocol.records.batch import BatchError, verify_crc
 
 _NAME_DIGITS = 20
-SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class LogLoader:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
             self._remove(good)
             return self._start_empty(log_start_offset)
-        producers.remove_strays(good, end)
+        producers.remove_strays([segment.base_offset for segment in good], end)
         return LoadedLog(good, producers, epochs, log_start_offset, end)
 
     def _scan_all(

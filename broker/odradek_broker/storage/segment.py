@@ -111,7 +111,8 @@ class Segment:
         self._max_timestamp = -1
         self._max_timestamp_offset = base_offset
         self._first_timestamp: int | None = None
-        # Offset -> position of a batch start (or the end), for readers that go on where they were.
+        # Offset -> where its batch starts (or will start: the end), for readers that go on where
+        # they were. Batches never move, so only truncation makes a hint wrong.
         self._hints: dict[int, int] = {}
 
     # ---- files
@@ -367,13 +368,12 @@ class Segment:
         self.load_indexes()
         for batch in self.walk(self._offsets.floor(offset)):
             if batch.last_offset >= offset:
-                if batch.base_offset == offset:
-                    self.hint(offset, batch.position)
+                self.hint(offset, batch.position)
                 return batch.position
         return self.size_bytes
 
     def hint(self, offset: int, position: int) -> None:
-        """Remember that the batch with base offset `offset` starts, or will start, here."""
+        """Remember that the batch that holds `offset` starts, or will start, here."""
         hints = self._hints
         if len(hints) >= _HINTS_MAX and offset not in hints:
             del hints[next(iter(hints))]
@@ -394,6 +394,8 @@ class Segment:
             if batch_end > target:
                 if batch.position == start and minimum_one:
                     return min(batch_end, limit)
+                # Here the reader will go on.
+                self.hint(batch.base_offset, batch.position)
                 break
             end = batch_end
         return min(end, limit)

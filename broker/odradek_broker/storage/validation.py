@@ -12,22 +12,33 @@ from typing import NamedTuple
 
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import (
     NO_TIMESTAMP,
     BatchError,
     BatchHeader,
+    CorruptBatch,
     UnsupportedMagic,
     read_header,
     set_create_time,
     set_log_append_time,
     verify_crc,
 )
+from odradek_protocol.records.builder import recompress
+from odradek_protocol.records.validation import RecordRules, validate_records
 
 _CODEC_MASK = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
 _CONTROL_BIT = 0x20
 _CODECS_KNOWN = 5
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
 
 
 def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> BatchHeader:
@@ -149,9 +160,70 @@ class Prepared(NamedTuple):
 
 
 def prepare(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_ms: int) -> Prepared:
-    """Everything that is checked before producer state is asked. Raises AppendRejected."""
+    """Everything that is checked before producer state is asked. Raises AppendRejected.
+
+    Records of coordinators are not opened: their keys are our own.
+    """
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
         return Prepared(batch, header, -1)
-    log_append_time_ms = apply_timestamp_rules(batch, header, config, now_ms)
+    if origin is AppendOrigin.CLIENT and config.opens_records:
+        log_append_time_ms = _check_records(batch, header, config, now_ms)
+    else:
+        log_append_time_ms = apply_timestamp_rules(batch, header, config, now_ms)
+    if config.compression_type != "producer" and not header.is_control:
+        batch, header = _recompress(batch, header, config)
     return Prepared(batch, header, log_append_time_ms)
+
+
+def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
+    """R-03 to R-07 for every record; the log append time, -1 with CreateTime."""
+    rules = RecordRules(
+        log_append_time=config.uses_log_append_time,
+        compacted=config.compacted,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+    )
+    try:
+        checked = validate_records(batch, 0, header, rules, now_ms)
+    except CorruptBatch as problem:
+        raise _invalid(str(problem)) from None
+    if not checked.accepted:
+        raise AppendRejected(
+            ErrorCode.INVALID_TIMESTAMP if checked.invalid_timestamp else ErrorCode.INVALID_RECORD,
+            f"{len(checked.record_errors)} of {header.record_count} records break the topic's"
+            f" rules; the first: {checked.record_errors[0][1]}",
+            checked.record_errors,
+        )
+    if config.uses_log_append_time:
+        set_log_append_time(batch, 0, now_ms)
+        header.max_timestamp = now_ms
+        header.attributes |= _LOG_APPEND_TIME_BIT
+        return now_ms
+    largest = checked.max_timestamp_ms
+    if largest != header.max_timestamp or header.is_log_append_time:
+        set_create_time(batch, 0, largest)
+        header.max_timestamp = largest
+        header.attributes &= ~_LOG_APPEND_TIME_BIT
+    return -1
+
+
+def _recompress(
+    batch: memoryview, header: BatchHeader, config: LogConfig
+) -> tuple[memoryview, BatchHeader]:
+    """R-08; the batch as it is if it has the topic's codec already."""
+    codec = _CODECS[config.compression_type]
+    if header.codec is codec:
+        return batch, header
+    try:
+        recompressed = memoryview(recompress(batch, 0, header, codec))
+    except CorruptBatch as problem:
+        raise _invalid(str(problem)) from None
+    if len(recompressed) > min(config.max_message_bytes, config.segment_bytes):
+        raise AppendRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"with the topic's compression.type {config.compression_type} the batch has"
+            f" {len(recompressed)} bytes, more than max.message.bytes {config.max_message_bytes}"
+            f" or segment.bytes {config.segment_bytes}",
+        )
+    return recompressed, read_header(recompressed)

@@ -1,0 +1,158 @@
+"""The segments of one log, oldest first; the last one is written to."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from odradek_broker.seams import Files, Randomness
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.segment import Segment
+from odradek_protocol.records.batch import BatchHeader
+
+SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class SegmentList:
+    """Never empty. `bases` are the base offsets, for searching."""
+
+    __slots__ = ("_deleted", "_directory", "_files", "_handles", "active", "all", "bases")
+
+    def __init__(self, directory: str, handles: HandleCache, segments: list[Segment]) -> None:
+        if not segments:
+            raise ValueError(f"{directory} has no segment")
+        self._directory = directory
+        self._handles = handles
+        self._files: Files = handles.files
+        self.all = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self._deleted: list[tuple[int, list[str]]] = []
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.all)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.all)
+
+    def starting_at(self, offset: int) -> list[Segment]:
+        """From the one that holds `offset` on."""
+        return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
+
+    def must_roll(
+        self, header: BatchHeader, last_offset: int, config: LogConfig, now_ms: int
+    ) -> bool:
+        """L-06: does this batch begin a new segment?"""
+        active = self.active
+        if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if not active.size_bytes:
+            return False
+        if active.size_bytes + header.size_bytes > config.segment_bytes:
+            return True
+        first = active.first_timestamp
+        if first >= 0 and header.max_timestamp >= 0:
+            age_ms = header.max_timestamp - first
+        else:
+            age_ms = now_ms - active.created_ms
+        if age_ms > config.segment_ms - active.roll_jitter_ms:
+            return True
+        return active.index_full(config.segment_index_bytes)
+
+    def roll(
+        self, base_offset: int, config: LogConfig, randomness: Randomness, now_ms: int
+    ) -> Segment:
+        """Seal the active segment and begin another; returns the sealed one. OSError: nothing has
+        changed."""
+        sealed = self.active
+        sealed.seal()
+        bound = min(config.segment_jitter_ms, config.segment_ms)
+        segment = Segment(
+            self._handles,
+            self._directory,
+            base_offset,
+            created_ms=now_ms,
+            roll_jitter_ms=randomness.below(bound) if bound > 0 else 0,
+        )
+        segment.create()
+        segment.pin_dirty = sealed.pin_dirty
+        self.all.append(segment)
+        self.bases.append(base_offset)
+        self.active = segment
+        return sealed
+
+    def unsynced(self) -> list[Segment]:
+        """The active segment and those with bytes that no fsync has covered. They become unsynced
+        in order, so nothing before the first synced one is looked at."""
+        found = [self.active]
+        for segment in reversed(self.all[:-1]):
+            if segment.size_bytes <= segment.synced_bytes:
+                break
+            found.append(segment)
+        return found
+
+    # ---- removing
+
+    def discard_oldest(self, count: int, due_ms: int) -> list[Segment]:
+        """Take the oldest out of the log; their files are renamed now and can be removed from
+        `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError: those before the
+        failure are gone, the others stay."""
+        gone = []
+        for _ in range(count):
+            segment = self.all[0]
+            self._rename(segment, due_ms)
+            del self.all[0], self.bases[0]
+            segment.close()
+            gone.append(segment)
+        return gone
+
+    def _rename(self, segment: Segment, due_ms: int) -> None:
+        renamed: list[str] = []
+        self._deleted.append((due_ms, renamed))
+        # The log last: as long as it is there, the rest can be rebuilt.
+        for suffix in reversed(SEGMENT_SUFFIXES):
+            path = segment.path_of(suffix)
+            if self._files.exists(path):
+                self._files.rename(path, path + ".deleted")
+                renamed.append(path + ".deleted")
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove what was renamed long enough ago; how many files. OSError."""
+        count = 0
+        while self._deleted and self._deleted[0][0] <= now_ms:
+            for path in self._deleted[0][1]:
+                self._files.remove(path)
+                count += 1
+            del self._deleted[0]
+        return count
+
+    def truncate_to(self, offset: int) -> tuple[int, list[Segment]]:
+        """Cut at the start of the batch that holds `offset` (L-36).
+
+        Returns the new end offset and the segments that went. OSError, SegmentCorrupt.
+        """
+        gone = []
+        while len(self.all) > 1 and self.bases[-1] >= offset:
+            segment = self.all.pop()
+            self.bases.pop()
+            segment.close()
+            for suffix in SEGMENT_SUFFIXES:
+                self._files.remove(segment.path_of(suffix))
+            gone.append(segment)
+        active = self.active = self.all[-1]
+        active.load_indexes()
+        position = active.position_of(offset)
+        first = next(active.walk(position), None)
+        end = active.next_offset if first is None else min(first.base_offset, offset)
+        active.truncate(position, end)
+        return end, gone
+
+    def close(self) -> None:
+        for segment in self.all:
+            segment.close()
