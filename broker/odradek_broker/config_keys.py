@@ -322,9 +322,7 @@ class BrokerSettings:
         "A connection without traffic for so long is closed; -1: never.",
         at_least(-1),
     )
-    max_connections: int = setting(
-        Kind.INT, INT32_MAX, "Most connections at a time.", at_least(1), dynamic=True
-    )
+    max_connections: int = setting(Kind.INT, INT32_MAX, "Most connections at a time.", at_least(1))
     queued_max_requests: int = setting(
         Kind.INT, 500, "Requests in work over all connections before reading stops.", at_least(1)
     )
@@ -410,7 +408,6 @@ class BrokerSettings:
         86_400_000,
         "How long a partition remembers a producer that sends nothing.",
         at_least(1),
-        dynamic=True,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         Kind.INT, 600_000, "Time between two looks for producers to forget.", at_least(1)

@@ -1,0 +1,48 @@
+"""ApiVersions (key 18): what this broker serves (rule N-07).
+
+Versions: from 3 on the client names its software, and a bad name is answered INVALID_REQUEST;
+features are told by tags.
+"""
+
+from __future__ import annotations
+
+import re
+
+from odradek_broker.context import RequestContext
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, Api, ApiKey
+from odradek_protocol.schemas.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+_SOFTWARE_SINCE = 3
+_LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
+def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Every API with a row in `APIS`, all of which have handlers.
+
+    No feature is finalized: `transaction.version` comes with the transaction coordinator, since
+    telling it makes clients use transactions of version 2 (api-versions rule 8).
+    """
+    if context.api_version >= _SOFTWARE_SINCE:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _LEGAL_SOFTWARE.fullmatch(text):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=[_row(api) for _, api in sorted(APIS.items())])
+
+
+def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:
+    """What a version that is not served is answered, in version 0: the range that is (N-07)."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(APIS[ApiKey.API_VERSIONS])]
+    )
+
+
+def _row(api: Api) -> ApiVersion:
+    return ApiVersion(
+        api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last
+    )

@@ -1,0 +1,55 @@
+"""CreatePartitions (key 37): decide, record, answer when durable."""
+
+from __future__ import annotations
+
+from odradek_broker.context import RequestContext
+from odradek_broker.durable_answers import when_durable
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_broker.topic_admin import MorePartitions, create_partitions
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse | Later[CreatePartitionsResponse]:
+    """Add partitions where they can be added; errors are per topic."""
+    records, results = create_partitions(
+        node.metadata, [_wanted(topic) for topic in request.topics]
+    )
+
+    def respond() -> CreatePartitionsResponse:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=result.name, error_code=result.error, error_message=result.message
+                )
+                for result in results
+            ]
+        )
+
+    if request.validate_only:
+        return respond()
+
+    def timed_out() -> CreatePartitionsResponse:
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error = ErrorCode.REQUEST_TIMED_OUT
+        return respond()
+
+    return when_durable(node, records, respond, timed_out, request.timeout_ms)
+
+
+def _wanted(topic: CreatePartitionsTopic) -> MorePartitions:
+    assignments = topic.assignments
+    return MorePartitions(
+        topic.name,
+        topic.count,
+        None if assignments is None else [entry.broker_ids for entry in assignments],
+    )

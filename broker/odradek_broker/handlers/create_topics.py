@@ -1,0 +1,99 @@
+"""CreateTopics (key 19): decide, record, answer when durable.
+
+Versions: below 4, -1 does not stand for the broker's default; from 5 on the answer tells the
+topic's settings, from 7 on its id.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from odradek_broker.context import RequestContext
+from odradek_broker.durable_answers import when_durable
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_broker.topic_admin import NewTopic, TopicResult, create_topics
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+log = structlog.get_logger("odradek.admin")
+
+_DEFAULTS_SINCE = 4
+
+
+def handle(
+    node: Node, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse | Later[CreateTopicsResponse]:
+    """Create what can be created; errors are per topic."""
+    records, results = create_topics(
+        node.metadata,
+        [_wanted(topic) for topic in request.topics],
+        defaults_allowed=context.api_version >= _DEFAULTS_SINCE,
+    )
+
+    def respond() -> CreateTopicsResponse:
+        return CreateTopicsResponse(topics=[_answer(node, result) for result in results])
+
+    if request.validate_only:
+        for result in results:
+            result.topic_id = ZERO_UUID
+        return respond()
+
+    def timed_out() -> CreateTopicsResponse:
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error, result.message = ErrorCode.REQUEST_TIMED_OUT, None
+        return respond()
+
+    for result in results:
+        if result.message and result.error is ErrorCode.NONE:
+            log.warning(
+                "created a topic otherwise than asked", topic=result.name, reason=result.message
+            )
+    return when_durable(node, records, respond, timed_out, request.timeout_ms)
+
+
+def _wanted(topic: CreatableTopic) -> NewTopic:
+    # A partition given twice shows as a gap in the sequence of partitions.
+    assignments = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        assignments[-1] = []
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        assignments,
+        {entry.name: entry.value for entry in topic.configs},
+    )
+
+
+def _answer(node: Node, result: TopicResult) -> CreatableTopicResult:
+    if result.error is not ErrorCode.NONE:
+        return CreatableTopicResult(
+            name=result.name, error_code=result.error, error_message=result.message
+        )
+    described = node.metadata.topic_configs.describe(result.configs)
+    return CreatableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id,
+        error_message=result.message,
+        num_partitions=result.num_partitions,
+        replication_factor=result.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in described
+        ],
+    )

@@ -1,0 +1,69 @@
+"""DeleteTopics (key 20): decide, record, answer when durable.
+
+Versions: below 6 topics are given by name only; below 3 a broker that deletes nothing answers
+INVALID_REQUEST, because its clients do not know TOPIC_DELETION_DISABLED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from odradek_broker.context import RequestContext
+from odradek_broker.durable_answers import when_durable
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_broker.topic_admin import DeleteResult, TopicRef, delete_topics
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+_TOPIC_STATES_SINCE = 6
+_DISABLED_SINCE = 3
+
+
+def handle(
+    node: Node, context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
+    """Delete what can be deleted; errors are per topic."""
+    if context.api_version >= _TOPIC_STATES_SINCE:
+        wanted = [TopicRef(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [TopicRef(name) for name in request.topic_names]
+    if not node.config.delete_topic_enable:
+        return _disabled(context, wanted)
+    records, results = delete_topics(node.metadata, wanted)
+
+    def timed_out() -> DeleteTopicsResponse:
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error = ErrorCode.REQUEST_TIMED_OUT
+        return _response(results)
+
+    return when_durable(node, records, lambda: _response(results), timed_out, request.timeout_ms)
+
+
+def _disabled(context: RequestContext, wanted: Sequence[TopicRef]) -> DeleteTopicsResponse:
+    error = ErrorCode.TOPIC_DELETION_DISABLED
+    if context.api_version < _DISABLED_SINCE:
+        error = ErrorCode.INVALID_REQUEST
+    return _response(
+        DeleteResult(ref.name, ref.topic_id, error, "delete.topic.enable is false")
+        for ref in wanted
+    )
+
+
+def _response(results: Iterable[DeleteResult]) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=result.name,
+                topic_id=result.topic_id,
+                error_code=result.error,
+                error_message=result.message,
+            )
+            for result in results
+        ]
+    )

@@ -1,0 +1,48 @@
+"""DescribeCluster (key 60): the one broker there is, and what may be done with the cluster."""
+
+from __future__ import annotations
+
+from odradek_broker.context import RequestContext
+from odradek_broker.handlers.metadata import CLUSTER_OPERATIONS, UNKNOWN_OPERATIONS
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """The brokers; asking for controllers is an error, as on any broker's listener (KIP-919)."""
+    if request.endpoint_type == _CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an"
+            " endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    host, port = node.advertised
+    operations = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=node.node_id,
+                host=host,
+                port=port,
+                rack=node.config.broker_rack or None,
+            )
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if operations else UNKNOWN_OPERATIONS,
+    )

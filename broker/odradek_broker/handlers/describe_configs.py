@@ -1,0 +1,95 @@
+"""DescribeConfigs (key 32): every setting of topics and of this broker, and where it comes from."""
+
+from __future__ import annotations
+
+from odradek_broker.config_admin import check_resource
+from odradek_broker.context import RequestContext
+from odradek_broker.durable_answers import when_durable
+from odradek_broker.later import Later
+from odradek_broker.metadata import RESOURCE_TOPIC
+from odradek_broker.node import Node
+from odradek_broker.topic_admin import AdminError
+from odradek_broker.topic_config import ConfigEntry, describe_broker
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
+    """One answer per resource; errors are per resource."""
+
+    def respond() -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[_describe(node, request, resource) for resource in request.resources]
+        )
+
+    def timed_out() -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                _failed(resource, AdminError(ErrorCode.REQUEST_TIMED_OUT, "the disk is too slow"))
+                for resource in request.resources
+            ]
+        )
+
+    return when_durable(node, [], respond, timed_out)
+
+
+def _failed(resource: DescribeConfigsResource, error: AdminError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.error,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _describe(
+    node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    metadata = node.metadata
+    name = resource.resource_name
+    keys = resource.configuration_keys
+    try:
+        check_resource(metadata, resource.resource_type, name)
+    except AdminError as error:
+        return _failed(resource, error)
+    if resource.resource_type == RESOURCE_TOPIC:
+        entries = metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
+    elif name:
+        entries = describe_broker(metadata.config, keys)
+    else:
+        # The empty name means what is set for all brokers, and nothing else.
+        given = metadata.broker_overrides("")
+        chosen = [key for key in given if keys is None or key in keys]
+        entries = describe_broker(metadata.config, chosen)
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=name,
+        configs=[_entry(entry, request) for entry in entries],
+    )
+
+
+def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=place.name, value=place.value, source=place.source)
+            for place in synonyms
+        ],
+        config_type=entry.kind,
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,182 @@
+"""Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (rule A-11).
+
+Versions: 0 means all topics by an empty list, later ones by null; from 4 on the client says
+whether topics may be created; from 12 on topics may be asked for by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek_broker.context import RequestContext
+from odradek_broker.durable_answers import when_durable
+from odradek_broker.later import Later
+from odradek_broker.metadata import INTERNAL_TOPICS, Topic
+from odradek_broker.node import Node
+from odradek_broker.topic_admin import AdminError, NewTopic, check_topic_name, create_topics
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek_protocol.stored.cluster_metadata import MetadataRecord
+
+#: Bit n stands for operation n of Kafka's AclOperation. Without an authorizer all are allowed
+#: (rule A-19).
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+UNKNOWN_OPERATIONS = -(2**31)
+
+_NULL_MEANS_ALL_SINCE = 1
+_AUTO_CREATE_FLAG_SINCE = 4
+_IDS_SINCE = 10
+_IDS_WORK_SINCE = 12
+_NO_LEADER = -1
+
+
+def handle(
+    node: Node, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Later[MetadataResponse]:
+    """Topics as asked for, once what is told of them is durable; errors are per topic."""
+    answer = _Answer(node, context, request)
+    records = answer.create_missing()
+    return when_durable(node, records, answer.respond, answer.timed_out)
+
+
+class _Answer:
+    """One request while it is worked on."""
+
+    def __init__(self, node: Node, context: RequestContext, request: MetadataRequest) -> None:
+        self._node = node
+        self._version = context.api_version
+        self._request = request
+        topics = request.topics
+        self._all = topics is None or (not topics and self._version < _NULL_MEANS_ALL_SINCE)
+        self._asked: Iterable[MetadataRequestTopic] = topics or ()
+        self._create_errors: dict[str, ErrorCode] = {}
+
+    def create_missing(self) -> list[MetadataRecord]:
+        """The records of topics that are to be created because they are asked for."""
+        node = self._node
+        allowed = self._request.allow_auto_topic_creation or self._version < _AUTO_CREATE_FLAG_SINCE
+        if not allowed or not node.config.auto_create_topics_enable:
+            return []
+        missing = dict.fromkeys(
+            topic.name
+            for topic in self._asked
+            if topic.name is not None
+            and topic.topic_id == ZERO_UUID
+            and topic.name not in node.metadata.topics
+        )
+        records: list[MetadataRecord] = []
+        for name in missing:
+            if name in INTERNAL_TOPICS:
+                records += node.metadata.internal_topic_records(name)
+        wanted = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
+        made, results = create_topics(node.metadata, wanted)
+        self._create_errors = {
+            result.name: result.error for result in results if result.error is not ErrorCode.NONE
+        }
+        return records + made
+
+    def respond(self) -> MetadataResponse:
+        node = self._node
+        if self._all:
+            topics = [self._topic(topic) for topic in list(node.metadata.topics.values())]
+        else:
+            topics = self._asked_topics()
+        host, port = node.advertised
+        broker = MetadataResponseBroker(
+            node_id=node.node_id, host=host, port=port, rack=node.config.broker_rack or None
+        )
+        operations = self._request.include_cluster_authorized_operations
+        return MetadataResponse(
+            brokers=[broker],
+            cluster_id=node.cluster_id,
+            controller_id=node.node_id,
+            topics=topics,
+            cluster_authorized_operations=CLUSTER_OPERATIONS if operations else UNKNOWN_OPERATIONS,
+        )
+
+    def timed_out(self) -> MetadataResponse:
+        """The disk is too slow to tell anything that is certain: clients retry this code."""
+        response = self.respond()
+        for topic in response.topics:
+            topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+            topic.partitions = []
+        return response
+
+    def _asked_topics(self) -> list[MetadataResponseTopic]:
+        answers: dict[tuple[str | None, bytes], MetadataResponseTopic] = {}
+        for asked in self._asked:
+            key = (asked.name, asked.topic_id)
+            if key not in answers:
+                answers[key] = self._asked_topic(asked)
+        return list(answers.values())
+
+    def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+        by_id = asked.topic_id != ZERO_UUID or asked.name is None
+        if by_id and self._version < _IDS_WORK_SINCE:
+            # The fields are there from 10 on, but their meaning is not (KIP-516).
+            return self._failed(asked, ErrorCode.INVALID_REQUEST)
+        metadata = self._node.metadata
+        name = metadata.topic_name(asked.topic_id) if by_id else asked.name
+        topic = None if name is None else metadata.topics.get(name)
+        if topic is not None:
+            return self._topic(topic)
+        if by_id:
+            return self._failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+        return self._failed(asked, self._missing(name or ""))
+
+    def _missing(self, name: str) -> ErrorCode:
+        error = self._create_errors.get(name)
+        if error is not None:
+            return error
+        try:
+            check_topic_name(name)
+        except AdminError as bad_name:
+            return bad_name.error
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _failed(self, asked: MetadataRequestTopic, error: ErrorCode) -> MetadataResponseTopic:
+        name = asked.name
+        if name is None and self._version < _IDS_WORK_SINCE:
+            name = ""
+        return MetadataResponseTopic(
+            error_code=error,
+            name=name,
+            topic_id=asked.topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+        )
+
+    def _topic(self, topic: Topic) -> MetadataResponseTopic:
+        operations = self._request.include_topic_authorized_operations
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[self._partition(topic, index) for index in sorted(topic.partitions)],
+            topic_authorized_operations=TOPIC_OPERATIONS if operations else UNKNOWN_OPERATIONS,
+        )
+
+    def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:
+        state = topic.partitions[index]
+        answer = MetadataResponsePartition(
+            partition_index=index,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+        )
+        partition = self._node.partition(topic.name, index)
+        if partition is None or partition.log.offline:
+            # A disk error has taken it away (D5); nobody else has a copy.
+            answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+            answer.leader_id = _NO_LEADER
+            answer.offline_replicas = list(state.replicas)
+        return answer
