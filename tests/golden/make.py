@@ -1,0 +1,454 @@
+"""Makes the golden bytes of this folder, never through Odradek's own code.
+
+    python tests/golden/make.py            every <api>.jsonl, from kafka-python, judged by kio
+    python tests/golden/make.py capture    captured.jsonl, from the traffic of real clients
+
+A line of <api>.jsonl is one message body: which way it goes, its version, its bytes, and what they
+mean. kafka-python encodes it from Kafka's own definitions; kio, which was generated from the same
+definitions by other people, must read those bytes and write the same ones again, or nothing is
+kept. Byte strings, record sets and UUIDs are hexadecimal.
+
+Wants kafka-python >= 3 and kio. Kafka's field names are in snake case, as in kafka-python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import io
+import json
+import re
+import struct
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+#: Name, and the versions that a 4.x broker serves.
+APIS = {
+    "Produce": (3, 13),
+    "Fetch": (4, 18),
+    "ListOffsets": (1, 11),
+    "Metadata": (0, 13),
+    "OffsetCommit": (2, 10),
+    "OffsetFetch": (1, 10),
+    "FindCoordinator": (0, 6),
+    "JoinGroup": (0, 9),
+    "Heartbeat": (0, 4),
+    "LeaveGroup": (0, 5),
+    "SyncGroup": (0, 5),
+    "ApiVersions": (0, 4),
+    "CreateTopics": (2, 7),
+    "DeleteTopics": (1, 6),
+    "InitProducerId": (0, 6),
+    "DescribeConfigs": (1, 4),
+    "CreatePartitions": (0, 3),
+    "IncrementalAlterConfigs": (0, 1),
+    "DescribeCluster": (0, 2),
+}
+VARIANTS = ("full", "sparse", "long")
+
+_TEXTS = ["orders", "größe-ß", "漢字かな", "emoji-\U0001f9f5", "z"]
+_ERRORS = [0, 3, 35, 7, 87, -1]
+_INTEGERS = {
+    "int8": [1, 0, 2, 127, -128],
+    "int16": [7, -1, 32767, -32768, 0],
+    "uint16": [9092, 65535, 0],
+    "int32": [1, 2147483647, -1, 70000, -2147483648, 0],
+    "int64": [42, -1, 9223372036854775807, 5_000_000_000, -9223372036854775808, 0],
+}
+
+
+class Values:
+    """Interesting values for the fields of one message, in one variant; no dice."""
+
+    def __init__(self, version: int, variant: str) -> None:
+        self.version, self.variant, self.count = version, variant, 0
+        self.long_left = 2 if variant == "long" else 0
+
+    def message(
+        self, fields: list[dict[str, Any]], nested: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(what to give to kafka-python, what it means) for the fields of this version."""
+        given: dict[str, Any] = {}
+        meant: dict[str, Any] = {}
+        for field in fields:
+            if _holds(field["versions"], self.version):
+                name = snake(field["name"])
+                given[name], meant[kafka_name(field, nested)] = self.field(field)
+        return given, meant
+
+    def field(self, field: dict[str, Any]) -> tuple[Any, Any]:
+        self.count += 1
+        nullable = _holds(field.get("nullableVersions", "none"), self.version)
+        tagged = _holds(field.get("taggedVersions", "none"), self.version)
+        if self.variant == "sparse" and tagged:
+            return _absent(field)
+        if nullable and self.variant == "sparse":
+            return None, None
+        kind = field["type"]
+        if not kind.startswith("[]"):
+            return self.value(kind, field)
+        size = {"full": 2 + self.count % 2, "sparse": 0, "long": 1}[self.variant]
+        pairs = [self.value(kind[2:], field) for _ in range(size)]
+        return [given for given, _ in pairs], [meant for _, meant in pairs]
+
+    def value(self, kind: str, field: dict[str, Any]) -> tuple[Any, Any]:
+        self.count += 1
+        if "fields" in field:
+            return self.message(field["fields"], nested=True)
+        if kind == "string":
+            text = self.text()
+            return text, text
+        if kind in ("bytes", "records"):
+            data = (self.text() + "\0").encode() * (1 + self.count % 3)
+            return data, data.hex()
+        if kind == "uuid":
+            value = uuid.UUID(int=self.count * 0x0123456789ABCDEF0123456789)
+            return value, value.bytes.hex()
+        if kind == "bool":
+            flag = bool(self.count % 2) or "taggedVersions" in field
+            return flag, flag
+        if kind == "bitfield":  # kafka-python's reading of authorized operations, an int32
+            bits = {3, 4 + self.count % 10}
+            return bits, sum(1 << bit for bit in bits)
+        number = self.integer(kind, field["name"])
+        if "taggedVersions" in field and number == int(field.get("default", 0)):
+            number = 77 if not field["name"].endswith("ErrorCode") else 3  # or it would be left out
+        return number, number
+
+    def text(self) -> str:
+        text = _TEXTS[self.count % len(_TEXTS)]
+        if self.long_left == 0:
+            return text
+        self.long_left -= 1
+        return text * (140 // len(text.encode()) + 1)
+
+    def integer(self, kind: str, name: str) -> int:
+        """kio has types of its own for these, with bounds of their own."""
+        if name.lower().endswith("errorcode"):
+            return _ERRORS[self.count % len(_ERRORS)]
+        if re.search(r"(TimeMs|Timestamp|LogAppendTimeMs)$", name) and kind == "int64":
+            return 1_700_000_000_123 + self.count
+        if name.endswith(("Ms", "MS")):
+            return 1000 * self.count + 1 if kind != "int16" else 5
+        choices = _INTEGERS[kind]
+        return choices[self.count % len(choices)]
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def kafka_name(field: dict[str, Any], nested: bool) -> str:
+    """The name in Kafka's definitions; kafka-python renames the fields it reads as bits."""
+    if field["type"] == "bitfield":
+        return f"{'topic' if nested else 'cluster'}_authorized_operations"
+    return snake(field["name"])
+
+
+def _holds(versions: str, version: int) -> bool:
+    if versions in ("none", ""):
+        return False
+    first, _, last = versions.replace("+", "-32767").partition("-")
+    return int(first) <= version <= int(last or first)
+
+
+class _Absent:
+    """A tagged field that is left out: it is at its default."""
+
+
+def _absent(field: dict[str, Any]) -> tuple[Any, Any]:
+    return _Absent, _Absent
+
+
+def _present(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {k: _present(v) for k, v in values.items() if v is not _Absent}
+    return [_present(v) for v in values] if isinstance(values, list) else values
+
+
+# --- kafka-python encodes ------------------------------------------------------------------------
+
+
+def kafka_python_class(name: str) -> Any:
+    for module in ("producer", "consumer", "metadata", "admin"):
+        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
+        if found is not None:
+            return found
+    raise LookupError(name)
+
+
+def kafka_python_struct(data_class: Any, values: dict[str, Any], version: int) -> Any:
+    """An instance of kafka-python's class: nested dictionaries become nested instances."""
+    made = {}
+    for name, value in values.items():
+        field = data_class._struct.fields[name]
+        if value is not None and field.is_struct():
+            value = kafka_python_struct(field.data_class, value, version)
+        elif value is not None and field.is_struct_array():
+            value = [kafka_python_struct(field.data_class, item, version) for item in value]
+        made[name] = value
+    return data_class(version=version, **made)
+
+
+# --- kio judges -----------------------------------------------------------------------------------
+
+
+def kio_again(name: str, direction: str, version: int, data: bytes) -> bytes:
+    """The bytes that kio writes after reading `data`."""
+    serial: Any = importlib.import_module("kio.serial")
+    module = importlib.import_module(f"kio.schema.{snake(name)}.v{version}.{direction}")
+    cls = getattr(module, f"{name}{direction.capitalize()}")
+    value, used = serial.entity_reader(cls)(data, 0)
+    if used != len(data):
+        raise ValueError(f"kio read {used} of {len(data)} bytes")
+    buffer = io.BytesIO()
+    serial.entity_writer(cls)(buffer, value)
+    return buffer.getvalue()
+
+
+def lines_of(name: str) -> tuple[list[str], list[str]]:
+    """(lines of the file, what went wrong)."""
+    lines, troubles = [], []
+    first, last = APIS[name]
+    for direction in ("request", "response"):
+        cls = kafka_python_class(name + direction.capitalize())
+        for version in range(first, last + 1):
+            seen = set()
+            for variant in VARIANTS:
+                given, meant = Values(version, variant).message(cls._json["fields"])
+                given, meant = _present(given), _present(meant)
+                where = f"{name} {direction} v{version} {variant}"
+                try:
+                    data = bytes(kafka_python_struct(cls, given, version).encode(version=version))
+                    again = kio_again(name, direction, version, data)
+                except Exception as error:  # noqa: BLE001  whatever ails an encoder
+                    troubles.append(f"{where}: {type(error).__name__}: {error}")
+                    continue
+                if again != data:
+                    troubles.append(f"{where}: kio writes {again.hex()}, not {data.hex()}")
+                if data in seen:
+                    continue
+                seen.add(data)
+                line = {
+                    "direction": direction,
+                    "version": version,
+                    "variant": variant,
+                    "hex": data.hex(),
+                    "value": meant,
+                }
+                lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+    return lines, troubles
+
+
+def make() -> None:
+    """Write every <api>.jsonl, or none of an API that the two encoders disagree on."""
+    failed = False
+    for name in APIS:
+        lines, troubles = lines_of(name)
+        for trouble in troubles:
+            print(trouble, file=sys.stderr)
+        failed = failed or bool(troubles)
+        if not troubles:
+            (HERE / f"{snake(name)}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if failed:
+        raise SystemExit("the encoders disagree; nothing was written for those APIs")
+
+
+# --- What real clients say -----------------------------------------------------------------------
+
+_FRAME_BYTES_MAX = 4096
+_UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
+
+
+def meaning(value: Any) -> Any:
+    """What kafka-python decoded, in the form of the files."""
+    if isinstance(value, list):
+        return [meaning(item) for item in value]
+    if isinstance(value, uuid.UUID):
+        return value.bytes.hex()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if not hasattr(value, "_struct"):
+        return value
+    fields = value._struct._fields
+    held = {}
+    for field in fields:
+        if not field.for_version_q(value.version):
+            continue
+        found = getattr(value, field.name)
+        if field.tagged_field_q(value.version) and found == field.default:
+            continue
+        if field.type_str == "bitfield":
+            found = -(2**31) if found is None else sum(1 << bit for bit in found)
+        elif field.type_str == "uuid" and found is None:
+            found = uuid.UUID(int=0)
+        held[
+            kafka_name({"name": field._name, "type": field.type_str}, not hasattr(value, "_json"))
+        ] = meaning(found)
+    return held
+
+
+class Recorder:
+    """A TCP proxy in front of one broker that keeps the first frames of every kind.
+
+    Answers name the broker's own address; its port is replaced on the way by the proxy's, so that
+    all connections come through here. What is kept is what the broker sent.
+    """
+
+    def __init__(self, broker: tuple[str, int]) -> None:
+        self.broker = broker
+        self.client = ""
+        self.kept: dict[tuple[str, int, int, str], list[bytes]] = {}
+        self.port = 0
+        self._connections: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> None:
+        self.server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self.server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        asked: dict[int, tuple[str, int, int]] = {}
+        upstream = await asyncio.open_connection(*self.broker)
+        try:
+            await asyncio.gather(
+                self._requests(reader, upstream[1], asked),
+                self._responses(upstream[0], writer, asked),
+            )
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # one side has closed, or all is over
+        finally:
+            writer.close()
+            upstream[1].close()
+
+    async def _requests(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        asked: dict[int, tuple[str, int, int]],
+    ) -> None:
+        while True:
+            frame = await _read_frame(reader)
+            key, version, correlation_id = struct.unpack_from(">hhi", frame)
+            asked[correlation_id] = (self.client, key, version)
+            self._keep((self.client, key, version, "request"), frame)
+            writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def _responses(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        asked: dict[int, tuple[str, int, int]],
+    ) -> None:
+        ours, theirs = (
+            self.broker[0].encode() + port.to_bytes(4, "big")
+            for port in (self.port, self.broker[1])
+        )
+        while True:
+            frame = await _read_frame(reader)
+            correlation_id = int.from_bytes(frame[:4], "big")
+            if correlation_id in asked:
+                self._keep((*asked.pop(correlation_id), "response"), frame)
+            frame = frame.replace(theirs, ours)
+            writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    def _keep(self, kind: tuple[str, int, int, str], frame: bytes) -> None:
+        kept = self.kept.setdefault(kind, [])
+        if len(kept) < 2 and len(frame) <= _FRAME_BYTES_MAX:
+            kept.append(frame)
+
+    def lines(self) -> list[str]:
+        """Every kept frame of an API we have, with what kafka-python makes of it."""
+        names = {kafka_python_class(f"{name}Request").API_KEY: name for name in APIS}
+        lines = []
+        for (client, key, version, direction), frames in sorted(self.kept.items()):
+            if key not in names or version < APIS[names[key]][0]:
+                continue
+            cls = kafka_python_class(names[key] + direction.capitalize())
+            for frame in frames:
+                if names[key] == "ApiVersions" and frame[4:6] == _UNSUPPORTED_VERSION:
+                    continue  # the mock broker answers this in a form that no version has
+                decoded = cls.decode(frame, version=version, header=True)
+                line = {
+                    "client": client,
+                    "api": names[key],
+                    "direction": direction,
+                    "version": version,
+                    "hex": frame.hex(),
+                    "value": meaning(decoded),
+                }
+                lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+        return lines
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+def _with_confluent(address: str) -> None:
+    from confluent_kafka import Consumer, Producer
+
+    common = {"bootstrap.servers": address, "client.id": "golden-é", "log_level": 0}
+    producer = Producer({**common, "enable.idempotence": True, "compression.type": "lz4"})
+    for number in range(3):
+        producer.produce("größe", f"value {number}", f"key {number}", headers={"h": b"\0\xff"})
+    producer.produce("größe", None, "tombstone")
+    if producer.flush(20):
+        raise SystemExit("confluent-kafka could not produce")
+    consumer = Consumer({**common, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["größe"])
+    messages = consumer.consume(4, timeout=20)
+    if len(messages) != 4:
+        raise SystemExit(f"confluent-kafka read {len(messages)} of 4 messages")
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+async def _with_aiokafka(address: str) -> None:
+    import aiokafka
+
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=address, client_id="aio") as producer:
+        for number in range(3):
+            await producer.send_and_wait("plain", b"value %d" % number, b"key")
+    async with aiokafka.AIOKafkaConsumer(
+        "plain", bootstrap_servers=address, group_id="aio-readers", auto_offset_reset="earliest"
+    ) as consumer:
+        for _ in range(3):
+            await asyncio.wait_for(consumer.getone(), 20)
+        await consumer.commit()
+
+
+async def capture() -> None:
+    """Write captured.jsonl: clients talk to librdkafka's mock broker through the recorder."""
+    from confluent_kafka import Producer
+
+    mock = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    broker = next(iter(mock.list_topics(timeout=20).brokers.values()))
+    recorder = Recorder((broker.host, broker.port))
+    await recorder.start()
+    address = f"127.0.0.1:{recorder.port}"
+    recorder.client = "confluent-kafka"
+    await asyncio.to_thread(_with_confluent, address)
+    recorder.client = "aiokafka"
+    await _with_aiokafka(address)
+    await recorder.stop()
+    (HERE / "captured.jsonl").write_text("\n".join(recorder.lines()) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["capture"]:
+        asyncio.run(capture())
+    else:
+        make()
