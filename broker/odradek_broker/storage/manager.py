@@ -36,6 +36,18 @@ _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
 @dataclass(slots=True)
+class StartReport:
+    """What `open_all` found. `recovered`: one report for each log that had to be looked at after a
+    crash, even if nothing was wrong with it. `problems`: logs that are offline, files computed
+    again."""
+
+    clean: bool
+    logs: int = 0
+    recovered: list[RecoveryReport] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class MaintenanceReport:
     """What a retention pass did."""
 
@@ -47,12 +59,11 @@ class MaintenanceReport:
 class _Left:
     """What the last run left behind."""
 
-    clean: bool
+    report: StartReport
     names: list[str]
-    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
-    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
-    log_ends: dict[TopicPartition, int] = field(default_factory=dict)
-    problems: list[RecoveryReport] = field(default_factory=list)
+    log_starts: dict[TopicPartition, int]
+    recovery_points: dict[TopicPartition, int]
+    log_ends: dict[TopicPartition, int]
 
 
 class LogManager:
@@ -85,7 +96,6 @@ class LogManager:
         self._randomness = randomness
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed_directories: list[tuple[int, str]] = []
-        self._left: _Left | None = None
         self._closed = False
         self._options = LogOptions(
             files,
@@ -159,96 +169,72 @@ class LogManager:
 
     # ---- start
 
-    def open_metadata(self, topic: str, topic_id: bytes) -> list[RecoveryReport]:
-        """Open, or make, the one partition of the cluster's own metadata log, which says what else
-        there should be. It keeps everything. Raises DataDirectoryError, StorageError."""
-        left = self._read_what_was_left()
-        config = LogConfig(
-            retention_ms=-1,
-            retention_bytes=-1,
-            max_message_bytes=2**31 - 1,
-            durability=self.default_config.durability,
-        )
-        key = (topic, 0)
-        if f"{topic}-0" not in left.names:
-            self.create(topic, 0, topic_id, config)
-            return []
-        log = self._adopt(key, config, left)
-        log.load(self._clock.wall_ms())
-        return [log.report] if log.report.problem else []
-
-    def open_all(self, configs: Callable[[str], LogConfig]) -> list[RecoveryReport]:
-        """Find every other partition; `configs` gives the settings of a topic.
+    def open_all(
+        self, configs: Callable[[str], LogConfig], *, first_topic: str = ""
+    ) -> StartReport:
+        """Find every partition; `configs` gives the settings of a topic, those of `first_topic`
+        before all others: it may be where the settings are read from.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
-        (L-30). After a crash every log is opened and recovered now. Returns what was not as it
-        should be: torn ends that were cut, checkpoints computed again, logs that are offline
-        because they could not be opened. Raises DataDirectoryError.
+        (L-30). After a crash every log is opened and recovered now. A log that cannot be opened is
+        offline and named in the report. Raises DataDirectoryError.
         """
         left = self._read_what_was_left()
-        reports = list(left.problems)
-        left.problems.clear()
-        for name in left.names:
-            if name.endswith(_DELETED_SUFFIX):
-                self._files.remove_tree(self._path(name))
-                continue
-            key = _parse_directory(name)
-            if key is None or key in self._logs:
-                continue
-            log = self._adopt(key, configs(key[0]), left)
-            if log.report.problem:
-                reports.append(log.report)
-        return reports
+        keys = {key: name for name in left.names if (key := _parse_directory(name)) is not None}
+        for key in sorted(keys, key=lambda key: (key[0] != first_topic, keys[key])):
+            if key not in self._logs:
+                self._adopt(key, configs(key[0]), left)
+        left.report.logs = len(self._logs)
+        return left.report
 
     def _read_what_was_left(self) -> _Left:
-        """Names and checkpoints, read once; the mark of a clean stop is taken away, for from here
-        on a crash must be recognised as one."""
-        if self._left is not None:
-            return self._left
+        """Names and checkpoints. The mark of a clean stop is taken away, for from here on a crash
+        must be recognised as one; deletions that were begun are finished (L-38)."""
         try:
             names = self._files.list(self.data_dir)
-            left = _Left(clean=CLEAN_SHUTDOWN in names, names=names)
-            if left.clean:
+            report = StartReport(clean=CLEAN_SHUTDOWN in names)
+            if report.clean:
                 self._files.remove(self._path(CLEAN_SHUTDOWN))
                 self._files.sync_dir(self.data_dir)
+            for name in names:
+                if name.endswith(_DELETED_SUFFIX):
+                    self._files.remove_tree(self._path(name))
         except OSError as problem:
             raise DataDirectoryError(f"{self.data_dir} cannot be read: {problem}") from problem
-        left.log_starts = self._read_offsets(LOG_STARTS, left)
-        left.recovery_points = self._read_offsets(RECOVERY_POINTS, left)
-        left.log_ends = self._read_offsets(HIGH_WATERMARKS, left)
-        self._left = left
-        return left
+        return _Left(
+            report,
+            names,
+            log_starts=self._read_offsets(LOG_STARTS, report),
+            recovery_points=self._read_offsets(RECOVERY_POINTS, report),
+            log_ends=self._read_offsets(HIGH_WATERMARKS, report),
+        )
 
-    def _read_offsets(self, name: str, left: _Left) -> dict[TopicPartition, int]:
+    def _read_offsets(self, name: str, report: StartReport) -> dict[TopicPartition, int]:
         try:
             text = read_small_file(self._files, self._path(name))
             return {} if text is None else decode_offsets(text)
         except (CorruptCheckpoint, OSError) as problem:
-            report = RecoveryReport(name, -1)
-            report.problem = f"{self._path(name)} is computed again: {problem}"
-            left.problems.append(report)
+            report.problems.append(f"{self._path(name)} is computed again: {problem}")
             return {}
 
-    def _adopt(self, key: TopicPartition, config: LogConfig, left: _Left) -> PartitionLog:
-        """A partition that is there. What goes wrong stands in its report."""
+    def _adopt(self, key: TopicPartition, config: LogConfig, left: _Left) -> None:
+        """Take a partition that is there."""
         directory = self._path(f"{key[0]}-{key[1]}")
         start = LogStart(
             left.log_starts.get(key, 0),
             left.log_ends.get(key, 0),
             left.recovery_points.get(key, 0),
-            left.clean and key in left.log_ends and key in left.log_starts,
+            left.report.clean and key in left.log_ends and key in left.log_starts,
         )
-        log = self._new_log(key, ZERO_UUID, directory, config, start)
+        log = self._new_log(
+            key, self._read_topic_id(directory, left.report), directory, config, start
+        )
         self._logs[key] = log
-        try:
-            log.topic_id = self._read_topic_id(directory)
-            if not start.clean:
-                log.load(self._clock.wall_ms())
-        except (CorruptCheckpoint, OSError) as problem:
-            log.report.problem = f"{directory}/{PARTITION_METADATA}: {problem}"
-        except StorageError as problem:
-            log.report.problem = str(problem)
-        return log
+        if not start.clean:
+            try:
+                left.report.recovered.append(log.load(self._clock.wall_ms()))
+            except StorageError as problem:
+                left.report.problems.append(str(problem))
 
     def _new_log(
         self,
@@ -262,19 +248,19 @@ class LogManager:
         log.on_log_start = self._keep_log_start
         return log
 
-    def _read_topic_id(self, directory: str) -> bytes:
+    def _read_topic_id(self, directory: str, report: StartReport) -> bytes:
         """All zeros where the file did not reach the disk; the cluster's metadata knows it."""
-        text = read_small_file(self._files, f"{directory}/{PARTITION_METADATA}")
-        return ZERO_UUID if text is None else decode_partition_metadata(text)
+        try:
+            text = read_small_file(self._files, f"{directory}/{PARTITION_METADATA}")
+            return ZERO_UUID if text is None else decode_partition_metadata(text)
+        except (CorruptCheckpoint, OSError) as problem:
+            report.problems.append(f"{directory}/{PARTITION_METADATA}: {problem}")
+            return ZERO_UUID
 
     # ---- partitions
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))
-
-    def require(self, topic: str, partition: int) -> PartitionLog:
-        """KeyError if it is not there."""
-        return self._logs[topic, partition]
 
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(list(self._logs.values()))
