@@ -1,0 +1,141 @@
+"""What can go wrong for a consumer besides what a broker answers.
+
+::
+
+    OdradekError
+    ├── Refused
+    │   ├── OffsetOutOfRange
+    │   │   └── PositionOutOfRange   the position is not in the log, and auto_offset_reset is "none"
+    │   └── CommitFailed             the group has gone on without this member: its offsets are others'
+    └── LocalError
+        ├── NoOffset                 nothing committed, and auto_offset_reset is "none"
+        ├── IllegalState
+        │   └── NotAssigned          the partition is not this consumer's (any more)
+        └── RecordError              what was fetched cannot be handed out; the position stays before it
+            ├── CorruptRecord        damaged, or in a format that we do not read
+            ├── OversizedRecord      the broker sent less than one batch
+            └── DeserializationFailed  a deserializer raised
+"""
+
+from __future__ import annotations
+
+from odradek_client.consumer.types import TopicPartition
+from odradek_client.errors import (
+    IllegalState,
+    LocalError,
+    OdradekError,
+    OffsetOutOfRange,
+    Refused,
+    error_for,
+)
+from odradek_protocol.errors import ErrorCode
+
+__all__ = [
+    "CommitFailed",
+    "CorruptRecord",
+    "DeserializationFailed",
+    "IllegalState",
+    "NoOffset",
+    "NotAssigned",
+    "OversizedRecord",
+    "PositionOutOfRange",
+    "RecordError",
+    "describe",
+    "partition_error",
+]
+
+
+def describe(partition: TopicPartition) -> str:
+    """A partition as messages name it."""
+    return f"{partition.topic}-{partition.partition}"
+
+
+class PositionOutOfRange(OffsetOutOfRange):
+    """`partition`, `offset`: where the consumer stands."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"{describe(partition)}: offset {offset} is not in the log, and auto_offset_reset is "
+            f'"none"; seek to an offset between beginning_offsets and end_offsets',
+            code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        )
+        self.partition, self.offset = partition, offset
+
+
+class CommitFailed(Refused):
+    """Offsets were not committed: the group has given the partitions to others, who will read
+    the records again."""
+
+
+class NoOffset(LocalError):
+    """`partitions` have no committed offset to start from."""
+
+    def __init__(self, partitions: list[TopicPartition]) -> None:
+        names = ", ".join(map(describe, partitions))
+        super().__init__(
+            f'{names}: no offset is committed, and auto_offset_reset is "none"; seek to one, or '
+            f'set auto_offset_reset to "earliest" or "latest"'
+        )
+        self.partitions = partitions
+
+
+class NotAssigned(IllegalState):
+    """`partition` is not assigned to this consumer."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"{describe(partition)} is not assigned to this consumer")
+        self.partition = partition
+
+
+class RecordError(LocalError):
+    """Something at `offset` of `partition` cannot be handed out. `seek` past it to go on.
+
+    `refetch`: whether the same bytes are worth another fetch.
+    """
+
+    refetch = True
+
+    def __init__(self, partition: TopicPartition, offset: int, trouble: str) -> None:
+        super().__init__(f"{describe(partition)}, offset {offset}: {trouble}")
+        self.partition, self.offset = partition, offset
+
+
+class CorruptRecord(RecordError):
+    """The batch is damaged or in a format that we do not read (K-16). Never skipped silently."""
+
+
+class OversizedRecord(RecordError):
+    """The broker's answer holds no complete batch (K-17). `batch_bytes`: at least so many are
+    needed."""
+
+    def __init__(self, partition: TopicPartition, offset: int, batch_bytes: int) -> None:
+        super().__init__(
+            partition,
+            offset,
+            f"the broker sent less than the {batch_bytes} bytes of one batch; raise "
+            f"max_partition_fetch_bytes and fetch_max_bytes",
+        )
+        self.batch_bytes = batch_bytes
+
+
+class DeserializationFailed(RecordError):
+    """The key or value deserializer raised (K-15); `what` says which, `__cause__` what."""
+
+    refetch = False
+
+    def __init__(self, partition: TopicPartition, offset: int, what: str, cause: Exception) -> None:
+        super().__init__(
+            partition, offset, f"the {what} does not deserialize: {cause!r}; seek past it to go on"
+        )
+        self.what = what
+        self.__cause__ = cause
+
+    def again(self) -> DeserializationFailed:
+        """A new one to raise, without the traceback of the last time."""
+        assert isinstance(self.__cause__, Exception)
+        return DeserializationFailed(self.partition, self.offset, self.what, self.__cause__)
+
+
+def partition_error(code: ErrorCode, partition: TopicPartition) -> OdradekError:
+    """The exception for what a broker answered for one partition."""
+    return error_for(code, about=describe(partition))

@@ -1,0 +1,115 @@
+"""Incremental fetches (KIP-227, K-20): what of a node's partitions must be said again.
+
+One session per node. The broker keeps the set of partitions; a request names only what changed
+since the last one, and what is to be forgotten. A broker that answers session id 0 keeps none, and
+every request is a full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek_client.consumer.types import TopicPartition
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic, ForgottenTopic
+
+_NO_SESSION = 0
+_NEW = 0
+_EPOCH_MAX = 2147483647
+
+
+class Wanted(NamedTuple):
+    """One partition of a fetch."""
+
+    offset: int
+    max_bytes: int
+    leader_epoch: int
+    topic_id: bytes
+
+
+@dataclass(slots=True)
+class SessionRequest:
+    """The part of a Fetch request that the session decides."""
+
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+    forgotten: list[ForgottenTopic]
+
+
+class FetchSession:
+    """The client's half of one session."""
+
+    def __init__(self) -> None:
+        self._id = _NO_SESSION
+        self._epoch = _NEW
+        self._known: dict[TopicPartition, Wanted] = {}
+
+    def request(self, wanted: dict[TopicPartition, Wanted]) -> SessionRequest:
+        """The next request for exactly `wanted`, in its order."""
+        if self._epoch == _NEW:
+            self._known = dict(wanted)
+            # (0, 0) asks for a session; with an id it also closes the old one (F-20).
+            return SessionRequest(self._id, _NEW, _topics(wanted.items()), [])
+        known = self._known
+        gone = {each: known[each] for each in known if each not in wanted}
+        # A topic made anew under its name: the old id is forgotten, the new one added.
+        gone |= {
+            each: known[each]
+            for each, now in wanted.items()
+            if each in known and known[each].topic_id != now.topic_id
+        }
+        changed = [(each, now) for each, now in wanted.items() if known.get(each) != now]
+        self._known = dict(wanted)
+        return SessionRequest(self._id, self._epoch, _topics(changed), _forgotten(gone))
+
+    def answered(self, session_id: int) -> None:
+        """An answer without a top-level error came, and this is the session it names."""
+        if session_id == _NO_SESSION:
+            self._id, self._epoch = _NO_SESSION, _NEW
+        elif self._epoch == _NEW or session_id != self._id:
+            self._id, self._epoch = session_id, 1
+        else:
+            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+
+    def lost(self) -> None:
+        """The broker does not know it any more: the next request makes a new one."""
+        self._id, self._epoch = _NO_SESSION, _NEW
+
+    def restart(self) -> None:
+        """Doubt about what the broker knows: close it and make a new one."""
+        self._epoch = _NEW
+
+
+def _topics(wanted: Iterable[tuple[TopicPartition, Wanted]]) -> list[FetchTopic]:
+    """Neighbours of one topic together; the order of partitions is kept, it is the turn (F-05)."""
+    topics: list[FetchTopic] = []
+    for (name, number), want in wanted:
+        if not topics or topics[-1].topic != name:
+            topics.append(FetchTopic(topic=name, topic_id=want.topic_id))
+        topics[-1].partitions.append(
+            FetchPartition(
+                partition=number,
+                current_leader_epoch=want.leader_epoch,
+                fetch_offset=want.offset,
+                partition_max_bytes=want.max_bytes,
+            )
+        )
+    return topics
+
+
+def _forgotten(gone: dict[TopicPartition, Wanted]) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, bytes], ForgottenTopic] = {}
+    for (name, number), want in gone.items():
+        topic = topics.setdefault(
+            (name, want.topic_id), ForgottenTopic(topic=name, topic_id=want.topic_id)
+        )
+        topic.partitions.append(number)
+    return list(topics.values())
+
+
+def has_all_topic_ids(wanted: dict[TopicPartition, Wanted]) -> bool:
+    """Whether topics may be named by id alone, as Fetch 13 does."""
+    return all(want.topic_id != ZERO_UUID for want in wanted.values())

@@ -1,0 +1,351 @@
+"""Which fetches to send next, what an answer means, and which records a poll returns (K-01 to K-20).
+
+One fetch in flight per node (K-05), and none for a partition that still has data here (K-06). So the
+buffer holds at most one answer per partition, in the order of arrival; a poll takes from its front,
+and what it leaves comes before newer data (K-07, K-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from odradek_client.cluster import ClusterView
+from odradek_client.consumer.errors import (
+    PositionOutOfRange,
+    RecordError,
+    partition_error,
+)
+from odradek_client.consumer.fetch_session import FetchSession, Wanted, has_all_topic_ids
+from odradek_client.consumer.fetched import DecodeSettings, FetchedPartition
+from odradek_client.consumer.subscription import PartitionState, SubscriptionState
+from odradek_client.consumer.types import ConsumerRecord, TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.fetch import FetchRequest, FetchResponse, PartitionData
+
+#: What a partition's error asks for (K-14). Others are raised.
+RETRY_WITH_NEW_METADATA = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+SESSION_LOST = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+#: Fetch 13 names topics by id only; this is the newest version that names them.
+NEWEST_BY_NAME = 12
+
+Records = dict[TopicPartition, list[ConsumerRecord]]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Kafka's fetch settings (K-18). `reset_timestamp`: ListOffsets' for auto.offset.reset, None
+    for "none"."""
+
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    max_bytes: int = 52_428_800
+    max_partition_bytes: int = 1_048_576
+    retry_backoff_ms: int = 100
+    reset_timestamp: int | None = -1
+    decode: DecodeSettings = field(default_factory=DecodeSettings)
+
+
+@dataclass(slots=True)
+class FetchPlan:
+    """One request to send to one node. `max_version`: None for the newest."""
+
+    node_id: int
+    request: FetchRequest
+    max_version: int | None
+    asked: dict[TopicPartition, Wanted]
+    topic_names: dict[bytes, str]
+
+
+@dataclass(slots=True)
+class Collected:
+    """What one pass over the buffer gave. `advanced`: positions moved, perhaps over nothing but
+    control records and aborted data (K-13)."""
+
+    records: Records
+    count: int
+    advanced: bool
+
+
+class Fetcher:
+    """The buffer between the nodes' answers and the application's polls.
+
+    The shell sends each of `next_fetches`, brings the answer to `on_response` or the trouble to
+    `on_failure`, and takes records with `collect`. `metadata_wanted` is its to act upon and clear.
+    """
+
+    def __init__(self, subscription: SubscriptionState, settings: FetchSettings) -> None:
+        self._subscription = subscription
+        self._settings = settings
+        self._buffer: dict[TopicPartition, FetchedPartition] = {}
+        self._errors: dict[TopicPartition, Exception] = {}
+        self._in_flight: set[int] = set()
+        self._sessions: dict[int, FetchSession] = {}
+        self._head: FetchedPartition | None = None
+        self._head_state: PartitionState | None = None
+        self.metadata_wanted = False
+
+    # --- sending ---
+
+    def next_fetches(self, cluster: ClusterView, now_ms: int) -> list[FetchPlan]:
+        """One plan per idle node that leads a fetchable partition; those nodes are busy from now on."""
+        by_node: dict[int, dict[TopicPartition, Wanted]] = {}
+        settings, in_flight, buffer = self._settings, self._in_flight, self._buffer
+        for partition, state in self._subscription.items():
+            position = state.position
+            if (
+                position is None
+                or state.paused
+                or state.revoking
+                or partition in buffer
+                or partition in self._errors
+                or state.retry_at_ms > now_ms
+            ):
+                continue
+            node_id = cluster.leader_of(*partition)
+            if node_id is None:
+                self.metadata_wanted = True
+            elif node_id not in in_flight:
+                by_node.setdefault(node_id, {})[partition] = Wanted(
+                    position,
+                    settings.max_partition_bytes,
+                    cluster.leader_epoch_of(*partition),
+                    cluster.topic_id(partition.topic),
+                )
+        return [self._plan(node_id, wanted) for node_id, wanted in by_node.items()]
+
+    def _plan(self, node_id: int, wanted: dict[TopicPartition, Wanted]) -> FetchPlan:
+        self._in_flight.add(node_id)
+        session = self._sessions.setdefault(node_id, FetchSession()).request(wanted)
+        settings = self._settings
+        request = FetchRequest(
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            isolation_level=int(settings.decode.read_committed),
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+            topics=session.topics,
+            forgotten_topics_data=session.forgotten,
+        )
+        by_id = has_all_topic_ids(wanted)
+        names = {want.topic_id: partition.topic for partition, want in wanted.items()}
+        return FetchPlan(
+            node_id, request, None if by_id else NEWEST_BY_NAME, wanted, names if by_id else {}
+        )
+
+    def idle(self, node_id: int) -> bool:
+        """Whether no fetch to the node is in flight."""
+        return node_id not in self._in_flight
+
+    # --- answers ---
+
+    def on_failure(self, plan: FetchPlan, now_ms: int) -> None:
+        """No answer came, or none that can be used: ask again, after a pause and with new metadata."""
+        self._in_flight.discard(plan.node_id)
+        self._sessions[plan.node_id].restart()
+        self.metadata_wanted = True
+        for partition in plan.asked:
+            self._back_off(self._subscription.get(partition), now_ms)
+
+    def on_response(self, plan: FetchPlan, response: FetchResponse, now_ms: int) -> None:
+        """Buffer what came; positions that changed meanwhile make it stale, and it is left (K-12)."""
+        self._in_flight.discard(plan.node_id)
+        session = self._sessions[plan.node_id]
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            if code in SESSION_LOST:
+                session.lost()
+            else:
+                self.on_failure(plan, now_ms)
+            return
+        session.answered(response.session_id)
+        for topic in response.responses:
+            name = topic.topic or plan.topic_names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                want = plan.asked.get(partition)
+                if want is None:
+                    session.restart()
+                    continue
+                state = self._subscription.get(partition)
+                if state is not None and state.position == want.offset:
+                    self._on_partition(partition, state, want.offset, data, now_ms)
+
+    def _on_partition(
+        self,
+        partition: TopicPartition,
+        state: PartitionState,
+        offset: int,
+        data: PartitionData,
+        now_ms: int,
+    ) -> None:
+        code = ErrorCode.of(data.error_code)
+        if code is not ErrorCode.NONE:
+            self._on_error(partition, state, offset, code, now_ms)
+            return
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        if data.records:
+            self._buffer[partition] = FetchedPartition(
+                partition, offset, data.records, data.aborted_transactions, self._settings.decode
+            )
+            self._subscription.move_to_end(partition)
+
+    def _on_error(
+        self,
+        partition: TopicPartition,
+        state: PartitionState,
+        offset: int,
+        code: ErrorCode,
+        now_ms: int,
+    ) -> None:
+        if code in RETRY_WITH_NEW_METADATA:
+            self.metadata_wanted = True
+            self._back_off(state, now_ms)
+        elif code in RETRY:
+            self._back_off(state, now_ms)
+        elif code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._errors[partition] = partition_error(code, partition)
+        elif self._settings.reset_timestamp is None:
+            self._errors[partition] = PositionOutOfRange(partition, offset)
+        else:
+            self._subscription.reset(partition, self._settings.reset_timestamp)
+
+    def _back_off(self, state: PartitionState | None, now_ms: int) -> None:
+        if state is not None:
+            state.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+
+    # --- records ---
+
+    @property
+    def buffered(self) -> Iterable[TopicPartition]:
+        """Partitions with data here, in the order their turn comes."""
+        return self._buffer.keys()
+
+    def has_data(self, only: Collection[TopicPartition] = ()) -> bool:
+        """Whether `collect` would find anything, stale data included."""
+        if only:
+            return any(each in self._buffer or each in self._errors for each in only)
+        if self._errors:
+            return True
+        return any(not self._held_back(partition) for partition in self._buffer)
+
+    def _held_back(self, partition: TopicPartition) -> bool:
+        state = self._subscription.get(partition)
+        return state is not None and (state.paused or state.revoking)
+
+    def collect(self, limit: int, only: Collection[TopicPartition] = ()) -> Collected:
+        """Up to `limit` records from the front of the buffer; of the partitions `only`, if any given.
+
+        Positions move behind what is returned, and over what is never returned (K-11). Errors of
+        partitions are raised only when there is nothing to return (K-14).
+        """
+        records: Records = {}
+        count = 0
+        advanced = False
+        used_up: list[TopicPartition] = []
+        self._head = None
+        try:
+            for partition, fetched in self._buffer.items():
+                if only and partition not in only:
+                    continue
+                state = self._subscription.get(partition)
+                if state is None or state.position != fetched.next_offset:
+                    used_up.append(partition)
+                    continue
+                if state.paused or state.revoking:
+                    continue
+                taken, failure = self._take(fetched, limit - count)
+                if state.position != fetched.next_offset:
+                    advanced = True
+                    state.position = fetched.next_offset
+                if taken:
+                    state.leader_epoch = taken[-1].leader_epoch
+                    records[partition] = taken
+                    count += len(taken)
+                if failure is not None:
+                    if count:
+                        break
+                    if failure.refetch:
+                        used_up.append(partition)
+                    raise failure
+                if fetched.exhausted:
+                    used_up.append(partition)
+                if count == limit:
+                    if not fetched.exhausted:
+                        self._head, self._head_state = fetched, state
+                    break
+        finally:
+            for partition in used_up:
+                del self._buffer[partition]
+        if not count:
+            self._raise_errors(only)
+        return Collected(records, count, advanced)
+
+    @staticmethod
+    def _take(
+        fetched: FetchedPartition, limit: int
+    ) -> tuple[list[ConsumerRecord], RecordError | None]:
+        try:
+            return fetched.take(limit), None
+        except RecordError as failure:
+            return [], failure
+
+    def _raise_errors(self, only: Collection[TopicPartition]) -> None:
+        """The first error of a partition that still is where it was; it may be fetched again then."""
+        for partition in list(self._errors):
+            if only and partition not in only:
+                continue
+            error = self._errors.pop(partition)
+            state = self._subscription.get(partition)
+            stale = (
+                isinstance(error, PositionOutOfRange) and state and state.position != error.offset
+            )
+            if state is not None and not stale:
+                raise error
+
+    def take_one(self) -> ConsumerRecord | None:
+        """The record after the one that `collect(1)` returned last, if that is simple to say.
+
+        None means nothing but: call `collect`. For loops over single records, where the full pass
+        would cost more than the record.
+        """
+        head, state = self._head, self._head_state
+        if head is None or state is None:
+            return None
+        if state.position != head.next_offset or state.paused or state.revoking:
+            return None
+        # The last of a batch is left to `collect`: the buffer, too, moves on with it.
+        if head.cursor + 1 >= len(head.records):
+            return None
+        record = head.take_one()
+        state.position = head.next_offset
+        return record
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what was fetched of these."""
+        for partition in partitions:
+            self._buffer.pop(partition, None)
+            self._errors.pop(partition, None)

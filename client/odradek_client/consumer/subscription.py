@@ -1,0 +1,258 @@
+"""What a consumer reads, and how far it is: subscription, assignment, positions.
+
+Each assigned partition is in one of three phases; `PHASE_STEPS` has the legal steps::
+
+    INITIALIZING   nothing known: the group's committed offset is to be asked for (K-25)
+    RESETTING      the log's end, start or a time is to be asked for (O-16)
+    FETCHING       the position is known: the only phase with a position, and the only one fetched
+
+A seek leads from anywhere to FETCHING, a reset from anywhere to RESETTING.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+
+from odradek_client.consumer.errors import IllegalState, NotAssigned
+from odradek_client.consumer.types import OffsetAndMetadata, TopicPartition
+
+
+class Phase(Enum):
+    """Where one assigned partition stands."""
+
+    INITIALIZING = "initializing"
+    RESETTING = "resetting"
+    FETCHING = "fetching"
+
+
+PHASE_STEPS: dict[Phase, frozenset[Phase]] = {
+    Phase.INITIALIZING: frozenset({Phase.RESETTING, Phase.FETCHING}),
+    Phase.RESETTING: frozenset({Phase.RESETTING, Phase.FETCHING}),
+    Phase.FETCHING: frozenset({Phase.RESETTING, Phase.FETCHING}),
+}
+
+
+class Kind(Enum):
+    """How partitions come to a consumer; one way at a time."""
+
+    NONE = "no subscription"
+    TOPICS = "a subscription to topics"
+    PATTERN = "a subscription to a pattern"
+    ASSIGNED = "partitions assigned by hand"
+
+
+class PartitionState:
+    """One assigned partition.
+
+    `position`: the next offset to hand out, None unless FETCHING (and once no longer assigned).
+    `high_watermark`, `last_stable_offset`, `log_start_offset`: as of the last answer, or None.
+    `retry_at_ms`: not to be asked about before.
+    """
+
+    __slots__ = (
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "paused",
+        "phase",
+        "position",
+        "reset_timestamp",
+        "retry_at_ms",
+        "revoking",
+    )
+
+    def __init__(self) -> None:
+        self.phase = Phase.INITIALIZING
+        self.position: int | None = None
+        self.leader_epoch = -1
+        self.reset_timestamp: int | None = None
+        self.paused = False
+        self.revoking = False
+        self.retry_at_ms = 0
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+
+    def step(self, phase: Phase) -> None:
+        """Raises IllegalState for a step that the table does not have."""
+        if phase not in PHASE_STEPS[self.phase]:
+            raise IllegalState(f"a partition cannot go from {self.phase.value} to {phase.value}")
+        self.phase = phase
+
+    def found(self, offset: int, leader_epoch: int = -1) -> None:
+        """Position known: by a commit, a reset or a seek."""
+        self.step(Phase.FETCHING)
+        self.position = offset
+        self.leader_epoch = leader_epoch
+        self.reset_timestamp = None
+        self.retry_at_ms = 0
+
+    def reset(self, timestamp: int) -> None:
+        """Position to be found by ListOffsets with this timestamp."""
+        self.step(Phase.RESETTING)
+        self.position = None
+        self.reset_timestamp = timestamp
+        self.retry_at_ms = 0
+
+
+class SubscriptionState:
+    """One consumer's subscription, and its assigned partitions in fetching order."""
+
+    def __init__(self) -> None:
+        self.kind = Kind.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self._partitions: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
+        #: Counts up whenever something changed that may make a partition fetchable.
+        self.changes = 0
+
+    # --- what to read ---
+
+    def subscribe_topics(self, topics: Iterable[str]) -> None:
+        """Raises IllegalState while partitions are assigned by hand or a pattern is subscribed."""
+        self._take(Kind.TOPICS)
+        self.topics = frozenset(topics)
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Topics follow with `match`. Errors as `subscribe_topics`."""
+        self._take(Kind.PATTERN)
+        self.pattern = pattern
+
+    def match(self, topics: Iterable[str]) -> bool:
+        """Make `topics` that fit the pattern the subscribed ones. True if that is a change."""
+        pattern = self.pattern
+        if pattern is None:
+            return False
+        matching = frozenset(topic for topic in topics if pattern.fullmatch(topic))
+        changed = matching != self.topics
+        self.topics = matching
+        return changed
+
+    def assign_by_user(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions kept from before keep their state. Raises IllegalState when subscribed."""
+        self._take(Kind.ASSIGNED)
+        self._replace(partitions)
+
+    def assign_by_group(self, partitions: Iterable[TopicPartition]) -> None:
+        """What the group's leader gave. Raises IllegalState unless subscribed."""
+        if not self.by_group:
+            raise IllegalState(f"a group's assignment, but {self.kind.value}")
+        self._replace(partitions)
+
+    def unsubscribe(self) -> None:
+        """Back to nothing."""
+        self.kind = Kind.NONE
+        self.topics = frozenset()
+        self.pattern = None
+        self._replace(())
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are no longer assigned; what was fetched of them is stale from now on."""
+        for partition in partitions:
+            state = self._partitions.pop(partition, None)
+            if state is not None:
+                state.position = None
+        self.changes += 1
+
+    @property
+    def by_group(self) -> bool:
+        """Whether a group's leader assigns partitions."""
+        return self.kind in (Kind.TOPICS, Kind.PATTERN)
+
+    def _take(self, kind: Kind) -> None:
+        if self.kind not in (Kind.NONE, kind):
+            raise IllegalState(
+                f"this consumer has {self.kind.value}; unsubscribe() first for {kind.value}"
+            )
+        self.kind = kind
+
+    def _replace(self, partitions: Iterable[TopicPartition]) -> None:
+        wanted = dict.fromkeys(partitions)
+        self.drop([partition for partition in self._partitions if partition not in wanted])
+        for partition in wanted:
+            if partition not in self._partitions:
+                self._partitions[partition] = PartitionState()
+        self.changes += 1
+
+    # --- how far ---
+
+    def assigned(self) -> set[TopicPartition]:
+        """The assigned partitions."""
+        return set(self._partitions)
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        """None if it is not assigned."""
+        return self._partitions.get(partition)
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """Raises NotAssigned."""
+        state = self._partitions.get(partition)
+        if state is None:
+            raise NotAssigned(partition)
+        return state
+
+    def items(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """In fetching order."""
+        return iter(self._partitions.items())
+
+    def move_to_end(self, partition: TopicPartition) -> None:
+        """It had its turn: others go first in the next request."""
+        self._partitions.move_to_end(partition)
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Raises NotAssigned, or ValueError for a negative offset."""
+        if offset < 0:
+            raise ValueError(f"cannot seek to offset {offset}: offsets begin at 0")
+        self.state(partition).found(offset, leader_epoch)
+        self.changes += 1
+
+    def reset(self, partition: TopicPartition, timestamp: int) -> None:
+        """Ask ListOffsets for the position. Raises NotAssigned."""
+        self.state(partition).reset(timestamp)
+        self.changes += 1
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Neither fetched nor returned until resumed. Raises NotAssigned."""
+        for state in [self.state(partition) for partition in partitions]:
+            state.paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raises NotAssigned."""
+        for state in [self.state(partition) for partition in partitions]:
+            state.paused = False
+        self.changes += 1
+
+    def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
+        return {partition for partition, state in self._partitions.items() if state.paused}
+
+    def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """About to be revoked: nothing more of them is handed out (K-31)."""
+        for partition in partitions:
+            state = self._partitions.get(partition)
+            if state is not None:
+                state.revoking = True
+
+    def in_phase(self, phase: Phase, now_ms: int) -> list[TopicPartition]:
+        """Those that may be asked about now."""
+        return [
+            partition
+            for partition, state in self._partitions.items()
+            if state.phase is phase and state.retry_at_ms <= now_ms
+        ]
+
+    def all_fetching(self) -> bool:
+        """Whether no position is missing."""
+        return all(state.phase is Phase.FETCHING for state in self._partitions.values())
+
+    def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Every known position, as it is committed (K-39, K-40)."""
+        return {
+            partition: OffsetAndMetadata(state.position, "", state.leader_epoch)
+            for partition, state in self._partitions.items()
+            if state.position is not None
+        }

@@ -1,0 +1,46 @@
+"""What the leader of a consumer group gives each member (rule G-52; Kafka's
+ConsumerProtocolAssignment): the opaque assignment of SyncGroup.
+
+An int16 version stands in front; the fields are the same in all versions.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packer
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT32, STRING
+from odradek_protocol.stored.subscription import NEWEST, read_version
+
+_VERSION = Packer(">h")
+
+
+@struct
+class AssignedPartitions(Struct):
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(versions="0-3")
+class ConsumerAssignment(Message):
+    """The partitions that one member is to consume."""
+
+    assigned_partitions: list[AssignedPartitions] = field(array(AssignedPartitions))
+    user_data: bytes | None = field(BYTES, nullable="0+", default=None)
+
+
+def encode_assignment(assignment: ConsumerAssignment, version: int = NEWEST) -> bytes:
+    """The assignment of one member in a SyncGroup request."""
+    return _VERSION.pack(version) + codec.encode_bytes(assignment, version)
+
+
+def decode_assignment(data: Buffer) -> ConsumerAssignment:
+    """Empty bytes are an empty assignment, as a member gets that the leader left out.
+
+    DecodeError for anything else that is none.
+    """
+    if not len(data):
+        return ConsumerAssignment()
+    return codec.decode(ConsumerAssignment, read_version(data), data, _VERSION.size)

@@ -1,0 +1,59 @@
+"""What a consumer says about itself when it joins a group (rule G-52; Kafka's
+ConsumerProtocolSubscription): the opaque metadata of JoinGroup.
+
+An int16 version stands in front. Versions only ever append fields, so one newer than ours is read
+as the newest that we know. Versions: 1 owned partitions (KIP-429); 2 their generation; 3 a rack.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packer
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT32, STRING, DecodeError
+
+PROTOCOL_TYPE = "consumer"
+"""The protocol type of groups whose members exchange these."""
+
+NEWEST = 3
+
+_VERSION = Packer(">h")
+
+
+@struct
+class OwnedPartitions(Struct):
+    topic: str = field(STRING, "1+")
+    partitions: list[int] = field(array(INT32), "1+")
+
+
+@message(versions="0-3")
+class ConsumerSubscription(Message):
+    """The topics a member wants, and what it holds from before."""
+
+    topics: list[str] = field(array(STRING))
+    user_data: bytes | None = field(BYTES, nullable="0+", default=None)
+    owned_partitions: list[OwnedPartitions] = field(array(OwnedPartitions), "1+", ignorable=True)
+    generation_id: int = field(INT32, "2+", default=-1, ignorable=True)
+    rack_id: str | None = field(STRING, "3+", nullable="3+", default=None, ignorable=True)
+
+
+def encode_subscription(subscription: ConsumerSubscription, version: int = NEWEST) -> bytes:
+    """The metadata of one protocol in a JoinGroup request."""
+    return _VERSION.pack(version) + codec.encode_bytes(subscription, version)
+
+
+def decode_subscription(data: Buffer) -> ConsumerSubscription:
+    """DecodeError for bytes that are none; a group may hold other protocols' metadata (O-12)."""
+    return codec.decode(ConsumerSubscription, read_version(data), data, _VERSION.size)
+
+
+def read_version(data: Buffer) -> int:
+    """The version to read `data` as. DecodeError if it is negative or missing."""
+    if len(data) < _VERSION.size:
+        raise DecodeError(f"{len(data)} bytes are too few for a version")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise DecodeError(f"version {version} of the consumer protocol")
+    return min(version, NEWEST)
