@@ -30,6 +30,7 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.recovery import RecoveryReport
+from odradek_protocol.errors import ErrorCode
 
 _DELETED_SUFFIX = "-delete"
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
@@ -96,6 +97,7 @@ class LogManager:
         self._randomness = randomness
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed_directories: list[tuple[int, str]] = []
+        self._written_points: dict[TopicPartition, int] = {}
         self._closed = False
         self._options = LogOptions(
             files,
@@ -288,7 +290,9 @@ class LogManager:
         try:
             log.create_files(self._clock.wall_ms())
         except OSError as problem:
-            raise DataDirectoryError(f"{directory} cannot be made: {problem}") from problem
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} cannot be made: {problem}"
+            ) from problem
         self._logs[key] = log
         return log
 
@@ -355,13 +359,16 @@ class LogManager:
 
     # ---- checkpoints
 
-    def write_checkpoints(self) -> None:
-        """Recovery points, log starts and high watermarks, so that a start after a crash has less
-        to scan. Call it every minute or so; it waits for the disk. DataDirectoryError."""
-        logs = self._logs.items()
-        self._write(RECOVERY_POINTS, encode_offsets({key: log.recovery_point for key, log in logs}))
-        self._write_log_starts()
-        self._write(HIGH_WATERMARKS, encode_offsets({key: log.high_watermark for key, log in logs}))
+    def recovery_points_writer(self) -> Callable[[], None] | None:
+        """What writes up to where the logs are flushed, so that a start after a crash has less to
+        scan (L-30); None if that has not changed. Call it every minute or so and run the result in
+        a worker thread, one at a time and not beside `close`: it waits for the disk. It raises
+        DataDirectoryError."""
+        points = {key: log.recovery_point for key, log in self._logs.items()}
+        if points == self._written_points:
+            return None
+        self._written_points = points
+        return lambda: self._write(RECOVERY_POINTS, encode_offsets(points))
 
     def _write_log_starts(self) -> None:
         self._write(
@@ -371,7 +378,17 @@ class LogManager:
 
     def _keep_log_start(self, log: PartitionLog) -> None:
         """DeleteRecords may not be taken back by a crash (L-10)."""
+        try:
+            self._write_log_starts()
+        except DataDirectoryError as problem:
+            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+
+    def _write_all_checkpoints(self) -> None:
+        """High watermarks count as log ends: a clean stop has flushed everything."""
+        logs = self._logs.items()
+        self._write(RECOVERY_POINTS, encode_offsets({key: log.recovery_point for key, log in logs}))
         self._write_log_starts()
+        self._write(HIGH_WATERMARKS, encode_offsets({key: log.high_watermark for key, log in logs}))
 
     # ---- stop
 
@@ -388,7 +405,7 @@ class LogManager:
         problems += [log.offline_reason for log in self if log.offline]
         try:
             if clean:
-                self.write_checkpoints()
+                self._write_all_checkpoints()
                 if not problems:
                     self._write(CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_CONTENT)
         except DataDirectoryError as problem:
