@@ -1,0 +1,96 @@
+"""Odradek: a Kafka broker, its asyncio client and a Spark connector.
+
+    async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+        await producer.send_and_wait("flights", b"N14228")
+
+Names are imported when they are first used, so `import odradek` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin as Admin
+    from odradek_client.admin import ConfigResource as ConfigResource
+    from odradek_client.admin import NewTopic as NewTopic
+    from odradek_client.consumer.consumer import Consumer as Consumer
+    from odradek_client.producer.batch import Delivery as Delivery
+    from odradek_client.producer.batch import RecordMetadata as RecordMetadata
+    from odradek_client.producer.producer import Producer as Producer
+
+    from odradek.broker import Broker as Broker
+    from odradek_client import errors as errors
+    from odradek_client.consumer.types import ConsumerRecord as ConsumerRecord
+    from odradek_client.consumer.types import OffsetAndMetadata as OffsetAndMetadata
+    from odradek_client.consumer.types import OffsetAndTimestamp as OffsetAndTimestamp
+    from odradek_client.consumer.types import TopicPartition as TopicPartition
+    from odradek_client.errors import ConfigError as ConfigError
+    from odradek_client.errors import OdradekError as OdradekError
+
+    __version__: str
+
+_HOMES = {
+    "Admin": "odradek_client.admin",
+    "Broker": "odradek.broker",
+    "ConfigError": "odradek_client.errors",
+    "ConfigResource": "odradek_client.admin",
+    "Consumer": "odradek_client.consumer.consumer",
+    "ConsumerRecord": "odradek_client.consumer.types",
+    "Delivery": "odradek_client.producer.batch",
+    "NewTopic": "odradek_client.admin",
+    "OdradekError": "odradek_client.errors",
+    "OffsetAndMetadata": "odradek_client.consumer.types",
+    "OffsetAndTimestamp": "odradek_client.consumer.types",
+    "Producer": "odradek_client.producer.producer",
+    "RecordMetadata": "odradek_client.producer.batch",
+    "TopicPartition": "odradek_client.consumer.types",
+}
+_MODULES = {"errors": "odradek_client.errors"}
+
+__all__ = [
+    "Admin",
+    "Broker",
+    "ConfigError",
+    "ConfigResource",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "NewTopic",
+    "OdradekError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "RecordMetadata",
+    "TopicPartition",
+    "__version__",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    value: Any
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+    elif name == "__version__":
+        value = _version()
+    else:
+        raise AttributeError(f"module 'odradek' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("odradek")
+    except PackageNotFoundError:  # a checkout that was not installed
+        return "0.0.0"

@@ -1,0 +1,421 @@
+"""One connection to one broker: handshake, the window of unanswered requests, timeouts.
+
+A link lives as long as its connection; a broken one is replaced, never revived. Requests wait in
+one queue, in order, while the connection is being made, while the window is full, while the broker
+throttles (N-11) or the kernel takes no more; so the order of `submit` is the order on the wire.
+
+Answers come in the order of the requests (N-03). A request that is not answered in time closes the
+connection: nothing behind it can be answered either (N-16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+from odradek_client.errors import (
+    BadAnswer,
+    Closed,
+    ConnectionLost,
+    OdradekError,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
+from odradek_client.transport import Transport
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.frames import decode_correlation_id, decode_response, encode_request
+from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import DecodeError, WireError
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+#: Requests that may wait for the window; above it `submit` refuses.
+QUEUE_MAX = 10_000
+_SOFTWARE_NAME = "odradek"
+_ERROR_CODE_AT = 4  # behind the correlation id, in every version of ApiVersions
+_CORRELATION_RANGE = 2**31
+
+Versions = Mapping[int, tuple[int, int]]
+
+
+class LinkState(Enum):
+    """OPENING -> READY -> CLOSED, or OPENING -> CLOSED."""
+
+    OPENING = auto()
+    READY = auto()
+    CLOSED = auto()
+
+
+class _Pending:
+    """A request on its way: queued, then unanswered."""
+
+    __slots__ = (
+        "answered",
+        "api",
+        "correlation_id",
+        "deadline",
+        "max_version",
+        "request",
+        "version",
+    )
+
+    def __init__(
+        self,
+        request: Message,
+        api: Api,
+        deadline: float,
+        answered: asyncio.Future[Any],
+        version: int | None = None,
+        max_version: int | None = None,
+    ) -> None:
+        self.request: Message | None = request
+        self.api = api
+        self.deadline = deadline
+        self.answered = answered
+        self.version = version
+        self.max_version = max_version
+        self.correlation_id = -1
+
+
+class BrokerLink:
+    """A connection to `host:port`. Call `open` once, then `submit`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        software_version: str,
+        max_in_flight: int,
+        receive_max_bytes: int,
+        on_closed: Callable[[BrokerLink, str], None],
+    ) -> None:
+        self._loop = loop
+        self.host = host
+        self.port = port
+        self.state = LinkState.OPENING
+        self.versions: Versions = {}
+        self.last_used = loop.time()
+        self._client_id = client_id
+        self._software_version = software_version
+        self._max_in_flight = max_in_flight
+        self._receive_max_bytes = receive_max_bytes
+        self._on_closed = on_closed
+        self._transport: Transport | None = None
+        self._queued: deque[_Pending] = deque()
+        self._unanswered: deque[_Pending] = deque()
+        self._correlation_id = -1
+        self._throttled_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._throttle_timer: asyncio.TimerHandle | None = None
+        self.ready: asyncio.Future[None] = loop.create_future()
+        # Nobody need wait for it: a failure is told through `on_closed` too.
+        self.ready.add_done_callback(_look)
+
+    def __repr__(self) -> str:
+        return f"<BrokerLink {self.host}:{self.port} {self.state.name.lower()}>"
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def open(self, timeout_ms: float) -> None:
+        """Connect and shake hands. Never raises but for cancellation: see `ready`, `on_closed`."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                self._transport = await Transport.connect(
+                    self, self.host, self.port, self._receive_max_bytes
+                )
+                if self.state is LinkState.CLOSED:
+                    self._transport.close()
+                    return
+                self.versions = await self._handshake()
+        except TimeoutError:
+            self._close(f"no connection to {self.host}:{self.port} within {timeout_ms:.0f} ms")
+        except (OSError, OdradekError) as error:
+            self._close(f"no connection to {self.host}:{self.port}: {error}")
+        except asyncio.CancelledError:
+            self._close("the client was closed")
+            raise
+        else:
+            if self.state is LinkState.OPENING:
+                self.state = LinkState.READY
+                self.ready.set_result(None)
+                self._pump()
+
+    def close(self, reason: str = "the client was closed") -> None:
+        """Close; everything unanswered fails with ConnectionLost, in order."""
+        self._close(reason)
+
+    def _close(self, reason: str, failure: OdradekError | None = None) -> None:
+        if self.state is LinkState.CLOSED:
+            return
+        self.state = LinkState.CLOSED
+        if self._transport is not None:
+            self._transport.close()
+        for timer in (self._timer, self._throttle_timer):
+            if timer is not None:
+                timer.cancel()
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionLost(reason))
+        lost = [*self._unanswered, *self._queued]
+        self._unanswered.clear()
+        self._queued.clear()
+        for pending in lost:
+            if not pending.answered.done():
+                pending.answered.set_exception(failure or ConnectionLost(reason))
+        self._on_closed(self, reason)
+
+    async def _handshake(self) -> Versions:
+        """Ask which versions the broker serves, with the newest version of the question first.
+
+        A broker that does not know that version answers in version 0 with UNSUPPORTED_VERSION and
+        (since Kafka 2.4) the versions that it does know of ApiVersions (N-07).
+        """
+        api = APIS[ApiKey.API_VERSIONS]
+        version = api.versions.last
+        for _ in range(2):
+            answer: ApiVersionsResponse = await self._ask_versions(api, version)
+            served = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+            if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+                version = min(api.versions.last, served.get(api.key, (0, 0))[1])
+                continue
+            if answer.error_code:
+                code = ErrorCode.of(answer.error_code)
+                raise ConnectionLost(f"the broker refused to say what it serves ({code.name})")
+            return served
+        raise ConnectionLost("the broker takes no version of ApiVersions")
+
+    async def _ask_versions(self, api: Api, version: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(
+            client_software_name=_SOFTWARE_NAME, client_software_version=self._software_version
+        )
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        self._write(_Pending(request, api, float("inf"), answered, version), version)
+        answer: ApiVersionsResponse = await answered
+        return answer
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet, queued ones included."""
+        return len(self._unanswered) + len(self._queued)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request submitted now is written at once."""
+        return (
+            self.state is LinkState.READY
+            and not self._queued
+            and self._transport is not None
+            and self._transport.writable
+            and len(self._unanswered) < self._max_in_flight
+            and (self._throttled_until == 0.0 or self._loop.time() >= self._throttled_until)
+        )
+
+    def version_for(self, key: ApiKey, max_version: int | None = None) -> int:
+        """The highest version of an API that both sides have, at most `max_version`.
+
+        UnsupportedByBroker if there is none. Only known once the link is ready.
+        """
+        api = APIS[key]
+        served = self.versions.get(key)
+        if served is None:
+            raise UnsupportedByBroker(
+                f"the broker at {self.host}:{self.port} does not serve {api.name}; "
+                "it is too old, or it has that switched off"
+            )
+        version = min(api.versions.last, served[1])
+        if max_version is not None:
+            version = min(version, max_version)
+        if version < max(api.versions.first, served[0]):
+            raise UnsupportedByBroker(
+                f"the broker at {self.host}:{self.port} serves {api.name} {served[0]} to "
+                f"{served[1]}, this client can use {api.versions.first} to "
+                f"{min(api.versions.last, max_version or api.versions.last)}"
+            )
+        return version
+
+    def submit(
+        self,
+        request: Message,
+        timeout_ms: float,
+        *,
+        version: int | None = None,
+        max_version: int | None = None,
+    ) -> asyncio.Future[Any]:
+        """Send a request; the future gives the response.
+
+        Before the link is ready the version is chosen when it becomes so. The future fails with
+        ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError for a request
+        that its version cannot carry.
+        """
+        now = self._loop.time()
+        self.last_used = now
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        if self.state is LinkState.CLOSED:
+            answered.set_exception(ConnectionLost(f"{self.host}:{self.port} was closed"))
+            return answered
+        if len(self._queued) >= QUEUE_MAX:
+            answered.set_exception(
+                Closed(f"{QUEUE_MAX} requests already wait for {self.host}:{self.port}")
+            )
+            return answered
+        api = API_OF_REQUEST[type(request)]
+        deadline = now + timeout_ms / 1000
+        pending = _Pending(request, api, deadline, answered, version, max_version)
+        self._queued.append(pending)
+        if self._timer is None or pending.deadline < self._timer_at:
+            self._set_timer(pending.deadline)
+        if self.state is LinkState.READY:
+            self._pump()
+        return answered
+
+    def _pump(self) -> None:
+        """Write what may be written now."""
+        queued = self._queued
+        while queued and self.state is LinkState.READY:
+            if self._transport is None or not self._transport.writable:
+                return
+            if len(self._unanswered) >= self._max_in_flight or self._wait_for_throttle():
+                return
+            pending = queued.popleft()
+            if pending.answered.done():
+                continue  # cancelled by its caller before it was sent
+            try:
+                version = pending.version
+                if version is None:
+                    version = self.version_for(pending.api.key, pending.max_version)
+                self._write(pending, version)
+            except (OdradekError, WireError) as error:
+                pending.answered.set_exception(error)
+
+    def _write(self, pending: _Pending, version: int) -> None:
+        assert self._transport is not None and pending.request is not None
+        correlation_id = (self._correlation_id + 1) % _CORRELATION_RANGE
+        request = pending.request
+        buffers = encode_request(request, version, correlation_id, self._client_id)
+        pending.request = None  # the records in it need not outlive the sending
+        pending.version = version
+        self._correlation_id = pending.correlation_id = correlation_id
+        if pending.api.key is ApiKey.PRODUCE and getattr(request, "acks", -1) == 0:
+            pending.answered.set_result(None)  # no response will come (C-26, N-09)
+        else:
+            self._unanswered.append(pending)
+        self._transport.write(buffers)
+
+    def _wait_for_throttle(self) -> bool:
+        if self._throttled_until == 0.0:
+            return False
+        if self._loop.time() >= self._throttled_until:
+            self._throttled_until = 0.0
+            return False
+        if self._throttle_timer is None:
+            self._throttle_timer = self._loop.call_at(self._throttled_until, self._throttle_over)
+        return True
+
+    def _throttle_over(self) -> None:
+        self._throttle_timer = None
+        self._pump()
+
+    # --- the transport tells ----------------------------------------------------------------------
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One answer."""
+        try:
+            self._answer(frame)
+        except (DecodeError, BadAnswer) as error:
+            reason = f"{self.host}:{self.port} sent an answer that makes no sense: {error}"
+            self._close(reason, BadAnswer(reason))
+            return
+        if self._queued:
+            self._pump()
+
+    def _answer(self, frame: memoryview) -> None:
+        correlation_id = decode_correlation_id(frame)
+        if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
+            raise BadAnswer(f"correlation id {correlation_id} was not asked next")
+        pending = self._unanswered[0]
+        response: Any
+        if pending.api.key is ApiKey.API_VERSIONS and _is_unsupported(frame):
+            response = _versions_refused(pending.api, frame)
+        else:
+            response = decode_response(pending.api, pending.version or 0, frame)
+        self._unanswered.popleft()
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttled_until = self._loop.time() + throttle_ms / 1000
+        if not pending.answered.done():
+            pending.answered.set_result(response)
+
+    def connection_lost(self, reason: str) -> None:
+        """The connection is gone."""
+        self._close(f"the connection to {self.host}:{self.port} was lost: {reason}")
+
+    def writable_again(self) -> None:
+        """The kernel takes more."""
+        self._pump()
+
+    # --- timeouts ---------------------------------------------------------------------------------
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._check_timeouts)
+
+    def _check_timeouts(self) -> None:
+        self._timer = None
+        if self.state is LinkState.CLOSED:
+            return
+        now = self._loop.time()
+        for pending in self._unanswered:
+            if pending.deadline <= now:
+                reason = (
+                    f"{self.host}:{self.port} did not answer {pending.api.name} in time; "
+                    "the connection was closed"
+                )
+                late = RequestTimedOut(reason)
+                if not pending.answered.done():
+                    pending.answered.set_exception(late)
+                self._close(reason)
+                return
+        for pending in [pending for pending in self._queued if pending.deadline <= now]:
+            self._queued.remove(pending)
+            if not pending.answered.done():
+                pending.answered.set_exception(
+                    RequestTimedOut(
+                        f"{pending.api.name} could not be sent to {self.host}:{self.port} in time"
+                    )
+                )
+        deadlines = [p.deadline for p in (*self._unanswered, *self._queued)]
+        if deadlines and min(deadlines) != float("inf"):
+            self._set_timer(min(deadlines))
+
+
+def _is_unsupported(frame: memoryview) -> bool:
+    code = frame[_ERROR_CODE_AT : _ERROR_CODE_AT + 2]
+    return int.from_bytes(code, "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
+
+
+def _versions_refused(api: Api, frame: memoryview) -> Message:
+    """The answer to a version of ApiVersions that the broker does not have: it is in version 0.
+
+    Some brokers (the one inside librdkafka, for one) write the list in the encoding of the version
+    asked; the code alone is enough then.
+    """
+    try:
+        return decode_response(api, 0, frame)
+    except DecodeError:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _look(future: asyncio.Future[None]) -> None:
+    """Take a failure as seen, so that asyncio does not complain about nobody waiting."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,1 @@
+"""The producer: accumulate, send, account for every record."""
