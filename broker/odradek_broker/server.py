@@ -13,6 +13,7 @@ import contextlib
 import errno
 import signal
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -89,7 +90,7 @@ class Server:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self.metrics = BrokerMetrics()
+        self.metrics = BrokerMetrics(lambda: time.perf_counter_ns() // 1000)
         self.node: Node
         self._sessions: set[Session] = set()
         self._all_closed = asyncio.Event()

@@ -1,0 +1,139 @@
+"""The HTTP endpoint for machines that watch: /metrics, /healthz, /readyz.
+
+HTTP/1.1, GET and HEAD, one request per connection. It is meant for a private network, so it is
+small rather than general; what it takes in is limited in size, time and number all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from odradek_broker.metrics import BrokerMetrics
+
+if TYPE_CHECKING:
+    from odradek_broker.node import Node
+
+log = structlog.get_logger("odradek.http")
+
+_REQUEST_BYTES_MAX = 8 * 1024
+_REQUEST_TIMEOUT_S = 5.0
+_CONNECTIONS_MAX = 64
+_TEXT = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class HttpServer:
+    """Answers from what `node` and `metrics` know. `start` and `stop` are called once each."""
+
+    def __init__(self, node: Node, metrics: BrokerMetrics) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; the address that was bound. OSError if that is not possible."""
+        self._server = await asyncio.start_server(
+            self._connection, host or None, port, limit=_REQUEST_BYTES_MAX
+        )
+        bound = self._server.sockets[0].getsockname()
+        log.info("serving metrics", host=bound[0], port=bound[1])
+        return bound[0], bound[1]
+
+    async def stop(self) -> None:
+        """Close everything at once; nobody here waits for anything that matters."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            with suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S):
+                    writer.write(await self._answer(reader))
+                    await writer.drain()
+        except Exception:
+            log.exception("an HTTP request failed unexpectedly")
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+        if len(self._open) > _CONNECTIONS_MAX:
+            return _response(503, b"too many connections\n")
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except TimeoutError:
+            return _response(408, b"the request did not come in time\n")
+        except asyncio.LimitOverrunError:
+            return _response(431, b"the request is too large\n")
+        except asyncio.IncompleteReadError:
+            return _response(400, b"the request is incomplete\n")
+        parts = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
+            return _response(400, b"this is no HTTP/1.1 request\n")
+        method, target, _ = parts
+        if method not in (b"GET", b"HEAD"):
+            return _response(405, b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
+        status, body, content_type = self._resource(target.split(b"?", 1)[0])
+        return _response(status, body, content_type, head_only=method == b"HEAD")
+
+    def _resource(self, path: bytes) -> tuple[int, bytes, str]:
+        if path == b"/metrics":
+            return 200, self._metrics.render(self._node), _METRICS
+        if path == b"/healthz":
+            # That this line runs is all there is to know: the loop turns.
+            return 200, b"ok\n", _TEXT
+        if path == b"/readyz":
+            return self._readiness()
+        return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
+
+    def _readiness(self) -> tuple[int, bytes, str]:
+        """Ready is who has recovered, and has its disk: an offline partition needs a restart."""
+        offline = [
+            f"{topic}-{index}"
+            for topic, index, partition in self._node.partitions()
+            if partition.log.offline
+        ]
+        content = {"ready": not offline, "offline_partitions": offline}
+        body = json.dumps(content).encode() + b"\n"
+        return (503 if offline else 200), body, "application/json"
+
+
+def _response(
+    status: int,
+    body: bytes,
+    content_type: str = _TEXT,
+    *,
+    head_only: bool = False,
+    extra: str = "",
+) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+        f"Content-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        f"{extra}Connection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if head_only else body)

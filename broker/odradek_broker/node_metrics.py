@@ -1,0 +1,135 @@
+"""What the node knows, under kafka_exporter's names, read when it is asked for.
+
+A dashboard made for kafka_exporter works without one: same metric names, same labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import Metric
+
+if TYPE_CHECKING:
+    from odradek_broker.node import Node
+
+_PARTITION = ["topic", "partition"]
+_GROUP = ["consumergroup", "topic", "partition"]
+
+
+class GroupFacts(Protocol):
+    """What is told of one consumer group. `offsets`: committed ones by (topic, partition)."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def members(self) -> int: ...
+    @property
+    def offsets(self) -> Mapping[tuple[str, int], int]: ...
+
+
+def node_families(node: Node) -> Iterator[Metric]:
+    """Brokers, topics, partitions and consumer groups."""
+    yield Gauge("kafka_brokers", "Number of Brokers in the Kafka Cluster.", value=1)
+    broker = Gauge(
+        "kafka_broker_info", "Information about the Kafka Broker.", labels=["id", "address"]
+    )
+    host, port = node.advertised
+    broker.add_metric([str(node.node_id), f"{host}:{port}"], 1)
+    yield broker
+    yield from _partition_families(node)
+    yield from _group_families(node)
+
+
+def _partition_families(node: Node) -> Iterator[Metric]:
+    topics = Gauge(
+        "kafka_topic_partitions", "Number of partitions for this Topic", labels=["topic"]
+    )
+
+    def gauge(name: str, text: str) -> Gauge:
+        return Gauge(f"kafka_topic_partition_{name}", text, labels=_PARTITION)
+
+    newest = gauge("current_offset", "Current Offset of a Broker at Topic/Partition")
+    oldest = gauge("oldest_offset", "Oldest Offset of a Broker at Topic/Partition")
+    leader = gauge("leader", "Leader Broker ID of this Topic/Partition")
+    preferred = gauge("leader_is_preferred", "1 if Topic/Partition is using the Preferred Broker")
+    replicas = gauge("replicas", "Number of Replicas for this Topic/Partition")
+    in_sync = gauge("in_sync_replica", "Number of In-Sync Replicas for this Topic/Partition")
+    under = gauge("under_replicated_partition", "1 if Topic/Partition is under Replicated")
+    size = Gauge(
+        "odradek_partition_log_bytes", "Bytes of a partition's segment files.", labels=_PARTITION
+    )
+    unstable = Gauge(
+        "odradek_partition_unstable_records",
+        "Records behind the last stable offset: how far read_committed lags.",
+        labels=_PARTITION,
+    )
+    offline = Gauge(
+        "odradek_partition_offline", "1 if a disk error took the partition away.", labels=_PARTITION
+    )
+    for topic in node.metadata.topics.values():
+        topics.add_metric([topic.name], len(topic.partitions))
+        for index, state in topic.partitions.items():
+            labels = [topic.name, str(index)]
+            leader.add_metric(labels, state.leader)
+            preferred.add_metric(labels, float(state.leader == state.replicas[0]))
+            replicas.add_metric(labels, len(state.replicas))
+            in_sync.add_metric(labels, len(state.isr))
+            under.add_metric(labels, float(len(state.isr) < len(state.replicas)))
+            partition = node.partition(topic.name, index)
+            if partition is None:
+                continue
+            log = partition.log
+            newest.add_metric(labels, log.high_watermark)
+            oldest.add_metric(labels, log.log_start_offset)
+            size.add_metric(labels, log.size_bytes)
+            unstable.add_metric(labels, log.high_watermark - log.last_stable_offset)
+            offline.add_metric(labels, float(log.offline))
+    yield from (topics, newest, oldest, leader, preferred, replicas, in_sync, under)
+    yield from (size, unstable, offline)
+
+
+def _group_families(node: Node) -> Iterator[Metric]:
+    members = Gauge(
+        "kafka_consumergroup_members",
+        "Amount of members in a consumer group",
+        labels=["consumergroup"],
+    )
+    current = Gauge(
+        "kafka_consumergroup_current_offset",
+        "Current Offset of a ConsumerGroup at Topic/Partition",
+        labels=_GROUP,
+    )
+    lag = Gauge(
+        "kafka_consumergroup_lag",
+        "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
+        labels=_GROUP,
+    )
+    current_sum = Gauge(
+        "kafka_consumergroup_current_offset_sum",
+        "Current Offset of a ConsumerGroup at Topic for all partitions",
+        labels=["consumergroup", "topic"],
+    )
+    lag_sum = Gauge(
+        "kafka_consumergroup_lag_sum",
+        "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
+        labels=["consumergroup", "topic"],
+    )
+    for group in node.groups.facts():
+        members.add_metric([group.group_id], group.members)
+        sums: dict[str, list[int]] = {}
+        for (topic, index), offset in group.offsets.items():
+            labels = [group.group_id, topic, str(index)]
+            current.add_metric(labels, offset)
+            both = sums.setdefault(topic, [0, 0])
+            both[0] += offset
+            partition = node.partition(topic, index)
+            if partition is not None:
+                behind = max(0, partition.log.high_watermark - offset)
+                lag.add_metric(labels, behind)
+                both[1] += behind
+        for topic, (offsets, behind) in sums.items():
+            current_sum.add_metric([group.group_id, topic], offsets)
+            lag_sum.add_metric([group.group_id, topic], behind)
+    yield from (members, current, lag, current_sum, lag_sum)
