@@ -140,6 +140,8 @@ class Dispatcher:
 
     def _unsupported(self, api: Api, context: RequestContext, correlation_id: int) -> Reply:
         if api.key is not ApiKey.API_VERSIONS:
-            raise CloseConnection(f"{api.name} request of unsupported version {context.api_version}")
+            raise CloseConnection(
+                f"{api.name} request of unsupported version {context.api_version}"
+            )
         response: Message = api_versions.handle_unsupported_version(self._node, context)
         return frames.encode_response(api, 0, correlation_id, response)

@@ -102,6 +102,11 @@ class _Fetch:
         nothing_yet = True
         answers = []
         for wanted, partition, error in self._partitions:
+            if partition is not None and partition is not self._node.partition(
+                wanted.topic, wanted.partition
+            ):
+                # Deleted while this fetch was parked.
+                partition, error = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
                 answers.append((wanted, _failed(wanted, error)))
                 continue
@@ -110,6 +115,7 @@ class _Fetch:
                 nothing_yet = False
                 remaining -= len(answer.records)
             answers.append((wanted, answer))
+        self._node.metrics.fetched_bytes(self._max_bytes - remaining)
         response: FetchResponse = self._plan.respond(answers)
         return response
 

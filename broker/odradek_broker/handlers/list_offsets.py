@@ -22,6 +22,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 READ_COMMITTED = 1
+_LEADER_EPOCHS_SINCE = 4
 
 #: From which version on a special timestamp may be asked for.
 _SINCE = {
@@ -34,9 +35,7 @@ _SINCE = {
 }
 
 
-def handle(
-    node: Node, context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse:
+def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Every partition by itself; errors are per partition."""
     seen: dict[tuple[str, int], int] = {}
     for topic in request.topics:
@@ -89,7 +88,8 @@ def _partition(
     )
     if found is not None:
         answer.offset, answer.timestamp = found
-        answer.leader_epoch = partition.leader_epoch
+        if context.api_version >= _LEADER_EPOCHS_SINCE:
+            answer.leader_epoch = partition.leader_epoch
     return answer
 
 

@@ -124,6 +124,7 @@ class _Produce:
             return self._rejected(data, rejected)
         except StorageError as error:
             return _refused(data, error.error, error.message)
+        node.metrics.appended_bytes(len(batch))
         answer = PartitionProduceResponse(
             index=data.index,
             base_offset=result.base_offset,

@@ -1,0 +1,45 @@
+"""Fixtures: brokers that run in the test's own loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from odradek_broker.config import parse_config
+from odradek_broker.server import Server
+from raw_broker import RawClient, RunningBroker, StartBroker
+
+
+@pytest.fixture
+async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
+    """Start brokers with settings; each is stopped at the end of the test."""
+    running: list[RunningBroker] = []
+
+    async def start(data_dir: str = "data", **settings: str) -> RunningBroker:
+        given = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(tmp_path / data_dir),
+            "group.initial.rebalance.delay.ms": "0",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        config, _ = parse_config(given)
+        server = Server(config)
+        broker = RunningBroker(server, *await server.start())
+        running.append(broker)
+        return broker
+
+    yield start
+    for broker in running:
+        await broker.stop()
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> RunningBroker:
+    """A broker with default settings but for a free port and a temporary directory."""
+    return await start_broker()
+
+
+@pytest.fixture
+async def client(broker: RunningBroker) -> RawClient:
+    return await broker.client()

@@ -1,0 +1,299 @@
+"""Fetch: limits, waiting, sessions (rules F-01..F-27)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import iter_batches
+from odradek_protocol.schemas.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
+from raw_broker import RawClient, RunningBroker, batch_of, produce_request
+
+
+def fetch(
+    *wanted: tuple[str, int, int],
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 25,
+    partition_max_bytes: int = 1 << 20,
+    **fields: Any,
+) -> FetchRequest:
+    """(topic, partition, offset) each."""
+    topics: dict[str, FetchTopic] = {}
+    for name, partition, offset in wanted:
+        topic = topics.setdefault(name, FetchTopic(topic=name))
+        topic.partitions.append(
+            FetchPartition(
+                partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+            )
+        )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=list(topics.values()),
+        **fields,
+    )
+
+
+def partitions(response: Any) -> dict[tuple[str, int], Any]:
+    return {
+        (topic.topic, one.partition_index): one
+        for topic in response.responses
+        for one in topic.partitions
+    }
+
+
+def offsets(data: Any) -> list[int]:
+    """Base offsets of the batches."""
+    return [header.base_offset for _, header in iter_batches(data)]
+
+
+@pytest.fixture
+async def topic(client: RawClient) -> str:
+    """Two partitions; five batches of 1,000 bytes in the first, two in the second."""
+    await client.create_topic("t", partitions=2)
+    for _ in range(5):
+        await client.call(produce_request("t", batch_of(b"x" * 932)), 9)
+    for _ in range(2):
+        await client.call(produce_request("t", batch_of(b"y" * 932), partition=1), 9)
+    return "t"
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+async def test_every_version_by_name(client: RawClient, topic: str, version: int) -> None:
+    answer = partitions(await client.call(fetch((topic, 0, 2)), version))[topic, 0]
+    assert answer.error_code == 0
+    assert offsets(answer.records) == [2, 3, 4]
+    assert answer.high_watermark == 5
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+async def test_f14_versions_by_topic_id(
+    client: RawClient, broker: RunningBroker, topic: str, version: int
+) -> None:
+    request = fetch(("", 0, 0))
+    request.topics[0].topic_id = broker.node.metadata.topic_id(topic)
+    answer = partitions(await client.call(request, version))["", 0]
+    assert offsets(answer.records) == [0, 1, 2, 3, 4]
+    request.topics[0].topic_id = b"\7" * 16
+    answer = partitions(await client.call(request, version))["", 0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_f01_nothing_to_read_waits_for_the_deadline(client: RawClient, topic: str) -> None:
+    started = asyncio.get_running_loop().time()
+    answer = partitions(await client.call(fetch((topic, 0, 5), max_wait_ms=60), 11))[topic, 0]
+    assert answer.records == b""
+    assert asyncio.get_running_loop().time() - started >= 0.05
+
+
+async def test_f01_f03_a_parked_fetch_wakes_with_the_append(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=60_000), 11)
+    while not broker.node.parked_fetches:
+        await asyncio.sleep(0.001)
+    other = await broker.client()
+    await other.call(produce_request(topic, batch_of(b"new")), 9)
+    answer = partitions(await client.receive())[topic, 0]
+    assert offsets(answer.records) == [5]
+    assert not broker.node.parked_fetches
+    assert not broker.node.partition(topic, 0).data_waiters
+
+
+async def test_f01_min_bytes_holds_until_enough_is_there(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=60_000, min_bytes=1500), 11)
+    other = await broker.client()
+    await other.call(produce_request(topic, batch_of(b"z" * 932)), 9)
+    assert broker.node.parked_fetches
+    await other.call(produce_request(topic, batch_of(b"z" * 932)), 9)
+    answer = partitions(await client.receive())[topic, 0]
+    assert offsets(answer.records) == [5, 6]
+
+
+async def test_f01_an_error_answers_at_once(client: RawClient, topic: str) -> None:
+    response = await client.call(
+        fetch((topic, 0, 5), ("absent", 0, 0), max_wait_ms=60_000, min_bytes=10_000), 11
+    )
+    answers = partitions(response)
+    assert answers["absent", 0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answers[topic, 0].error_code == 0
+
+
+async def test_f05_f06_limits_cut_at_batches_and_later_partitions_get_the_rest(
+    client: RawClient, topic: str
+) -> None:
+    answers = partitions(
+        await client.call(fetch((topic, 0, 0), (topic, 1, 0), partition_max_bytes=2500), 11)
+    )
+    assert offsets(answers[topic, 0].records) == [0, 1]
+    assert offsets(answers[topic, 1].records) == [0, 1]
+    answers = partitions(await client.call(fetch((topic, 0, 0), (topic, 1, 0), max_bytes=3500), 11))
+    assert offsets(answers[topic, 0].records) == [0, 1, 2]
+    assert answers[topic, 1].records == b""
+
+
+async def test_f06_r15_the_first_batch_comes_whole_whatever_its_size(
+    client: RawClient, topic: str
+) -> None:
+    answers = partitions(
+        await client.call(
+            fetch((topic, 0, 3), (topic, 1, 0), max_bytes=10, partition_max_bytes=10), 11
+        )
+    )
+    assert offsets(answers[topic, 0].records) == [3]
+    assert answers[topic, 1].records == b""
+
+
+async def test_f07_offsets_outside_the_log(client: RawClient, topic: str) -> None:
+    for offset in (-1, 6):
+        answer = partitions(await client.call(fetch((topic, 0, offset)), 11))[topic, 0]
+        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (answer.high_watermark, answer.log_start_offset) == (-1, -1)
+    answer = partitions(await client.call(fetch((topic, 0, 5)), 11))[topic, 0]
+    assert (answer.error_code, answer.records) == (0, b"")
+
+
+async def test_f08_aborted_list_is_null_or_empty_by_isolation(
+    client: RawClient, topic: str
+) -> None:
+    answer = partitions(await client.call(fetch((topic, 0, 0)), 11))[topic, 0]
+    assert answer.aborted_transactions is None
+    answer = partitions(await client.call(fetch((topic, 0, 0), isolation_level=1), 11))[topic, 0]
+    assert answer.aborted_transactions == []
+    assert answer.last_stable_offset == 5
+
+
+async def test_f11_leader_epochs(client: RawClient, topic: str) -> None:
+    request = fetch((topic, 0, 0))
+    request.topics[0].partitions[0].current_leader_epoch = 9
+    answer = partitions(await client.call(request, 11))[topic, 0]
+    assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_f15_the_last_of_equal_partitions_wins(client: RawClient, topic: str) -> None:
+    response = await client.call(fetch((topic, 0, 0), (topic, 0, 4)), 11)
+    (answer,) = response.responses[0].partitions
+    assert offsets(answer.records) == [4]
+
+
+async def test_f15_no_partitions_and_min_bytes_answers(client: RawClient) -> None:
+    response = await client.call(fetch(max_wait_ms=60_000, min_bytes=1), 11)
+    assert response.responses == []
+
+
+async def test_n10_a_parked_fetch_goes_with_its_connection(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
+    while not broker.node.parked_fetches:
+        await asyncio.sleep(0.001)
+    client.close()
+    while broker.node.parked_fetches:
+        await asyncio.sleep(0.001)
+    assert not broker.node.partition(topic, 0).data_waiters
+
+
+async def test_n15_a_stop_answers_parked_fetches(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
+    while not broker.node.parked_fetches:
+        await asyncio.sleep(0.001)
+    stopping = asyncio.create_task(broker.server.stop())
+    assert partitions(await client.receive())[topic, 0].records == b""
+    await stopping
+
+
+async def test_f14_a_deleted_topic_wakes_its_fetches(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
+
+    client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
+    other = await broker.client()
+    while not broker.node.parked_fetches:
+        await asyncio.sleep(0.001)
+    await other.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
+    answer = partitions(await client.receive())[topic, 0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- Sessions (KIP-227) ---
+
+
+async def open_session(client: RawClient, *wanted: tuple[str, int, int]) -> Any:
+    response = await client.call(fetch(*wanted, session_epoch=0), 11)
+    assert response.session_id > 0
+    return response
+
+
+async def test_f20_f23_f24_incremental_answers_tell_only_what_changed(
+    client: RawClient, topic: str
+) -> None:
+    first = await open_session(client, (topic, 0, 5), (topic, 1, 2))
+    assert set(partitions(first)) == {(topic, 0), (topic, 1)}
+    session = {"session_id": first.session_id}
+    quiet = await client.call(fetch(session_epoch=1, **session), 11)
+    assert quiet.responses == []
+    await client.call(produce_request(topic, batch_of(b"new"), partition=1), 9)
+    told = await client.call(fetch(session_epoch=2, **session), 11)
+    assert list(partitions(told)) == [(topic, 1)]
+    assert offsets(partitions(told)[topic, 1].records) == [2]
+
+
+async def test_f23_forgotten_partitions_leave_and_an_empty_session_closes(
+    client: RawClient, topic: str
+) -> None:
+    first = await open_session(client, (topic, 0, 0), (topic, 1, 0))
+    request = fetch(session_id=first.session_id, session_epoch=1)
+    request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[0])]
+    assert list(partitions(await client.call(request, 11))) == [(topic, 1)]
+    request = fetch(session_id=first.session_id, session_epoch=2)
+    request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[1])]
+    closed = await client.call(request, 11)
+    assert (closed.session_id, closed.responses) == (0, [])
+    gone = await client.call(fetch(session_id=first.session_id, session_epoch=3), 11)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_f21_session_errors(client: RawClient, topic: str) -> None:
+    answer = await client.call(fetch((topic, 0, 0), session_id=77, session_epoch=1), 11)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert answer.responses == []
+    first = await open_session(client, (topic, 0, 0))
+    wrong = await client.call(fetch(session_id=first.session_id, session_epoch=5), 11)
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    crossed = await client.call(fetch(session_id=first.session_id, session_epoch=1), 13)
+    assert crossed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_f25_who_was_served_goes_to_the_end(client: RawClient, topic: str) -> None:
+    """With room for one batch only, the partitions take turns."""
+    request = fetch((topic, 0, 0), (topic, 1, 0), max_bytes=1100, session_epoch=0)
+    first = await client.call(request, 11)
+    assert partitions(first)[topic, 0].records and not partitions(first)[topic, 1].records
+    second = await client.call(
+        fetch(session_id=first.session_id, session_epoch=1, max_bytes=1100), 11
+    )
+    assert list(partitions(second)) == [(topic, 1)]
+
+
+async def test_f26_a_full_cache_gives_no_session(start_broker: Any) -> None:
+    broker = await start_broker(max_incremental_fetch_session_cache_slots="1")
+    client = await broker.client()
+    await client.create_topic("t")
+    await open_session(client, ("t", 0, 0))
+    refused = await client.call(fetch(("t", 0, 0), session_epoch=0), 11)
+    assert (refused.error_code, refused.session_id) == (0, 0)
+    assert ("t", 0) in partitions(refused)

@@ -1,0 +1,187 @@
+"""Connections: order, back pressure, hanging up (rules N-01..N-10, N-14)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from odradek_protocol import frames
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.metadata import MetadataRequest
+from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request
+
+
+def long_poll(topic: str, offset: int) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=600_000,
+        min_bytes=1,
+        topics=[
+            FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+                ],
+            )
+        ],
+    )
+
+
+async def test_n03_answers_come_in_request_order_while_work_goes_ahead(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    """The parked fetch is answered first, by the produce that came behind it."""
+    await client.create_topic("t")
+    client.send(long_poll("t", 0), 11)
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    client.send(MetadataRequest(topics=None), 9)
+    fetched = await client.receive()
+    assert len(fetched.responses[0].partitions[0].records) > 0
+    produced = await client.receive()
+    assert produced.responses[0].partition_responses[0].base_offset == 0
+    metadata = await client.receive()
+    assert [topic.name for topic in metadata.topics] == ["t"]
+
+
+async def test_n03_many_pipelined_produces_keep_their_order(client: RawClient) -> None:
+    await client.create_topic("t")
+    for index in range(300):
+        client.send(produce_request("t", batch_of(b"%d" % index)), 9)
+    answers = [await client.receive() for _ in range(300)]
+    offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers]
+    assert offsets == list(range(300))
+
+
+async def test_n14_requests_beyond_the_limit_wait_unread(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_in_flight_per_connection="2")
+    client = await broker.client()
+    await client.create_topic("t")
+    for _ in range(5):
+        client.send(long_poll("t", 0), 11)
+    while len(broker.node.parked_fetches) < 2:
+        await asyncio.sleep(0.001)
+    other = await broker.client()
+    await other.call(MetadataRequest(topics=None), 9)
+    assert len(broker.node.parked_fetches) == 2
+    await other.call(produce_request("t", batch_of(b"a")), 9)
+    for _ in range(5):
+        answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 0
+
+
+async def test_n14_a_peer_that_does_not_read_is_not_read_from(broker: RunningBroker) -> None:
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"x" * 900_000)), 9)
+    for _ in range(200):
+        request = long_poll("t", 0)
+        client.send(request, 11)
+    await client.writer.drain()
+    async with asyncio.timeout(20):
+        while not (stalled := [one for one in broker.server._sessions if not one._peer_reads]):
+            await asyncio.sleep(0.001)
+    (session,) = stalled
+    assert session._transport.get_write_buffer_size() < 4_000_000
+    for _ in range(200):
+        answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 900_000
+
+
+async def test_n01_a_frame_above_the_limit_closes_the_connection_alone(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(socket_request_max_bytes="10000")
+    bystander = await broker.client()
+    for size in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x00\x27\x11"):
+        client = await broker.client()
+        client.writer.write(size)
+        assert await client.closed()
+    assert (await bystander.call(ApiVersionsRequest(), 2)).error_code == 0
+
+
+async def test_n06_unknown_keys_and_versions_close_the_connection(broker: RunningBroker) -> None:
+    for key, version in ((999, 0), (0, 2), (0, 14), (1, 3), (3, -1), (-1, 0)):
+        client = await broker.client()
+        head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+        body = head + (7).to_bytes(4, "big") + b"\xff\xff" + bytes(40)
+        client.writer.write(len(body).to_bytes(4, "big") + body)
+        assert await client.closed(), (key, version)
+
+
+async def test_n06_a_truncated_body_closes_the_connection(broker: RunningBroker) -> None:
+    client = await broker.client()
+    whole = b"".join(frames.encode_request(MetadataRequest(topics=[]), 9, 1, "x"))[4:]
+    cut = whole[:-2]
+    client.writer.write(len(cut).to_bytes(4, "big") + cut)
+    assert await client.closed()
+
+
+async def test_n07_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    client: RawClient,
+) -> None:
+    body = (18).to_bytes(2, "big") + (99).to_bytes(2, "big") + (7).to_bytes(4, "big")
+    body += b"\xff\xff" + b"what is this"
+    client.writer.write(len(body).to_bytes(4, "big") + body)
+    frame = await client.receive_frame()
+    assert frames.decode_correlation_id(frame) == 7
+    answer = frames.decode_response(APIS[ApiKey.API_VERSIONS], 0, frame)
+    assert isinstance(answer, ApiVersionsResponse)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (row,) = [one for one in answer.api_keys if one.api_key == ApiKey.API_VERSIONS]
+    assert (row.min_version, row.max_version) == (0, 4)
+    assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_n08_bytes_behind_the_body_are_ignored(client: RawClient) -> None:
+    whole = b"".join(frames.encode_request(ApiVersionsRequest(), 0, 5, "x"))[4:] + b"more"
+    client.writer.write(len(whole).to_bytes(4, "big") + whole)
+    assert frames.decode_correlation_id(await client.receive_frame()) == 5
+
+
+async def test_d11_control_requests_have_a_limit_of_their_own(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_control_request_bytes="4096")
+    client = await broker.client()
+    await client.create_topic("t")
+    big = await client.call(produce_request("t", batch_of(b"x" * 50_000)), 9)
+    assert big.responses[0].partition_responses[0].error_code == 0
+    request = MetadataRequest(topics=None)
+    request.unknown_tags = {9: b"x" * 5000}
+    client.send(request, 9)
+    assert await client.closed()
+
+
+async def test_d11_connections_have_a_limit(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_connections="2")
+    first, second, third = [await broker.client() for _ in range(3)]
+    assert await third.closed()
+    for client in (first, second):
+        assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_n04_idle_connections_close_unless_something_is_parked(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(connections_max_idle_ms="200")
+    idle, parked = await broker.client(), await broker.client()
+    await parked.create_topic("t")
+    parked.send(long_poll("t", 0), 11)
+    assert await idle.closed()
+    other = await broker.client()
+    await other.call(produce_request("t", batch_of(b"a")), 9)
+    assert len((await parked.receive()).responses[0].partitions[0].records) > 0
+
+
+async def test_n15_a_clean_stop_leaves_its_mark_and_everything_acknowledged(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"a", b"b")), 9)
+    await broker.stop()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    again = await start_broker()
+    answer = await (await again.client()).call(produce_request("t", batch_of(b"c")), 9)
+    assert answer.responses[0].partition_responses[0].base_offset == 2
