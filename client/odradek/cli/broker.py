@@ -1,0 +1,343 @@
+"""`odradek serve|start|stop|status`: a broker in the foreground, or as a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.pid_file import LOG_FILE, PidFile, PidFileBusyError, RunningBroker
+
+if TYPE_CHECKING:
+    from odradek_broker.config import BrokerConfig, Notice
+
+EXIT_BAD_CONFIG = 2
+EXIT_NOT_RUNNING = 3
+
+_PORT_TIMEOUT_S = 1.0
+_POLL_S = 0.02
+_READY_LINE_MAX = 4096
+_ERROR_PREFIX = "odradek: "
+
+Listen = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is a free one."),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar="ODRADEK_DATA_DIR",
+        help="Where everything is kept; odradek-data if nothing says otherwise.",
+        show_default=False,
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="A file in server.properties syntax."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting; stronger than the file."),
+]
+LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
+
+
+# --- Configuration --------------------------------------------------------------------------------
+
+
+def _configure(
+    listen: str | None, data_dir: Path | None, config_file: Path | None, settings: list[str] | None
+) -> tuple[BrokerConfig, list[Notice]]:
+    """From the command line's options. Ends the program with exit code 2 if they are bad."""
+    from odradek_broker.config import (
+        ConfigError,
+        parse_address,
+        parse_assignments,
+        parse_config,
+        parse_properties,
+    )
+
+    given: dict[str, str] = {}
+    try:
+        if config_file is not None:
+            given.update(parse_properties(_read(config_file)))
+        given.update(parse_assignments(settings or []))
+        if listen is not None:
+            parse_address("--listen", listen)
+            given["listeners"] = f"PLAINTEXT://{listen}"
+        if data_dir is not None:
+            given["log.dirs"] = str(data_dir)
+        return parse_config(given)
+    except ConfigError as error:
+        fail(str(error), EXIT_BAD_CONFIG)
+
+
+def _read(config_file: Path) -> str:
+    try:
+        return config_file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"cannot read the configuration {config_file}: {_reason(error)}", EXIT_BAD_CONFIG)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# --- In the foreground ----------------------------------------------------------------------------
+
+
+def serve(
+    listen: Listen = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    log_file: LogFile = None,
+) -> None:
+    """Run a broker in the foreground.
+
+    One line on stdout says that it is ready. SIGTERM and Ctrl-C answer what was asked, flush, and
+    exit 0. A bad setting exits 2.
+    """
+    parsed, notices = _configure(listen, data_dir, config, settings)
+    from odradek_broker.logs import configure_logging
+
+    try:
+        configure_logging(
+            parsed.log_format, parsed.log_level, None if log_file is None else str(log_file)
+        )
+    except OSError as error:
+        fail(f"cannot write to {log_file}: {_reason(error)}")
+    _say(notices)
+    directory = Path(parsed.data_dir).absolute()
+    pid_file = PidFile(directory)
+
+    def ready(host: str, port: int) -> None:
+        address = _shown(host, port)
+        pid_file.claim(os.getpid(), address)
+        durability = parsed.log_durability
+        typer.echo(f"odradek ready on {address} (data {directory}, durability {durability})")
+        sys.stdout.flush()
+
+    try:
+        _run(parsed, ready)
+    finally:
+        pid_file.release()
+
+
+def _say(notices: list[Notice]) -> None:
+    import structlog
+
+    log = structlog.get_logger("odradek.config")
+    for notice in notices:
+        log.log(30 if notice.level == "warning" else 10, notice.text)
+
+
+def _run(config: BrokerConfig, ready: Callable[[str, int], None]) -> None:
+    """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
+    from odradek_broker.server import StartError, run
+    from odradek_broker.server import serve as serve_broker
+
+    try:
+        run(serve_broker(config, ready))
+    except (StartError, PidFileBusyError) as error:
+        fail(str(error))
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        fail(f"cannot serve:{where} {_reason(error)}")
+    except KeyboardInterrupt:
+        # Before the signals were handled nothing had begun.
+        raise typer.Exit(130) from None
+
+
+# --- As a daemon ----------------------------------------------------------------------------------
+
+
+def start(
+    listen: Listen = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is ready.")
+    ] = 60.0,
+) -> None:
+    """Run a broker in the background and wait until it is ready.
+
+    The data directory gets its pid file and its log file. Exits 1 if it is running already or
+    cannot start, 2 for a bad setting.
+    """
+    parsed, _ = _configure(listen, data_dir, config, settings)
+    directory = Path(parsed.data_dir).absolute()
+    log_file = directory / LOG_FILE
+    running = _running(directory)
+    if running is not None:
+        fail(f"a broker is running already: pid {running.pid}, {running.address}, data {directory}")
+    command = [sys.executable, "-m", "odradek", "serve", "--data-dir", str(directory)]
+    command += ["--log-file", str(log_file)]
+    if listen is not None:
+        command += ["--listen", listen]
+    if config is not None:
+        command += ["--config", str(config)]
+    for text in settings or []:
+        command += ["--set", text]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        log = log_file.open("ab")
+    except OSError as error:
+        fail(f"cannot write to the data directory {directory}: {_reason(error)}")
+    with log:
+        logged_bytes = log.tell()
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    line = _ready_line(child, timeout_s)
+    if line is None:
+        _report_failure(child, log_file, logged_bytes, timeout_s)
+    typer.echo(f"{line} [pid {child.pid}, log {log_file}]")
+
+
+def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
+    """The line that says that it is ready; None if it does not come."""
+    assert child.stdout is not None
+    deadline = time.monotonic() + timeout_s
+    received = b""
+    while b"\n" not in received and len(received) < _READY_LINE_MAX:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or not select.select([child.stdout], [], [], left_s)[0]:
+            return None
+        chunk = os.read(child.stdout.fileno(), _READY_LINE_MAX)
+        if not chunk:
+            return None
+        received += chunk
+    return received.split(b"\n", 1)[0].decode("utf-8", "replace")
+
+
+def _report_failure(
+    child: subprocess.Popen[bytes], log_file: Path, logged_bytes: int, timeout_s: float
+) -> None:
+    """Say why the child is not ready, and leave none behind."""
+    try:
+        # Its output ended, so it is ending; or it did not say anything in time.
+        exit_code = child.wait(1.0)
+    except subprocess.TimeoutExpired:
+        child.terminate()
+        try:
+            child.wait(10.0)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        fail(f"the broker was not ready within {timeout_s:g} s and was stopped; see {log_file}")
+    with log_file.open("rb") as log:
+        log.seek(logged_bytes)
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    said = [line for line in lines if line.startswith(_ERROR_PREFIX)]
+    if said:
+        fail(said[-1].removeprefix(_ERROR_PREFIX), exit_code or 1)
+    fail(f"the broker ended with exit code {exit_code} before it was ready; see {log_file}")
+
+
+def _running(directory: Path) -> RunningBroker | None:
+    try:
+        return PidFile(directory).read()
+    except OSError as error:
+        fail(f"cannot read the data directory {directory}: {_reason(error)}")
+
+
+def stop(
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is gone.")
+    ] = 60.0,
+) -> None:
+    """Stop the broker of a data directory and wait until it is gone.
+
+    Exits 3 if none is running, 1 if it does not stop in time.
+    """
+    directory = _directory(data_dir, config, settings)
+    running = _running(directory)
+    if running is None:
+        fail(f"no broker is running on {directory}", EXIT_NOT_RUNNING)
+    try:
+        os.kill(running.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        fail(f"the broker with pid {running.pid} belongs to another user")
+    deadline = time.monotonic() + timeout_s
+    while _running(directory) == running:
+        if time.monotonic() > deadline:
+            fail(f"the broker with pid {running.pid} has not stopped within {timeout_s:g} s")
+        time.sleep(_POLL_S)
+    typer.echo(f"odradek stopped (pid {running.pid}, data {directory})")
+
+
+def status(
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Say whether a broker serves a data directory. Exits 3 if none does."""
+    directory = _directory(data_dir, config, settings)
+    running = _running(directory)
+    answers = running is not None and _accepts(running.address)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "running": running is not None,
+                    "accepting": answers,
+                    "pid": running.pid if running else None,
+                    "address": running.address if running else None,
+                    "data_dir": str(directory),
+                }
+            )
+        )
+    elif running is None:
+        typer.echo(f"not running (data {directory})")
+    else:
+        note = "" if answers else ", but its port does not accept connections"
+        typer.echo(f"running: pid {running.pid}, {running.address}, data {directory}{note}")
+    if running is None:
+        raise typer.Exit(EXIT_NOT_RUNNING)
+
+
+def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
+    parsed, _ = _configure(None, data_dir, config_file, settings)
+    return Path(parsed.data_dir).absolute()
+
+
+def _accepts(address: str) -> bool:
+    """Does something accept connections there?"""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    # Who listens everywhere also listens here.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    try:
+        with socket.create_connection((host, int(port)), _PORT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,93 @@
+"""The pid file of a broker: who serves a data directory, and on which address.
+
+Its first line is the process id, its second the address. The file is locked while the broker
+lives, so a file that nobody holds is stale, whatever process has its number by now.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PID_FILE = "odradek.pid"
+LOG_FILE = "odradek.log"
+
+#: A status query holds the lock for an instant; more than this is another broker.
+_CLAIM_TIMEOUT_S = 2.0
+_RETRY_S = 0.01
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    """A broker that lives. `address` is HOST:PORT."""
+
+    pid: int
+    address: str
+
+
+class PidFileBusyError(Exception):
+    """Another broker holds the file."""
+
+
+class PidFile:
+    """The pid file of one data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir / PID_FILE
+        self._fd: int | None = None
+
+    def claim(self, pid: int, address: str) -> None:
+        """Write and hold it until `release`. PidFileBusyError, or OSError of the disk."""
+        fd = self._lock()
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{pid}\n{address}\n".encode(), 0)
+        self._fd = fd
+
+    def _lock(self) -> int:
+        deadline = time.monotonic() + _CLAIM_TIMEOUT_S
+        while True:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with suppress(BlockingIOError, FileNotFoundError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The one who held it may have removed it meanwhile: then this is no file's lock.
+                if os.fstat(fd).st_ino == os.stat(self.path).st_ino:
+                    return fd
+            os.close(fd)
+            if time.monotonic() > deadline:
+                raise PidFileBusyError(f"{self.path} is held by another broker")
+            time.sleep(_RETRY_S)
+
+    def release(self) -> None:
+        """Remove it. Nothing happens if it is not held."""
+        if self._fd is not None:
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+            os.close(self._fd)
+            self._fd = None
+
+    def read(self) -> RunningBroker | None:
+        """The broker that holds it; None if there is none. OSError if it cannot be read."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _parse(os.read(fd, 4096))
+            return None
+        finally:
+            os.close(fd)
+
+
+def _parse(content: bytes) -> RunningBroker | None:
+    lines = content.decode("utf-8", "replace").split("\n")
+    # A file without both lines is being written at this moment.
+    if len(lines) < 3 or not lines[0].isdigit():
+        return None
+    return RunningBroker(int(lines[0]), lines[1])
