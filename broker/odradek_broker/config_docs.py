@@ -1,0 +1,89 @@
+"""The page about settings, made from their rows.
+
+python -m odradek_broker.config_docs > docs/configuration.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek_broker.config_keys import SETTINGS
+from odradek_broker.config_types import Kind, Setting, Value, allowed_text, write_value
+from odradek_broker.topic_keys import TOPIC_SETTINGS, TopicSetting
+
+_HEAD = """\
+# Configuration
+
+<!-- Made by `python -m odradek_broker.config_docs > docs/configuration.md`; a test holds it equal. -->
+
+The broker takes Kafka's `server.properties`, by Kafka's names:
+
+```sh
+odradek serve --config server.properties --set num.partitions=3 --data-dir /var/lib/odradek
+```
+
+`--set` is stronger than the file; `--listen` and `--data-dir` are stronger than both. A key that
+nobody knows is a warning that names the nearest known one. A bad value ends the program with exit
+code 2 and a line that says which one and what it may be. Kafka's settings that mean nothing on one
+node (`process.roles`, `num.io.threads`, `replica.*` and the like) are accepted and left alone;
+settings that promise protection which is not there (`ssl.*`, `sasl.*`, `authorizer.class.name`) are a
+warning each.
+
+Settings marked **dynamic** can be changed while the broker runs, for it or for all brokers
+(`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist
+in Kafka. Where another key is given as a synonym, the first one that is set counts.
+
+## Broker settings
+
+| Key | Default | What it is | Values |
+|---|---|---|---|
+"""
+
+_TOPICS = """
+## Topic settings
+
+Given when a topic is created, or changed at any time (`odradek topic alter`, `kafka-configs.sh
+--entity-type topics`). What a topic does not set, the broker's setting decides.
+
+| Key | Broker's setting | What it is | Values |
+|---|---|---|---|
+"""
+
+_LARGEST = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit"}
+
+
+def configuration_page() -> str:
+    """The whole page, in Markdown."""
+    brokers = "".join(map(_broker_row, SETTINGS.values()))
+    topics = "".join(map(_topic_row, TOPIC_SETTINGS.values()))
+    return _HEAD + brokers + _TOPICS + topics
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(value: Value) -> str:
+    text = write_value(value)
+    if not text:
+        return "empty"
+    return _LARGEST.get(text) or f"`{text}`"
+
+
+def _broker_row(row: Setting) -> str:
+    marks = [name for name, is_so in (("dynamic", row.dynamic), ("ours", row.ours)) if is_so]
+    doc = row.doc + "".join(f" **{mark}**" for mark in marks)
+    if row.synonyms:
+        names = ", ".join(f"`{synonym.name}`" for synonym in row.synonyms)
+        doc += f" Synonyms: {names}."
+    allowed = allowed_text(row.kind, row.check) if row.kind is not Kind.STRING else row.check.text
+    return _cells((f"`{row.name}`", _default(row.default), doc, allowed))
+
+
+def _topic_row(row: TopicSetting) -> str:
+    broker = f"`{row.broker_key}`" if row.broker_key else ""
+    return _cells((f"`{row.name}`", broker, row.doc, allowed_text(row.kind, row.check)))
+
+
+if __name__ == "__main__":
+    print(configuration_page(), end="")
