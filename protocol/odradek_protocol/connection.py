@@ -15,6 +15,9 @@ from odradek_protocol.primitives import DecodeError
 
 _SIZE = Packer(">i")
 SCRATCH_BYTES = 128 * 1024
+#: A frame gets this much memory at once, and more as its bytes arrive: what a peer claims costs
+#: nothing until it is sent.
+FIRST_STEP_BYTES = 1024 * 1024 + 64 * 1024
 
 
 class FrameTooLarge(DecodeError):
@@ -24,12 +27,20 @@ class FrameTooLarge(DecodeError):
 class FrameReceiver:
     """Splits what arrives into frames without their length prefix.
 
-    `max_frame_bytes`: the largest frame taken. Memory held is at most one such frame and the
-    scratch buffer. A frame is a memoryview of its own bytearray: it stays valid, and may be
+    `max_frame_bytes`: the largest frame taken. Memory held is at most twice what has arrived of
+    one such frame, and the scratch buffer. A frame is a memoryview of its own bytearray: it stays valid, and may be
     written to.
     """
 
-    __slots__ = ("_filled", "_frame", "_frame_filled", "_scratch", "_view", "max_frame_bytes")
+    __slots__ = (
+        "_filled",
+        "_frame",
+        "_frame_bytes",
+        "_frame_filled",
+        "_scratch",
+        "_view",
+        "max_frame_bytes",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -37,6 +48,7 @@ class FrameReceiver:
         self._view = memoryview(self._scratch)
         self._filled = 0
         self._frame: memoryview | None = None
+        self._frame_bytes = 0
         self._frame_filled = 0
 
     def get_buffer(self) -> memoryview:
@@ -50,6 +62,9 @@ class FrameReceiver:
         if self._frame is not None:
             self._frame_filled += size_bytes
             if self._frame_filled < len(self._frame):
+                return []
+            if self._frame_filled < self._frame_bytes:
+                self._grow(self._frame)
                 return []
             frame, self._frame = self._frame, None
             return [frame]
@@ -84,10 +99,16 @@ class FrameReceiver:
 
     def _begin_large(self, size: int, body: int, filled: int) -> None:
         """A frame that does not fit the scratch buffer is received into memory of its own."""
-        self._frame = memoryview(bytearray(size))
+        self._frame = memoryview(bytearray(min(size, FIRST_STEP_BYTES)))
+        self._frame_bytes = size
         self._frame_filled = filled - body
         self._frame[: self._frame_filled] = self._view[body:filled]
         self._filled = 0
+
+    def _grow(self, frame: memoryview) -> None:
+        """All the memory that a frame has is full, and more of it is to come."""
+        self._frame = memoryview(bytearray(min(self._frame_bytes, 2 * len(frame))))
+        self._frame[: len(frame)] = frame
 
     def _keep(self, start: int, filled: int) -> None:
         rest = filled - start

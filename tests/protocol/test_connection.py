@@ -1,0 +1,158 @@
+"""A byte stream cut into frames: every split, large frames, limits."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek_protocol.connection import (
+    FIRST_STEP_BYTES,
+    SCRATCH_BYTES,
+    FrameReceiver,
+    FrameTooLarge,
+)
+
+LIMIT = 8 * 1024 * 1024
+
+
+def _stream(frames: list[bytes]) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+def _feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> list[bytes]:
+    """What comes out when at most so many bytes go in at a time (the last size repeats)."""
+    got: list[memoryview] = []
+    position = 0
+    turn = 0
+    while position < len(data):
+        buffer = receiver.get_buffer()
+        assert len(buffer) > 0
+        size = min(len(buffer), pieces[min(turn, len(pieces) - 1)], len(data) - position)
+        buffer[:size] = data[position : position + size]
+        got += receiver.received(size)
+        position += size
+        turn += 1
+    # Only now: what was handed out must not have been written over.
+    return [bytes(frame) for frame in got]
+
+
+def _frame(size: int, seed: int = 0) -> bytes:
+    return random.Random(size + seed).randbytes(size)
+
+
+def test_n01_every_split_of_a_stream_gives_the_same_frames() -> None:
+    frames = [b"", b"a", b"four", _frame(300), b"", _frame(17)]
+    data = _stream(frames)
+    for cut in range(len(data) + 1):
+        receiver = FrameReceiver(LIMIT)
+        got = _feed(receiver, data[:cut], [cut or 1]) + _feed(receiver, data[cut:], [len(data)])
+        assert got == frames
+        assert receiver.idle
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 4096])
+def test_n01_every_piece_size_gives_the_same_frames(piece: int) -> None:
+    frames = [_frame(size) for size in (0, 1, 3, 4, 5, 100, 1000)] * 3
+    receiver = FrameReceiver(LIMIT)
+    assert _feed(receiver, _stream(frames), [piece]) == frames
+    assert receiver.idle
+
+
+@given(
+    st.lists(st.integers(0, 3 * SCRATCH_BYTES), max_size=4),
+    st.lists(st.integers(1, 2 * SCRATCH_BYTES), min_size=1, max_size=8),
+)
+def test_n01_frames_around_the_scratch_buffer(sizes: list[int], pieces: list[int]) -> None:
+    frames = [_frame(size) for size in sizes]
+    # A tiny last piece would repeat for hundreds of thousands of turns.
+    assert _feed(FrameReceiver(LIMIT), _stream(frames), [*pieces, 50_000]) == frames
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        SCRATCH_BYTES - 5,
+        SCRATCH_BYTES - 4,
+        SCRATCH_BYTES - 3,
+        SCRATCH_BYTES,
+        SCRATCH_BYTES + 1,
+        FIRST_STEP_BYTES - 1,
+        FIRST_STEP_BYTES,
+        FIRST_STEP_BYTES + 1,
+        2 * FIRST_STEP_BYTES,
+        5_000_000,
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1, 1000, SCRATCH_BYTES - 100])
+def test_n01_large_frames_between_small_ones(size: int, before: int) -> None:
+    frames = [_frame(before), _frame(size), b"after", _frame(size, 1), b"last"]
+    receiver = FrameReceiver(LIMIT)
+    assert _feed(receiver, _stream(frames), [65_537]) == frames
+    assert receiver.idle
+
+
+def test_a_frame_is_writable_and_stays_what_it_was() -> None:
+    receiver = FrameReceiver(LIMIT)
+    data = _stream([b"first", b"second"])
+    receiver.get_buffer()[: len(data)] = data
+    first, second = receiver.received(len(data))
+    first[0] = ord("F")
+    receiver.get_buffer()[: len(data)] = bytes(len(data))
+    assert (bytes(first), bytes(second)) == (b"First", b"second")
+
+
+@pytest.mark.parametrize("claimed", [LIMIT + 1, 2**31 - 1, -1, -(2**31)])
+@pytest.mark.parametrize("before", [b"", _stream([b"whole"])])
+def test_n01_a_length_beyond_the_limit_ends_it_before_memory_is_taken(
+    claimed: int, before: bytes
+) -> None:
+    receiver = FrameReceiver(LIMIT)
+    data = before + claimed.to_bytes(4, "big", signed=True)
+    receiver.get_buffer()[: len(data)] = data
+    tracemalloc.start()
+    with pytest.raises(FrameTooLarge, match=f"a frame of {claimed} bytes; at most {LIMIT}"):
+        receiver.received(len(data))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50_000
+
+
+def test_n01_a_frame_of_exactly_the_limit_is_taken() -> None:
+    receiver = FrameReceiver(500_000)
+    assert _feed(receiver, _stream([_frame(500_000)]), [100_000]) == [_frame(500_000)]
+
+
+def test_d11_a_claimed_length_costs_no_memory_until_its_bytes_come() -> None:
+    tracemalloc.start()
+    receiver = FrameReceiver(100 * 1024 * 1024)
+    receiver.get_buffer()[:4] = (100 * 1024 * 1024).to_bytes(4, "big")
+    assert receiver.received(4) == []
+    claimed = tracemalloc.get_traced_memory()[1]
+    arrived = 0
+    while arrived < 3_000_000:
+        size = len(receiver.get_buffer()[:65_536])
+        assert receiver.received(size) == []
+        arrived += size
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert claimed < FIRST_STEP_BYTES + 2 * SCRATCH_BYTES
+    assert held < 2 * arrived + 2 * SCRATCH_BYTES
+    assert not receiver.idle
+
+
+def test_idle_says_whether_a_frame_is_unfinished() -> None:
+    receiver = FrameReceiver(LIMIT)
+    assert receiver.idle
+    receiver.get_buffer()[:3] = b"\0\0\0"
+    assert receiver.received(3) == []
+    assert not receiver.idle
+    receiver.get_buffer()[:2] = b"\x01x"
+    assert [bytes(frame) for frame in receiver.received(2)] == [b"x"]
+    assert receiver.idle
+    receiver.get_buffer()[:4] = (SCRATCH_BYTES + 1).to_bytes(4, "big")
+    assert receiver.received(4) == []
+    assert not receiver.idle

@@ -1,0 +1,78 @@
+"""The table of APIs is complete and consistent."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+
+EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+
+#: Key, name, versions served, first flexible version: the table of a Kafka 4.2 broker.
+KAFKA_4_2 = {
+    0: ("Produce", 3, 13, 9),
+    1: ("Fetch", 4, 18, 12),
+    2: ("ListOffsets", 1, 11, 6),
+    3: ("Metadata", 0, 13, 9),
+    8: ("OffsetCommit", 2, 10, 8),
+    9: ("OffsetFetch", 1, 10, 6),
+    10: ("FindCoordinator", 0, 6, 3),
+    11: ("JoinGroup", 0, 9, 6),
+    12: ("Heartbeat", 0, 4, 4),
+    13: ("LeaveGroup", 0, 5, 4),
+    14: ("SyncGroup", 0, 5, 4),
+    18: ("ApiVersions", 0, 4, 3),
+    19: ("CreateTopics", 2, 7, 5),
+    20: ("DeleteTopics", 1, 6, 4),
+    22: ("InitProducerId", 0, 5, 2),
+    32: ("DescribeConfigs", 1, 4, 4),
+    37: ("CreatePartitions", 0, 3, 2),
+    44: ("IncrementalAlterConfigs", 0, 1, 1),
+    60: ("DescribeCluster", 0, 2, 0),
+}
+
+
+def test_the_table_is_kafkas_in_key_order() -> None:
+    ours = {
+        int(api.key): (api.name, api.versions.first, api.versions.last, api.request.flexible.first)
+        for api in APIS.values()
+    }
+    assert ours == KAFKA_4_2
+    assert list(APIS) == sorted(ApiKey)
+
+
+@EVERY_API
+def test_a_row_names_its_own_messages(api: Api) -> None:
+    assert api.request.__name__ == f"{api.name}Request"
+    assert api.response.__name__ == f"{api.name}Response"
+    assert api.request.api_key == api.response.api_key == api.key
+    assert api.request.versions == api.response.versions
+    assert api.request.flexible == api.response.flexible
+    assert API_OF_REQUEST[api.request] is api
+    assert api.request.__module__ == api.response.__module__
+
+
+@EVERY_API
+def test_kafka_18659_only_produce_advertises_what_it_does_not_serve(api: Api) -> None:
+    if api.key is ApiKey.PRODUCE:
+        assert (api.advertised.first, api.advertised.last) == (0, 13)
+        assert [version for version in (0, 1, 2) if version in api.versions] == []
+    else:
+        assert api.advertised == api.versions
+
+
+@EVERY_API
+def test_n02_header_versions_follow_flexibility(api: Api) -> None:
+    for version in api.versions:
+        flexible = version in api.request.flexible
+        assert api.request_header_version(version) == (2 if flexible else 1)
+        if api.key is ApiKey.API_VERSIONS:
+            assert api.response_header_version(version) == 0
+        else:
+            assert api.response_header_version(version) == (1 if flexible else 0)
+
+
+def test_an_unstable_version_is_declared_and_not_served() -> None:
+    api = APIS[ApiKey.INIT_PRODUCER_ID]
+    assert 6 in api.request.versions
+    assert 6 not in api.versions
