@@ -104,11 +104,15 @@ class Fetcher:
         self._head: FetchedPartition | None = None
         self._head_state: PartitionState | None = None
         self.metadata_wanted = False
+        #: When the first partition that was put off may be asked for again; None if none was.
+        self.retry_at_ms: int | None = None
 
     # --- sending ---
 
     def next_fetches(self, cluster: ClusterView, now_ms: int) -> list[FetchPlan]:
         """One plan per idle node that leads a fetchable partition; those nodes are busy from now on."""
+        if self.retry_at_ms is not None and self.retry_at_ms <= now_ms:
+            self.retry_at_ms = None
         by_node: dict[int, dict[TopicPartition, Wanted]] = {}
         settings, in_flight, buffer = self._settings, self._in_flight, self._buffer
         for partition, state in self._subscription.items():
@@ -119,8 +123,10 @@ class Fetcher:
                 or state.revoking
                 or partition in buffer
                 or partition in self._errors
-                or state.retry_at_ms > now_ms
             ):
+                continue
+            if state.retry_at_ms > now_ms:
+                self._wait_until(state.retry_at_ms)
                 continue
             node_id = cluster.leader_of(*partition)
             if node_id is None:
@@ -236,6 +242,11 @@ class Fetcher:
     def _back_off(self, state: PartitionState | None, now_ms: int) -> None:
         if state is not None:
             state.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+            self._wait_until(state.retry_at_ms)
+
+    def _wait_until(self, at_ms: int) -> None:
+        if self.retry_at_ms is None or at_ms < self.retry_at_ms:
+            self.retry_at_ms = at_ms
 
     # --- records ---
 

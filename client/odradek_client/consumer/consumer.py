@@ -1,0 +1,445 @@
+"""The consumer as applications use it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from odradek_client.assignors import resolve
+from odradek_client.config import ConsumerConfig
+from odradek_client.consumer.consumer_loop import ConsumerLoop
+from odradek_client.consumer.coordinator import GroupSettings, Membership
+from odradek_client.consumer.errors import IllegalState
+from odradek_client.consumer.fetched import DecodeSettings
+from odradek_client.consumer.fetcher import Fetcher, FetchSettings
+from odradek_client.consumer.group_loop import GroupLoop
+from odradek_client.consumer.listener import RebalanceListener
+from odradek_client.consumer.subscription import SubscriptionState
+from odradek_client.consumer.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+from odradek_client.errors import Closed
+from odradek_client.network import Network
+
+_RESETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "none": None}
+
+#: How long single records may be handed out without a full poll pass in between.
+_FRESH_MS = 20
+#: What waits in a loop over records look like from inside: polls of this length, again and again.
+_ITERATION_POLL_MS = 1_000
+
+Partition = TopicPartition | tuple[str, int]
+Offset = OffsetAndMetadata | int
+
+
+class Consumer:
+    """Reads records of topics, alone or sharing the partitions with a group.
+
+    ::
+
+        async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            async for record in consumer:
+                ...
+
+    Without `group_id` all partitions are read, and no offsets are kept. Settings are Kafka's, with
+    underscores: see `ConsumerConfig`. ConfigError for one that is wrong.
+
+    With `enable_auto_commit` (the default) asking for the next records says that the earlier ones
+    are done: each record is delivered at least once if it is processed before that (K-39).
+
+    One task polls at a time; others wait for it. Everything else may be called meanwhile.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Collection[str] = "127.0.0.1:9092",
+        group_id: str | None = None,
+        **settings: Any,
+    ) -> None:
+        settings["bootstrap_servers"] = bootstrap_servers
+        if group_id is not None:
+            settings["group_id"] = group_id
+        self.config = ConsumerConfig.from_settings(settings)
+        self._network = Network(self.config)
+        self._subscription = SubscriptionState()
+        reset_timestamp = _RESETS[self.config.auto_offset_reset]
+        self._fetcher = Fetcher(self._subscription, _fetch_settings(self.config, reset_timestamp))
+        self._group = self._make_group()
+        self._loop = ConsumerLoop(
+            self.config,
+            self._network,
+            self._subscription,
+            self._fetcher,
+            self._group,
+            reset_timestamp,
+        )
+        if self._group is not None:
+            self._group.on_topics = self._loop.want_topics
+        self._polling = asyncio.Lock()
+        self._fresh_until_ms = 0.0
+        self._started = False
+        self._closed = False
+        if topics:
+            self.subscribe(topics)
+
+    def _make_group(self) -> GroupLoop | None:
+        config = self.config
+        if config.group_id is None:
+            return None
+        settings = GroupSettings(
+            group_id=config.group_id,
+            group_instance_id=config.group_instance_id,
+            session_timeout_ms=config.session_timeout_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+        )
+        assignors = resolve(config.partition_assignment_strategy)
+        membership = Membership(settings, self._subscription, assignors)
+        return GroupLoop(
+            config,
+            config.group_id,
+            self._network,
+            self._subscription,
+            self._fetcher,
+            membership,
+            self._signal,
+        )
+
+    def _signal(self) -> None:
+        self._fresh_until_ms = 0.0
+        self._loop.signal()
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reach the cluster. MetadataTimeout if no broker answers. `async with` does it."""
+        if self._closed:
+            raise Closed("this consumer was closed; make a new one")
+        await self._network.start()
+        self._started = True
+        self._loop.want_topics()
+
+    async def close(self, timeout_ms: float = 30_000) -> None:
+        """Commit if that is automatic, leave the group, close the connections. May be repeated.
+
+        `timeout_ms` bounds the commit. `async with` does it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._started:
+                await self._loop.close()
+                if self._group is not None:
+                    await self._group.leave("the consumer is being closed", timeout_ms)
+        finally:
+            self._subscription.unsubscribe()
+            await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("this consumer was closed; make a new one")
+        if not self._started:
+            raise Closed('this consumer was not started; use "async with" or call start()')
+
+    # --- what to read -----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or all that match `pattern` as a whole; replaces what was subscribed.
+
+        `listener` is told when a group moves partitions. IllegalState if partitions are assigned by
+        hand, or topics and a pattern would be mixed; `unsubscribe` first.
+        """
+        topics = [topics] if isinstance(topics, str) else list(topics)
+        if bool(topics) == (pattern is not None):
+            raise ValueError("subscribe to topics or to a pattern: give one of them")
+        if pattern is not None:
+            self._subscription.subscribe_pattern(re.compile(pattern))
+        else:
+            self._subscription.subscribe_topics(topics)
+        if self._group is not None:
+            self._group.listener = listener
+        elif listener is not None:
+            raise IllegalState("a listener is told by a group; set group_id")
+        self._subscribed()
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read exactly these partitions, without a group's say; replaces what was assigned.
+
+        IllegalState if topics are subscribed.
+        """
+        self._subscription.assign_by_user(TopicPartition(*each) for each in partitions)
+        self._subscribed()
+
+    def _subscribed(self) -> None:
+        self._fresh_until_ms = 0.0
+        if self._started:
+            self._loop.want_topics()
+            self._loop.signal()
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; leaves the group, if in one."""
+        if self._group is not None and self._started and not self._closed:
+            await self._group.leave("the consumer unsubscribed", self.config.default_api_timeout_ms)
+        self._subscription.unsubscribe()
+        self._subscribed()
+
+    def subscription(self) -> set[str]:
+        """The subscribed topics; with a pattern, those that fit it now."""
+        return set(self._subscription.topics)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read now."""
+        return self._subscription.assigned()
+
+    # --- records ----------------------------------------------------------------------------------
+
+    async def poll(
+        self, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """The next records: at most `max_records` (max_poll_records if None).
+
+        Waits up to `timeout_ms` for the first; returns what there is then, perhaps nothing. Records
+        of one partition are in order. Joins the group, commits, and calls listeners as needed.
+        Raises what a listener raised, RecordError for records that cannot be handed out, NoOffset,
+        PositionOutOfRange, and what brokers refuse.
+        """
+        collected = await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        if len(collected) == 1:
+            return next(iter(collected.values()))
+        return [record for records in collected.values() for record in records]
+
+    async def getmany(
+        self, *partitions: Partition, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """As `poll`, by partition; only of `partitions`, if any are given."""
+        self._require_open()
+        if max_records is None:
+            max_records = self.config.max_poll_records
+        if max_records < 1:
+            raise ValueError(f"max_records={max_records} must be at least 1")
+        only = frozenset(TopicPartition(*each) for each in partitions)
+        async with self._polling:
+            collected = await self._loop.poll(max_records, only, timeout_ms)
+        return collected.records
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record, waiting as long as it takes. Errors as `poll`; Closed once closed."""
+        record = self._next_at_hand()
+        while record is None:
+            self._require_open()
+            found = await self.getmany(timeout_ms=_ITERATION_POLL_MS, max_records=1)
+            self._fresh_until_ms = self._network.now_ms() + _FRESH_MS
+            for records in found.values():
+                record = records[0]
+        return record
+
+    def _next_at_hand(self) -> ConsumerRecord | None:
+        """Without a poll pass, if the last one was a moment ago and nothing has happened since."""
+        if self._closed or not self._started or self._polling.locked():
+            return None
+        if self._network.now_ms() >= self._fresh_until_ms:
+            return None
+        return self._fetcher.take_one()
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Records without end, as `getone` gives them; ends when the consumer is closed."""
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        record = self._next_at_hand()
+        if record is not None:
+            return record
+        try:
+            return await self.getone()
+        except Closed:
+            if self._started and self._closed:
+                raise StopAsyncIteration from None
+            raise
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        offsets: Mapping[Partition, Offset] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Keep positions for the group: `offsets` (the next to read, K-40), or all positions if None.
+
+        Raises CommitFailed if the group has given the partitions away, RebalanceInProgress if polling
+        will put it right, RequestTimedOut, IllegalState without a group_id.
+        """
+        self._require_open()
+        given = None
+        if offsets is not None:
+            given = {
+                TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
+                for partition, at in offsets.items()
+            }
+        await self._require_group("commit").commit(given, self._timeout_ms(timeout_ms))
+
+    async def committed(self, partition: Partition) -> OffsetAndMetadata | None:
+        """What the group has committed for a partition, None if nothing."""
+        self._require_open()
+        each = TopicPartition(*partition)
+        group = self._require_group("committed")
+        return (await group.committed([each], self._timeout_ms(None)))[each]
+
+    def _require_group(self, what: str) -> GroupLoop:
+        if self._group is None:
+            raise IllegalState(f"{what}() needs a group to keep offsets for; set group_id")
+        return self._group
+
+    def _timeout_ms(self, timeout_ms: float | None) -> float:
+        return self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+
+    async def position(self, partition: Partition) -> int:
+        """The offset of the next record that will be returned. NotAssigned, NoOffset, RequestTimedOut."""
+        self._require_open()
+        state = self._subscription.state(TopicPartition(*partition))
+        if state.position is None:
+            await self._loop.find_positions(self._timeout_ms(None))
+            state = self._subscription.state(TopicPartition(*partition))
+        if state.position is None:
+            raise IllegalState(
+                f"{partition} was reset or revoked while its position was looked for"
+            )
+        return state.position
+
+    def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
+        """Go on from `offset`. NotAssigned, or ValueError for a negative one."""
+        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        self._subscription.seek(TopicPartition(*partition), at.offset, at.leader_epoch)
+        self._moved()
+
+    async def seek_to_beginning(self, *partitions: Partition) -> None:
+        """Go on from the first record there is; of all assigned partitions if none is given."""
+        await self._seek_to(EARLIEST_TIMESTAMP, partitions)
+
+    async def seek_to_end(self, *partitions: Partition) -> None:
+        """Go on from the next record written; of all assigned partitions if none is given."""
+        await self._seek_to(LATEST_TIMESTAMP, partitions)
+
+    async def _seek_to(self, timestamp: int, partitions: Iterable[Partition]) -> None:
+        self._require_open()
+        chosen = [TopicPartition(*each) for each in partitions] or list(self.assignment())
+        for partition in chosen:
+            self._subscription.state(partition)
+        for partition in chosen:
+            self._subscription.reset(partition, timestamp)
+        self._moved()
+        await self._loop.find_positions(self._timeout_ms(None))
+
+    def _moved(self) -> None:
+        self._fresh_until_ms = 0.0
+        if self._started:
+            self._loop.signal()
+
+    def pause(self, *partitions: Partition) -> None:
+        """Return nothing of these until `resume`; what was fetched is kept. NotAssigned."""
+        self._subscription.pause(TopicPartition(*each) for each in partitions)
+
+    def resume(self, *partitions: Partition) -> None:
+        """Undo `pause`. NotAssigned."""
+        self._subscription.resume(TopicPartition(*each) for each in partitions)
+        self._moved()
+
+    def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
+        return self._subscription.paused()
+
+    # --- about partitions -------------------------------------------------------------------------
+
+    async def partitions_of(self, topic: str) -> list[int]:
+        """A topic's partitions. MetadataTimeout if it is not found."""
+        self._require_open()
+        until_ms = self._network.now_ms() + self.config.metadata_max_age_ms
+        await self._network.wait_for_metadata([topic], self._timeout_ms(None), until_ms=until_ms)
+        return self._network.cluster.partitions_of(topic) or []
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[Partition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Per partition, the first record at or behind a time (ms since 1970); None if there is none."""
+        asked = {TopicPartition(*each): at for each, at in timestamps.items()}
+        for partition, timestamp in asked.items():
+            if timestamp < 0:
+                raise ValueError(f"{partition}: {timestamp} is no time; it must not be negative")
+        self._require_open()
+        return await self._loop.list_offsets(asked, self._timeout_ms(None))
+
+    async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        """The first offset of each that may still be read; of all assigned ones if none is given."""
+        return await self._ends(EARLIEST_TIMESTAMP, partitions)
+
+    async def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each that may be read: with read_committed, the end of
+        what is decided (K-19). Of all assigned ones if none is given."""
+        return await self._ends(LATEST_TIMESTAMP, partitions)
+
+    async def _ends(
+        self, timestamp: int, partitions: Iterable[Partition]
+    ) -> dict[TopicPartition, int]:
+        self._require_open()
+        chosen = [TopicPartition(*each) for each in partitions] or list(self.assignment())
+        found = await self._loop.list_offsets(
+            dict.fromkeys(chosen, timestamp), self._timeout_ms(None)
+        )
+        return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
+
+    async def lag(self, partition: Partition) -> int:
+        """How many offsets lie between the position and the end, as of the last fetch; asks the
+        broker if there was none."""
+        each = TopicPartition(*partition)
+        position = await self.position(each)
+        state = self._subscription.state(each)
+        committed_only = self.config.isolation_level == "read_committed"
+        end = state.last_stable_offset if committed_only else state.high_watermark
+        if end is None or end < 0:
+            end = (await self.end_offsets(each))[each]
+        return max(0, end - position)
+
+
+def _fetch_settings(config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:
+    return FetchSettings(
+        min_bytes=config.fetch_min_bytes,
+        max_wait_ms=config.fetch_max_wait_ms,
+        max_bytes=config.fetch_max_bytes,
+        max_partition_bytes=config.max_partition_fetch_bytes,
+        retry_backoff_ms=config.retry_backoff_ms,
+        reset_timestamp=reset_timestamp,
+        decode=DecodeSettings(
+            check_crcs=config.check_crcs,
+            read_committed=config.isolation_level == "read_committed",
+            key=config.key_deserializer,
+            value=config.value_deserializer,
+        ),
+    )
