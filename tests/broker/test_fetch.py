@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.fetch import (
@@ -14,7 +15,7 @@ from odradek_protocol.schemas.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from raw_broker import RawClient, RunningBroker, batch_of, produce_request
+from raw_broker import RawClient, RunningBroker, batch_of, produce_request, until
 
 
 def fetch(
@@ -99,8 +100,7 @@ async def test_f01_f03_a_parked_fetch_wakes_with_the_append(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     client.send(fetch((topic, 0, 5), max_wait_ms=60_000), 11)
-    while not broker.node.parked_fetches:
-        await asyncio.sleep(0.001)
+    await until(lambda: broker.node.parked_fetches)
     other = await broker.client()
     await other.call(produce_request(topic, batch_of(b"new")), 9)
     answer = partitions(await client.receive())[topic, 0]
@@ -196,11 +196,9 @@ async def test_n10_a_parked_fetch_goes_with_its_connection(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
-    while not broker.node.parked_fetches:
-        await asyncio.sleep(0.001)
+    await until(lambda: broker.node.parked_fetches)
     client.close()
-    while broker.node.parked_fetches:
-        await asyncio.sleep(0.001)
+    await until(lambda: not broker.node.parked_fetches)
     assert not broker.node.partition(topic, 0).data_waiters
 
 
@@ -208,8 +206,7 @@ async def test_n15_a_stop_answers_parked_fetches(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
-    while not broker.node.parked_fetches:
-        await asyncio.sleep(0.001)
+    await until(lambda: broker.node.parked_fetches)
     stopping = asyncio.create_task(broker.server.stop())
     assert partitions(await client.receive())[topic, 0].records == b""
     await stopping
@@ -222,8 +219,7 @@ async def test_f14_a_deleted_topic_wakes_its_fetches(
 
     client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
     other = await broker.client()
-    while not broker.node.parked_fetches:
-        await asyncio.sleep(0.001)
+    await until(lambda: broker.node.parked_fetches)
     await other.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
     answer = partitions(await client.receive())[topic, 0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,

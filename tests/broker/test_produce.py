@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches, read_records
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
-from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request
+from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request, until
 
 
 def only(response: Any) -> Any:
@@ -178,7 +179,7 @@ async def test_p29_producer_ids_are_never_given_twice_across_restarts(
         broker = await start_broker()
         client = await broker.client()
         for _ in range(3):
-            seen.append((await client.call(InitProducerIdRequest(transactional_id=None), 4)))
+            seen.append(await client.call(InitProducerIdRequest(transactional_id=None), 4))
         await broker.stop()
     ids = [answer.producer_id for answer in seen]
     assert len(set(ids)) == 6
@@ -195,8 +196,7 @@ async def test_d5_fsync_nothing_is_answered_before_it_is_durable(
     partition = broker.node.partition("t", 0)
     monkeypatch.setattr(partition, "_request_flush", held.append)
     client.send(produce_request("t", batch_of(b"a")), 9)
-    while not held:
-        await asyncio.sleep(0.001)
+    await until(lambda: held)
     assert partition.log.log_end_offset == 1
     assert partition.log.high_watermark == 0
     assert await read_values(await broker.client(), "t") == []

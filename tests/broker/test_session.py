@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
+from odradek_broker.session import Session
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.metadata import MetadataRequest
-from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request
+from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request, until
 
 
 def long_poll(topic: str, offset: int) -> FetchRequest:
@@ -60,8 +60,7 @@ async def test_n14_requests_beyond_the_limit_wait_unread(start_broker: StartBrok
     await client.create_topic("t")
     for _ in range(5):
         client.send(long_poll("t", 0), 11)
-    while len(broker.node.parked_fetches) < 2:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(broker.node.parked_fetches) == 2)
     other = await broker.client()
     await other.call(MetadataRequest(topics=None), 9)
     assert len(broker.node.parked_fetches) == 2
@@ -79,10 +78,12 @@ async def test_n14_a_peer_that_does_not_read_is_not_read_from(broker: RunningBro
         request = long_poll("t", 0)
         client.send(request, 11)
     await client.writer.drain()
-    async with asyncio.timeout(20):
-        while not (stalled := [one for one in broker.server._sessions if not one._peer_reads]):
-            await asyncio.sleep(0.001)
-    (session,) = stalled
+
+    def stalled() -> list[Session]:
+        return [one for one in broker.server._sessions if not one._peer_reads]
+
+    await until(stalled)
+    (session,) = stalled()
     assert session._transport.get_write_buffer_size() < 4_000_000
     for _ in range(200):
         answer = await client.receive()

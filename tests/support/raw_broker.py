@@ -25,6 +25,13 @@ from odradek_protocol.schemas.produce import (
 PATIENCE_S = 20
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Return once `condition()` is true; TimeoutError if it never becomes so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110  what is waited for sets no event
+            await asyncio.sleep(0.001)
+
+
 class RawClient:
     """One connection. `send` and `receive` apart, so that tests can pipeline."""
 
