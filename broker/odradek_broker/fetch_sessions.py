@@ -170,9 +170,7 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
-                key = _key(
-                    session.uses_topic_ids, forgotten.topic, forgotten.topic_id, partition
-                )
+                key = _key(session.uses_topic_ids, forgotten.topic, forgotten.topic_id, partition)
                 session.partitions.pop(key, None)
         self._asked(request, version, session.partitions)
         if session.uses_topic_ids:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-
 Buffer = bytes | bytearray | memoryview
 
 

@@ -14,7 +14,6 @@ import errno
 import signal
 import socket
 import time
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
