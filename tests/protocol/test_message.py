@@ -80,7 +80,7 @@ def test_a_message_is_a_slotted_dataclass_with_kafkas_defaults() -> None:
     with pytest.raises(AttributeError):
         value.nmae = "a slip"  # type: ignore[attr-defined]
     with pytest.raises(TypeError):
-        Example("x")  # type: ignore[misc]
+        Example("x")  # type: ignore[arg-type, call-arg]
     assert dataclasses.replace(value, name="n") == Example(name="n") != value
 
 
