@@ -18,13 +18,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("broker", "protocol", ".")]
 
-from odradek_broker.real import RealFiles, RealRandomness  # noqa: E402
-from odradek_broker.seams import Buffer, Files  # noqa: E402
-from odradek_broker.storage.handles import HandleCache  # noqa: E402
-from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog  # noqa: E402
-from odradek_broker.storage.log_config import AppendOrigin, LogConfig  # noqa: E402
-from odradek_protocol.records.builder import BatchBuilder  # noqa: E402
-from tests.sim.files import MemoryFile, MemoryFiles  # noqa: E402
+from tests.sim.files import MemoryFile, MemoryFiles
+
+from odradek_broker.real import RealFiles, RealRandomness
+from odradek_broker.seams import Buffer, Files
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_protocol.records.builder import BatchBuilder
 
 NOW_MS = 1_700_000_000_000
 

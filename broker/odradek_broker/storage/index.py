@@ -213,13 +213,17 @@ class TimeIndex(_IndexFile):
             raise InvalidIndex(f"{self._path} is empty")
         self._timestamps = array("q")
         self._offsets = array("i")
+        # A batch takes more room than an entry of it, so this bounds the index by its log.
+        if len(content) > log_bytes:
+            raise InvalidIndex(f"{self._path} is larger than its segment allows")
+        previous_timestamp = previous_offset = -1
         for timestamp, offset in _TIME_ENTRY.iter_unpack(content):
+            if timestamp <= previous_timestamp or offset <= previous_offset:
+                raise InvalidIndex(f"{self._path} does not ascend")
             self._timestamps.append(timestamp)
             self._offsets.append(offset)
+            previous_timestamp, previous_offset = timestamp, offset
         self._written = len(self._timestamps)
-        # A batch takes more room than an entry of it, so this bounds the index by its log.
-        if len(content) > log_bytes or any(offset < 0 for offset in self._offsets[:1]):
-            raise InvalidIndex(f"{self._path} does not fit its segment")
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries at `offset` or above (L-36)."""

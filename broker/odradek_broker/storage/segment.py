@@ -277,8 +277,19 @@ class Segment:
                 raise SegmentCorrupt(f"{self._offsets.path} does not match {self.path}")
             self._count(batch)
             self._bytes_since_index += batch.size_bytes
-        if self.size_bytes and self._max_timestamp_offset >= self.next_offset:
-            raise SegmentCorrupt(f"{self._times.path} does not match {self.path}")
+        self._check_largest_timestamp()
+
+    def _check_largest_timestamp(self) -> None:
+        """Retention believes it, so it is compared with the batch that should have it."""
+        timestamp, offset = self._times.last()
+        if timestamp < 0:
+            return
+        for batch in self.walk(self._offsets.floor(offset)):
+            if batch.last_offset >= offset:
+                if batch.last_offset == offset and batch.max_timestamp == timestamp:
+                    return
+                break
+        raise SegmentCorrupt(f"{self._times.path} does not match {self.path}")
 
     def _count(self, batch: BatchAt) -> None:
         self.next_offset = batch.last_offset + 1

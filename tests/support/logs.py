@@ -1,0 +1,131 @@
+"""Partition logs for tests: over files in memory, or over any other `Files`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek_broker.real import RealRandomness
+from odradek_broker.seams import Files
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.log import AppendResult, LogOptions, LogStart, PartitionLog
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_protocol.compression import Codec
+from odradek_protocol.records.batch import BatchHeader, iter_batches
+from odradek_protocol.records.builder import BatchBuilder, control_batch
+from odradek_protocol.records.record import Record, read_records
+from odradek_protocol.stored.control_marker import ControlType
+
+NOW_MS = 1_700_000_000_000
+EVERYTHING = 2**62
+DIRECTORY = "data/t-0"
+TOPIC_ID = bytes(range(16))
+
+
+def make_batch(
+    count: int = 1,
+    *,
+    timestamp: int = NOW_MS,
+    value: bytes | None = b"value",
+    key: bytes | None = b"key",
+    codec: Codec = Codec.NONE,
+    producer_id: int = -1,
+    epoch: int = 0,
+    sequence: int = 0,
+    transactional: bool = False,
+    **build: Any,
+) -> memoryview:
+    """`count` records, one millisecond apart. Writable, as the network layer hands it over."""
+    builder = BatchBuilder(codec)
+    for index in range(count):
+        builder.append(timestamp + index, key, value)
+    if producer_id >= 0:
+        build.update(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return memoryview(builder.build(transactional=transactional, **build))
+
+
+def make_marker(
+    commit: bool, producer_id: int, *, epoch: int = 0, coordinator_epoch: int = 0
+) -> memoryview:
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    return memoryview(control_batch(kind, coordinator_epoch, producer_id, epoch, NOW_MS))
+
+
+def make_log(
+    files: Files,
+    *,
+    start: LogStart | None = None,
+    open_files: int = 64,
+    directory: str = DIRECTORY,
+    **config: Any,
+) -> PartitionLog:
+    """A log in page-cache mode unless `durability` says otherwise; made if it is not there."""
+    config.setdefault("durability", "page-cache")
+    log = PartitionLog(
+        "t",
+        0,
+        TOPIC_ID,
+        directory,
+        LogConfig(**config),
+        LogOptions(files, HandleCache(files, open_files), RealRandomness()),
+        start or LogStart(),
+    )
+    if files.exists(directory):
+        log.load(NOW_MS)
+    else:
+        log.create_files(NOW_MS)
+    return log
+
+
+def reopen(log: PartitionLog, files: Files, *, clean: bool, **config: Any) -> PartitionLog:
+    """Close it as a process does that stops (`clean`) or dies, and open it again."""
+    log.close(clean=clean)
+    start = LogStart(
+        log.log_start_offset, log.log_end_offset, log.durable_offset if clean else 0, clean
+    )
+    return make_log(files, start=start, **config)
+
+
+def append(
+    log: PartitionLog,
+    batch: memoryview | None = None,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    now_ms: int = NOW_MS,
+    leader_epoch: int = 0,
+    transaction_version: int = 1,
+) -> AppendResult:
+    return log.append(
+        make_batch() if batch is None else batch,
+        origin=origin,
+        now_ms=now_ms,
+        leader_epoch=leader_epoch,
+        transaction_version=transaction_version,
+    )
+
+
+def append_marker(log: PartitionLog, commit: bool, producer_id: int, **more: int) -> AppendResult:
+    return append(log, make_marker(commit, producer_id, **more), origin=AppendOrigin.COORDINATOR)
+
+
+def read_all(log: PartitionLog, *, upper_bound: int = EVERYTHING) -> bytes:
+    """Everything from the log start, in small steps."""
+    offset, parts = log.log_start_offset, []
+    while data := log.read(offset, 700, upper_bound=upper_bound, minimum_one=True):
+        parts.append(data)
+        offset = headers(data)[-1].next_offset
+    return b"".join(parts)
+
+
+def headers(data: bytes) -> list[BatchHeader]:
+    """Of whole batches; fails if the last one is cut."""
+    found = [header for _, header in iter_batches(data)]
+    assert sum(header.size_bytes for header in found) == len(data)
+    return found
+
+
+def records(data: bytes) -> list[Record]:
+    return [
+        record
+        for position, header in iter_batches(data)
+        for record in read_records(data, position, header)
+    ]
