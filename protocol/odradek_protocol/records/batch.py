@@ -33,6 +33,7 @@ NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
 CODEC_MASK = 0x07
+_CODECS = tuple(Codec)
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
@@ -161,9 +162,9 @@ class BatchHeader:
     def codec(self) -> Codec:
         """Raises CorruptBatch for a number that no codec has."""
         number = self.attributes & CODEC_MASK
-        if number > Codec.ZSTD:
+        if number >= len(_CODECS):
             raise CorruptBatch(f"unknown compression codec {number}")
-        return Codec(number)
+        return _CODECS[number]
 
     @property
     def is_log_append_time(self) -> bool:

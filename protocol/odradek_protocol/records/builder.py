@@ -59,6 +59,7 @@ class BatchBuilder:
         "_blocks",
         "_body",
         "_estimated_bytes",
+        "_max_timestamp",
         "_narrow_from_ms",
         "_narrow_until_ms",
         "_rows",
@@ -69,7 +70,7 @@ class BatchBuilder:
         self.codec = codec
         self._rows: list[Row] = []
         self._blocks: dict[int, bytes] = {}
-        self._base_timestamp = 0
+        self._base_timestamp = self._max_timestamp = 0
         # Timestamps in this range take two bytes and need no check; empty before the first record
         # and once the batch is built, so that the slow path sees those.
         self._narrow_from_ms = self._narrow_until_ms = 0
@@ -179,6 +180,7 @@ class BatchBuilder:
             if self.codec is not Codec.NONE:
                 body = compress(self.codec, body)
             self._body = body
+            self._max_timestamp = max([row[0] for row in rows])
             self._narrow_from_ms = self._narrow_until_ms = 0
         attributes = int(self.codec)
         if transactional:
@@ -189,7 +191,7 @@ class BatchBuilder:
             attributes |= LOG_APPEND_TIME_BIT
             max_timestamp = log_append_time_ms
         else:
-            max_timestamp = max([row[0] for row in rows])
+            max_timestamp = self._max_timestamp
         header = BatchHeader(
             base_offset=base_offset,
             size_bytes=HEADER_BYTES + len(body),

@@ -87,25 +87,37 @@ def encode_headers(headers: HeaderItems) -> bytes:
     """
     parts = [_VARINTS[len(headers)]]
     for name, value in headers:
-        if not isinstance(name, str):
-            raise TypeError(f"header key {name!r} is {type(name).__name__}, not str")
-        try:
-            encoded = name.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError as error:
-            raise ValueError(f"header key {name!r} cannot be written as UTF-8") from error
-        parts.append(_VARINTS[len(encoded)])
-        parts.append(encoded)
+        parts.append(_NAMES.get(name) or _header_name(name))
         if value is None:
             parts.append(_NULL)
-        elif isinstance(value, bytes | bytearray | memoryview):
-            octets = bytes(value)
-            parts.append(_VARINTS[len(octets)])
-            parts.append(octets)
         else:
-            raise TypeError(
-                f"value of header {name!r} is {type(value).__name__}, not bytes or None"
-            )
+            if value.__class__ is not bytes:
+                if not isinstance(value, bytes | bytearray | memoryview):
+                    kind = type(value).__name__
+                    raise TypeError(f"value of header {name!r} is {kind}, not bytes or None")
+                value = bytes(value)
+            parts.append(_VARINTS[len(value)])
+            parts.append(value)
     return b"".join(parts)
+
+
+def _header_name(name: str) -> bytes:
+    """Length and UTF-8 of a header's name, kept for the next record if it is short."""
+    if not isinstance(name, str):
+        raise TypeError(f"header key {name!r} is {type(name).__name__}, not str")
+    try:
+        octets = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"header key {name!r} cannot be written as UTF-8") from error
+    encoded = _VARINTS[len(octets)] + octets
+    if len(encoded) <= 64 and len(_NAMES) < _MAX_NAMES:
+        _NAMES[name] = encoded
+    return encoded
+
+
+# Header names are few and come again in every record.
+_NAMES: dict[str, bytes] = {}
+_MAX_NAMES = 1024
 
 
 def encode_rows(

@@ -6,8 +6,10 @@ The record, all numbers zigzag varints::
            | key length (-1 null) | key | value length (-1 null) | value
            | header count | per header: key length, key, value length (-1 null), value
 
-Reading is two loops. The general one takes a record apart byte by byte. When two records in a row have
-the same length, `runs.read_run` looks how many more have exactly their shape, and takes those in bulk.
+Reading has three gears. `_parse` takes ordinary records, whose numbers have one or two bytes. What is
+not of that kind it leaves to `_read_one`, which is slow and takes everything. And where two records in
+a row have the same length, `runs.read_run` looks how many more have exactly their shape, and takes
+those in bulk.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import repeat
+from struct import Struct
 from typing import NamedTuple
 
 from odradek_protocol.compression import (
@@ -26,7 +29,7 @@ from odradek_protocol.compression import (
 
 from .batch import HEADER_BYTES, BatchHeader, Buffer, CorruptBatch
 from .runs import MIN_RUN_RECORDS, read_run
-from .varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_raw
+from .varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_raw, zigzag
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -94,18 +97,20 @@ def read_columns(
     data = read_body(buffer, position, header, max_decompressed_bytes)
     parsed = parse_records(data, header.record_count)
     deltas = parsed.offset_deltas
-    if header.last_offset > _MAX_INT64:
-        raise CorruptBatch(f"batch at offset {header.base_offset} goes beyond the last offset")
-    if deltas and not 0 <= min(deltas) <= max(deltas) <= header.last_offset_delta:
-        raise CorruptBatch(
-            f"batch at offset {header.base_offset}: an offset delta is outside 0..{header.last_offset_delta}"
-        )
-    base_offset = header.base_offset
     count = len(deltas)
-    if count and deltas[0] == 0 and deltas[-1] == count - 1 and deltas == list(range(count)):
-        offsets: Sequence[int] = range(base_offset, base_offset + count)
-    else:
+    base_offset = header.base_offset
+    last_delta = header.last_offset_delta
+    if base_offset + last_delta > _MAX_INT64:
+        raise CorruptBatch(f"batch at offset {base_offset} goes beyond the last offset")
+    offsets: Sequence[int]
+    if deltas == list(range(count)) and (count <= last_delta + 1 or not count):
+        offsets = range(base_offset, base_offset + count)
+    elif 0 <= min(deltas) <= max(deltas) <= last_delta:
         offsets = [base_offset + delta for delta in deltas]
+    else:
+        raise CorruptBatch(
+            f"batch at offset {base_offset}: an offset delta is outside 0..{last_delta}"
+        )
     if header.is_log_append_time:
         timestamps = [header.max_timestamp] * count
     else:
@@ -121,14 +126,13 @@ def read_body(
 ) -> bytes:
     """The records' bytes, decompressed. Raises CorruptBatch, with the codec's error as its cause."""
     codec = header.codec
-    with memoryview(buffer) as view:
-        body = view[position + HEADER_BYTES : position + header.size_bytes]
-        if codec is Codec.NONE:
-            return bytes(body)
-        try:
-            return decompress(codec, body, max_decompressed_bytes)
-        except CompressionError as error:
-            raise CorruptBatch(f"batch at offset {header.base_offset}: {error}") from error
+    body = buffer[position + HEADER_BYTES : position + header.size_bytes]
+    if codec is Codec.NONE:
+        return bytes(body)
+    try:
+        return decompress(codec, body, max_decompressed_bytes)
+    except CompressionError as error:
+        raise CorruptBatch(f"batch at offset {header.base_offset}: {error}") from error
 
 
 class ParsedRecords:
@@ -167,139 +171,209 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
 
 
 def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
-    """The hot loop: varints of one and two bytes are written out, calls are left to the rare cases.
+    """The hot loop: takes records whose numbers have one or two bytes, leaves the others to `_read_one`.
 
-    A field that lies about its length makes the position miss the record's end, or an IndexError.
+    Six bytes are looked at together: timestamp and offset delta, key length, value length, of one or
+    two bytes each. `end` becomes -1 when a number turns out to be longer. Nothing is believed until
+    the fields have met the record's end; where they do not, the record is read again with care.
     """
     add_timestamp = parsed.timestamp_deltas.append
     add_offset = parsed.offset_deltas.append
     add_key = parsed.keys.append
     add_value = parsed.values.append
+    look = _SIX_BYTES.unpack_from
+    size = len(data)
+    last_start = size - _LOOKAHEAD_BYTES
     position = 0
     index = 0
     previous_length = -1
     next_run = 0  # runs are not tried before this record
     patience = MIN_RUN_RECORDS
+    last_run = count - MIN_RUN_RECORDS
+    key: bytes | None = None
+    at = value_end = offset = timestamp = value_length = 0
     while index < count:
         start = position
-        raw = data[position]
-        position += 1
-        if raw > 0x7F:
-            high = data[position]
-            if high < 0x80:
-                raw = raw & 0x7F | high << 7
-                position += 1
+        end = -1
+        if start <= last_start:
+            # Of two bytes the first has bit 7 set, so low + (high - 1) * 128 is the number.
+            length = data[start]
+            if length < 0x80:
+                end = start + 1 + (length >> 1)
+                at = start + 2  # of the timestamp delta, behind length and attributes
             else:
-                raw, position = read_raw(data, start, MAX_VARINT_BYTES)
-        length = raw
-        end = position + (raw >> 1)
-        position += 1  # attributes: none are defined
-
-        timestamp_at = position
-        raw = data[position]
-        position += 1
-        if raw > 0x7F:
-            high = data[position]
-            if high < 0x80:
-                raw = raw & 0x7F | high << 7
-                position += 1
+                high = data[start + 1]
+                length += (high - 1) << 7
+                end = start + 2 + (length >> 1) if high < 0x80 else -1
+                at = start + 3
+            timestamp, offset, key_length, value_length, following, last = look(data, at)
+            if timestamp > 0x7F:
+                if offset > 0x7F:
+                    end = -1
+                timestamp += (offset - 1) << 7
+                at += 1
+                _, offset, key_length, value_length, following, last = look(data, at)
+            if offset < 0x80:
+                at += 3  # of the value length, if the key is null
             else:
-                raw, position = read_raw(data, timestamp_at, MAX_VARLONG_BYTES)
-        timestamp_delta = ~(raw >> 1) if raw & 1 else raw >> 1
-
-        offset_at = position
-        raw = data[position]
-        position += 1
-        if raw > 0x7F:
-            high = data[position]
-            if high < 0x80:
-                raw = raw & 0x7F | high << 7
-                position += 1
+                if key_length > 0x7F:
+                    end = -1
+                offset += (key_length - 1) << 7
+                key_length, value_length, following = value_length, following, last
+                at += 4
+            if key_length == 1:
+                key = None
             else:
-                raw, position = read_raw(data, offset_at, MAX_VARINT_BYTES)
-        offset_delta = ~(raw >> 1) if raw & 1 else raw >> 1
-
-        key_at = position
-        raw = data[position]
-        position += 1
-        if raw == 1:
-            key = None
-        else:
-            if raw > 0x7F:
-                raw, position = read_raw(data, key_at, MAX_VARINT_BYTES)
-            if raw & 1:
-                _refuse_length("key", raw, index)
-            key_start = position
-            position += raw >> 1
-            key = data[key_start:position]
-
-        value_at = position
-        raw = data[position]
-        position += 1
-        if raw == 1:
-            value = None
-        else:
-            if raw > 0x7F:
-                high = data[position]
-                if high < 0x80:
-                    raw = raw & 0x7F | high << 7
-                    position += 1
+                key_start = at
+                at += key_length >> 1
+                if key_length & 0x81 or at + 1 >= size:
+                    end = -1
                 else:
-                    raw, position = read_raw(data, value_at, MAX_VARINT_BYTES)
-            if raw & 1:
-                _refuse_length("value", raw, index)
-            value_start = position
-            position += raw >> 1
-            value = data[value_start:position]
-
-        if data[position]:
-            parsed.headers[index], position = _read_headers(data, position, index)
-            length = -1  # runs are of records without headers
-        else:
-            position += 1
-        if position != end:
-            raise CorruptBatch(
-                f"record {index} is said to end at byte {end} but its fields end at {position}"
-            )
-        add_timestamp(timestamp_delta)
-        add_offset(offset_delta)
-        add_key(key)
-        add_value(value)
+                    key = data[key_start:at]
+                    value_length = data[at]
+                    following = data[at + 1]
+            if value_length < 0x80:
+                at += 1
+            else:
+                if following > 0x7F:
+                    end = -1
+                value_length += (following - 1) << 7
+                at += 2
+            value_end = at + (value_length >> 1)
+            if value_end + 1 == end and not data[value_end] and not offset & 1:
+                position = end
+                if value_length & 1:
+                    if value_length != 1:
+                        _refuse_length("value", value_length, index)
+                    add_value(None)
+                else:
+                    add_value(data[at:value_end])
+                add_timestamp(~(timestamp >> 1) if timestamp & 1 else timestamp >> 1)
+                add_offset(offset >> 1)
+                add_key(key)
+                index += 1
+                if length != previous_length:
+                    previous_length = length
+                elif next_run <= index <= last_run:
+                    taken = read_run(data, start, end, index, count, parsed)
+                    index += taken
+                    position += taken * (end - start)
+                    if taken < MIN_RUN_RECORDS:
+                        patience = min(patience * 2, 4096)
+                        next_run = index + patience
+                    else:
+                        patience = MIN_RUN_RECORDS
+                continue
+        previous_length = -1  # runs are of records without headers
+        if value_end + 1 < end and not (offset | value_length) & 1:
+            parsed.headers[index], position = _read_headers(data, value_end, index)
+            if position == end:
+                add_timestamp(~(timestamp >> 1) if timestamp & 1 else timestamp >> 1)
+                add_offset(offset >> 1)
+                add_key(key)
+                add_value(data[at:value_end])
+                index += 1
+                continue
+            del parsed.headers[index]
+        position = _read_one(data, start, index, parsed)
         index += 1
-
-        if length == previous_length and index >= next_run and length > 0:
-            shape = (start, timestamp_at, offset_at, key_at, value_at, end)
-            taken = read_run(data, shape, index, count, parsed)
-            index += taken
-            position += taken * (end - start)
-            patience = MIN_RUN_RECORDS if taken >= MIN_RUN_RECORDS else min(patience * 2, 4096)
-            next_run = index if taken >= MIN_RUN_RECORDS else index + patience
-        previous_length = length
     return position
 
 
-def _read_headers(data: bytes, position: int, index: int) -> tuple[Headers, int]:
+_SIX_BYTES = Struct("6B")
+# Length of two bytes, attributes, timestamp of two bytes, and six bytes from the second of those.
+_LOOKAHEAD_BYTES = 2 + 1 + 1 + 6
+
+
+def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> int:
+    """One record of any kind, with care. The position behind it.
+
+    A field that lies about its length misses the record's end, or runs into an IndexError.
+    """
+    raw, position = read_raw(data, position, MAX_VARINT_BYTES)
+    end = position + zigzag(raw)
+    position += 1  # attributes: none are defined
+    raw, position = read_raw(data, position, MAX_VARLONG_BYTES)
+    timestamp_delta = zigzag(raw)
+    raw, position = read_raw(data, position, MAX_VARINT_BYTES)
+    offset_delta = zigzag(raw)
+    key, position = _read_octets(data, position, "key", index)
+    value, position = _read_octets(data, position, "value", index)
+    if data[position]:
+        parsed.headers[index], position = _read_headers(data, position, index)
+    else:
+        position += 1
+    if position != end:
+        raise CorruptBatch(
+            f"record {index} is said to end at byte {end} but its fields end at {position}"
+        )
+    parsed.timestamp_deltas.append(timestamp_delta)
+    parsed.offset_deltas.append(offset_delta)
+    parsed.keys.append(key)
+    parsed.values.append(value)
+    return position
+
+
+def _read_octets(data: bytes, position: int, what: str, index: int) -> tuple[bytes | None, int]:
+    raw, position = read_raw(data, position, MAX_VARINT_BYTES)
+    if raw == 1:
+        return None, position
+    if raw & 1:
+        _refuse_length(what, raw, index)
+    end = position + (raw >> 1)
+    return data[position:end], end
+
+
+def _read_headers(data: bytes, start: int, index: int) -> tuple[Headers, int]:
+    """The headers of one record, when all their numbers have one byte; others go the careful way."""
+    raw = data[start]
+    if raw & 0x81:
+        return _read_long_headers(data, start, index)
+    position = start + 1
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(raw >> 1):
+        raw = data[position]
+        position += 1
+        if raw & 0x81:
+            return _read_long_headers(data, start, index)
+        name_start = position
+        position += raw >> 1
+        octets = data[name_start:position]
+        name = _NAMES.get(octets)
+        if name is None:
+            name = octets.decode("utf-8", "surrogateescape")
+            if len(_NAMES) < _MAX_NAMES:
+                _NAMES[octets] = name
+        raw = data[position]
+        position += 1
+        if raw == 1:
+            headers.append((name, None))
+        elif raw & 0x81:
+            return _read_long_headers(data, start, index)
+        else:
+            value_start = position
+            position += raw >> 1
+            headers.append((name, data[value_start:position]))
+    return tuple(headers), position
+
+
+# Header names are few and come again in every record. Names in here have at most 63 bytes.
+_NAMES: dict[bytes, str] = {}
+_MAX_NAMES = 1024
+
+
+def _read_long_headers(data: bytes, position: int, index: int) -> tuple[Headers, int]:
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     count = raw >> 1
     if raw & 1 or count * 2 > len(data) - position:
         raise CorruptBatch(f"record {index} has an impossible number of headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        raw, position = read_raw(data, position, MAX_VARINT_BYTES)
-        if raw & 1:
-            _refuse_length("header key", raw, index)
-        key_start = position
-        position += raw >> 1
-        name = data[key_start:position].decode("utf-8", "surrogateescape")
-        raw, position = read_raw(data, position, MAX_VARINT_BYTES)
-        if raw == 1:
-            headers.append((name, None))
-            continue
-        if raw & 1:
-            _refuse_length("header value", raw, index)
-        value_start = position
-        position += raw >> 1
-        headers.append((name, data[value_start:position]))
+        octets, position = _read_octets(data, position, "header key", index)
+        if octets is None:
+            raise CorruptBatch(f"record {index} has a header key of -1 bytes")
+        value, position = _read_octets(data, position, "header value", index)
+        headers.append((octets.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from itertools import repeat
 from struct import iter_unpack
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-MIN_RUN_RECORDS = 8
+from .varint import read_varint, read_varlong
+
+MIN_RUN_RECORDS = 24
 """Below this a bulk read costs more than it saves."""
 
-_FIRST_WINDOW_RECORDS = 64
+_FIRST_WINDOW_RECORDS = 256
 _MAX_WINDOW_RECORDS = 8192
 
 _ONE_BYTE_OFFSETS = 64
@@ -31,8 +33,19 @@ _LAST_BYTES = bytes(range(0x80))
 _MORE_BYTES = bytes(range(0x80, 0x100))
 _SIGNED = tuple(~(raw >> 1) if raw & 1 else raw >> 1 for raw in range(0x80))
 
-Shape = tuple[int, int, int, int, int, int]
-"""Where in the data a record's length, timestamp, offset, key length and value length are, and its end."""
+
+class Shape(NamedTuple):
+    """Where in the data the numbers of a record are, and their widths."""
+
+    start: int
+    timestamp_at: int
+    offset_at: int
+    key_at: int
+    key_length: int
+    value_at: int
+    value_length: int
+    value_start: int
+    end: int
 
 
 class Columns(Protocol):
@@ -44,16 +57,17 @@ class Columns(Protocol):
     values: list[bytes | None]
 
 
-def read_run(data: bytes, shape: Shape, index: int, count: int, columns: Columns) -> int:
-    """How many records behind the one of `shape` were taken: those of the same shape, up to `count`.
+def read_run(data: bytes, first: int, end: int, index: int, count: int, columns: Columns) -> int:
+    """How many records of the shape of the one at first..end were taken from behind it.
 
-    `index` is the number of the first record behind it. The record of `shape` must have been read by
-    the general loop and have no headers.
+    `index` is the number of the first record behind it, `count` that of all in the batch. The record
+    at `first` has been read by the general loop and has no headers.
     """
+    shape = _shape(data, first, end)
     taken = 0
     window = _FIRST_WINDOW_RECORDS
-    stride = shape[5] - shape[0]
-    start = shape[5]
+    stride = end - first
+    start = end
     while index < count:
         room = min(count - index, (len(data) - start) // stride, window)
         fitting = _take(data, shape, start, index, room, columns) if room else 0
@@ -67,7 +81,9 @@ def read_run(data: bytes, shape: Shape, index: int, count: int, columns: Columns
 
 
 def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns: Columns) -> int:
-    first, timestamp_at, offset_at, key_at, value_at, end = shape
+    first, timestamp_at, offset_at, key_at, key_length, value_at, value_length, value_start, end = (
+        shape
+    )
     stride = end - first
     offset_width = key_at - offset_at
     limit = _ONE_BYTE_OFFSETS if offset_width == 1 else _TWO_BYTE_OFFSETS
@@ -75,41 +91,33 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
         return 0
     room = min(room, limit - index)
     stop = start + room * stride
+    shift = start - first  # from a byte of the first record to where its column begins
 
-    def column(at: int) -> bytes:
-        """The bytes that lie where `at` lies in the first record."""
-        return data[start + at - first : stop : stride]
-
-    timestamp_width = offset_at - timestamp_at
-    key_length, key_width = _length(data, key_at)
-    value_length, value_width = _length(data, value_at)
-    constant = [*range(first, timestamp_at), *range(key_at, key_at + key_width)]
-    constant += [*range(value_at, value_at + value_width), end - 1]
-    if timestamp_width > 2:
-        constant += range(timestamp_at, offset_at)
     fitting = room
+    key_start = value_at - max(key_length, 0)
+    constant = [*range(first, timestamp_at), *range(key_at, key_start)]
+    constant += [*range(value_at, value_start), end - 1]
+    if offset_at - timestamp_at > 2:
+        constant += range(timestamp_at, offset_at)
     for at in constant:
-        fitting = min(fitting, room - len(column(at).lstrip(data[at : at + 1])))
-        if not fitting:
-            return 0
+        differing = data[at + shift : stop : stride].lstrip(data[at : at + 1])
+        if differing:
+            fitting = min(fitting, room - len(differing))
+            if not fitting:
+                return 0
+    column = data[offset_at + shift : stop : stride]
     if offset_width == 1:
-        fitting = min(fitting, _agreement(column(offset_at), _OFFSET_BYTE[index : index + room]))
+        fitting = min(fitting, _agreement(column, _OFFSET_BYTE[index : index + room]))
     else:
-        low, high = _OFFSET_LOW[index : index + room], _OFFSET_HIGH[index : index + room]
-        fitting = min(fitting, _agreement(column(offset_at), low))
-        fitting = min(fitting, _agreement(column(offset_at + 1), high))
-    lows = column(timestamp_at)
-    if timestamp_width == 1:
-        fitting = min(fitting, room - len(lows.lstrip(_LAST_BYTES)))
-        deltas = [_SIGNED[raw] for raw in lows[:fitting]]
-    elif timestamp_width == 2:
-        highs = column(timestamp_at + 1)
-        fitting = min(fitting, room - len(lows.lstrip(_MORE_BYTES)))
-        fitting = min(fitting, room - len(highs.lstrip(_LAST_BYTES)))
-        raws = [low & 0x7F | high << 7 for low, high in zip(lows[:fitting], highs, strict=False)]
-        deltas = [~(raw >> 1) if raw & 1 else raw >> 1 for raw in raws]
-    else:
+        fitting = min(fitting, _agreement(column, _OFFSET_LOW[index : index + room]))
+        column = data[offset_at + 1 + shift : stop : stride]
+        fitting = min(fitting, _agreement(column, _OFFSET_HIGH[index : index + room]))
+    if not fitting:
+        return 0
+    deltas = _timestamp_deltas(data, timestamp_at + shift, offset_at + shift, stride, fitting)
+    if deltas is None:
         deltas = columns.timestamp_deltas[-1:] * fitting
+    fitting = len(deltas)
     if not fitting:
         return 0
 
@@ -118,14 +126,33 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
     with memoryview(data) as view:
         _cut(
             view[start : start + fitting * stride],
-            key_at + key_width - first,
+            key_start - first,
             key_length,
-            value_width,
+            value_start - value_at,
             value_length,
             columns,
             fitting,
         )
     return fitting
+
+
+def _timestamp_deltas(
+    data: bytes, at: int, behind: int, stride: int, count: int
+) -> list[int] | None:
+    """The column of timestamp deltas, up to the first of another width; None for wider than two bytes."""
+    lows = data[at : at + count * stride : stride][:count]
+    if behind - at == 1:
+        if lows.count(lows[:1]) == count:
+            return [_SIGNED[lows[0]]] * count if lows[0] < 0x80 else []
+        fitting = count - len(lows.lstrip(_LAST_BYTES))
+        return [_SIGNED[raw] for raw in lows[:fitting]]
+    if behind - at == 2:
+        highs = data[at + 1 : at + 1 + count * stride : stride][:count]
+        fitting = count - len(lows.lstrip(_MORE_BYTES))
+        fitting = min(fitting, count - len(highs.lstrip(_LAST_BYTES)))
+        raws = [low & 0x7F | high << 7 for low, high in zip(lows[:fitting], highs, strict=False)]
+        return [~(raw >> 1) if raw & 1 else raw >> 1 for raw in raws]
+    return None
 
 
 def _cut(
@@ -156,16 +183,26 @@ def _cut(
             columns.values.append(value)
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
-    """(length or -1, bytes of its varint); it was read before, so it is sound."""
-    raw = shift = width = 0
-    while True:
-        byte = data[at + width]
-        raw |= (byte & 0x7F) << shift
-        width += 1
-        shift += 7
-        if byte < 0x80:
-            return (-1 if raw & 1 else raw >> 1), width
+def _shape(data: bytes, start: int, end: int) -> Shape:
+    """Where the fields of a record without headers lie. It was read before, so it is sound."""
+    _, position = read_varint(data, start)
+    timestamp_at = position + 1
+    _, offset_at = read_varlong(data, timestamp_at)
+    _, key_at = read_varint(data, offset_at)
+    key_length, position = read_varint(data, key_at)
+    value_at = position + max(key_length, 0)
+    value_length, value_start = read_varint(data, value_at)
+    return Shape(
+        start,
+        timestamp_at,
+        offset_at,
+        key_at,
+        key_length,
+        value_at,
+        value_length,
+        value_start,
+        end,
+    )
 
 
 def _agreement(column: bytes, expected: bytes) -> int:
