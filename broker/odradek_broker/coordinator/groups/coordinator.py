@@ -1,0 +1,332 @@
+"""The group coordinator of this broker: which shard has a group, and is it ready?
+
+Groups are spread over the partitions of `__consumer_offsets` (G-06); this broker coordinates those
+whose partition it leads. Each partition has a `GroupShard` that decides and a `Runtime` that writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import structlog
+
+from odradek_broker.coordinator.groups.answers import join_error, sync_error
+from odradek_broker.coordinator.groups.classic import JoinCall
+from odradek_broker.coordinator.groups.group import ClassicGroup
+from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedOffsets, Place
+from odradek_broker.coordinator.groups.rebalance import GroupSettings
+from odradek_broker.coordinator.groups.shard import TOMBSTONES_MAX, GroupShard
+from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.coordinator.placement import place
+from odradek_broker.coordinator.runtime import (
+    InternalPartition,
+    Moment,
+    Outcome,
+    Runtime,
+    RuntimeState,
+)
+from odradek_broker.later import Later
+from odradek_broker.seams import Clock, Randomness
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+
+log = structlog.get_logger("odradek.groups")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+A = TypeVar("A")
+
+
+class Metadata(Protocol):
+    """What is asked of the cluster metadata."""
+
+    def partition_count(self, name: str) -> int: ...
+
+    def leader_of(self, name: str, partition: int) -> int | None: ...
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class CoordinatorEnv(Protocol):
+    """What a coordinator asks of the node that it runs in."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def random(self) -> Randomness: ...
+    @property
+    def metadata(self) -> Metadata: ...
+
+    def internal_partition(self, topic: str, index: int, /) -> InternalPartition | None:
+        """The partition, if it exists and this broker leads it."""
+        ...
+
+    def call_at(self, monotonic_ms: float, callback: Callable[[], None], /) -> Timer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group, for metrics and tools."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    generation: int
+    members: int
+    offsets: int
+
+
+class GroupCoordinator:
+    """Every call gives a `Later`; it holds an error at once where the shard cannot be asked."""
+
+    def __init__(self, env: CoordinatorEnv, config: GroupSettings) -> None:
+        self._env = env
+        self._config = config
+        self._runtimes: dict[int, Runtime[GroupShard]] = {}
+        self._closed = False
+        self._armed_ms: int | None = None
+        self._timer: Timer | None = None
+
+    # --- Start, time, end ---
+
+    def load(self) -> None:
+        """Replay every partition of `__consumer_offsets` that this broker leads."""
+        self.begin_load()
+        while not self.load_some():
+            pass
+
+    def begin_load(self) -> None:
+        """From now on requests are answered with 14 until `load_some` has said True."""
+        for index in range(self._env.metadata.partition_count(OFFSETS_TOPIC)):
+            partition = self._env.internal_partition(OFFSETS_TOPIC, index)
+            if partition is not None and index not in self._runtimes:
+                self._runtimes[index] = self._new_runtime(partition)
+
+    def load_some(self) -> bool:
+        """Replay a slice; True when all is loaded. For a shell that has other things to do."""
+        for index, runtime in self._runtimes.items():
+            if runtime.state is RuntimeState.LOADING:
+                self._load_slice(index, runtime)
+                return False
+        self._arm()
+        return True
+
+    def advance(self, now_ms: int) -> None:
+        """Act on every deadline up to this moment of the monotonic clock."""
+        moment = Moment(now_ms, self._env.clock.wall_ms())
+        for runtime in list(self._runtimes.values()):
+            runtime.advance(moment)
+        self._arm()
+
+    def next_deadline_ms(self) -> int | None:
+        """When `advance` has something to do; None for never."""
+        deadlines = (runtime.next_deadline_ms() for runtime in self._runtimes.values())
+        return min((at_ms for at_ms in deadlines if at_ms is not None), default=None)
+
+    def close(self) -> None:
+        """Answer all that is parked: whoever waits must look for another coordinator (N-15)."""
+        self._closed = True
+        for runtime in self._runtimes.values():
+            runtime.close()
+        self._disarm()
+
+    def topic_deleted(self, name: str, topic_id: bytes) -> None:
+        """O-15: nobody has a position in a topic that is gone. `topic_id` is not stored with them."""
+        for runtime in list(self._runtimes.values()):
+            places = runtime.core.offsets.places_of_topic(name)
+            for start in range(0, len(places), TOMBSTONES_MAX):
+                records = runtime.core.tombstones(places[start : start + TOMBSTONES_MAX])
+                if runtime.state is RuntimeState.ACTIVE:
+                    runtime.run(lambda _, records=records: Outcome(records=records))  # type: ignore[misc]
+
+    # --- Requests ---
+
+    def join(
+        self, request: JoinGroupRequest, api_version: int, client_id: str, client_host: str
+    ) -> Later[JoinGroupResponse]:
+        later: Later[JoinGroupResponse] = Later()
+        call = JoinCall(request, later, api_version, client_id, client_host)
+        return self._ask(
+            request.group_id,
+            later,
+            lambda shard, moment: shard.join(call, moment),
+            lambda error: join_error(error, request.member_id),
+        )
+
+    def sync(self, request: SyncGroupRequest) -> Later[SyncGroupResponse]:
+        later: Later[SyncGroupResponse] = Later()
+        return self._ask(
+            request.group_id,
+            later,
+            lambda shard, moment: shard.sync(request, later, moment),
+            sync_error,
+        )
+
+    def heartbeat(self, request: HeartbeatRequest) -> Later[HeartbeatResponse]:
+        later: Later[HeartbeatResponse] = Later()
+        return self._ask(
+            request.group_id,
+            later,
+            lambda shard, moment: shard.heartbeat(request, later, moment),
+            lambda error: HeartbeatResponse(error_code=error),
+        )
+
+    def leave(self, request: LeaveGroupRequest, api_version: int) -> Later[LeaveGroupResponse]:
+        later: Later[LeaveGroupResponse] = Later()
+        return self._ask(
+            request.group_id,
+            later,
+            lambda shard, moment: shard.leave(request, api_version, later, moment),
+            lambda error: LeaveGroupResponse(error_code=error),
+        )
+
+    def commit_offsets(self, call: CommitCall) -> Later[list[ErrorCode]]:
+        """One code for each part of the call, in its order."""
+        later: Later[list[ErrorCode]] = Later()
+        return self._ask(
+            call.group_id,
+            later,
+            lambda shard, moment: shard.commit(call, later, moment),
+            lambda error: [error] * len(call.parts),
+        )
+
+    def fetch_offsets(
+        self, group_id: str, places: list[Place] | None, require_stable: bool
+    ) -> Later[FetchedOffsets]:
+        """`places` None: everything that the group has committed (O-08)."""
+        later: Later[FetchedOffsets] = Later()
+        return self._ask(
+            group_id,
+            later,
+            lambda shard, moment: shard.fetch(group_id, places, require_stable, later, moment),
+            lambda error: FetchedOffsets(error, []),
+        )
+
+    # --- For metrics and tools ---
+
+    def groups(self) -> Iterator[GroupListing]:
+        """All groups that are loaded."""
+        for runtime in self._runtimes.values():
+            shard = runtime.core
+            for group in shard.groups.values():
+                yield GroupListing(
+                    group.group_id,
+                    group.state,
+                    group.protocol_type,
+                    group.generation,
+                    len(group.members),
+                    shard.offsets.count(group.group_id),
+                )
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """One group, to look at and not to change; None if it is not here."""
+        runtime, _ = self._find(group_id)
+        return None if runtime is None else runtime.core.groups.get(group_id)
+
+    # --- Inside ---
+
+    def _ask(
+        self,
+        group_id: str,
+        later: Later[A],
+        decide: Callable[[GroupShard, Moment], Outcome],
+        refuse: Callable[[ErrorCode], A],
+    ) -> Later[A]:
+        runtime, error = self._find(group_id)
+        if runtime is None or error is not ErrorCode.NONE:
+            later.resolve(refuse(error))
+            return later
+        runtime.run(lambda moment: decide(runtime.core, moment))
+        self._arm_for(runtime)
+        return later
+
+    def _find(self, group_id: str) -> tuple[Runtime[GroupShard] | None, ErrorCode]:
+        """The runtime of a group, and why it cannot be asked, if so (G-20, D8)."""
+        if self._closed:
+            return None, ErrorCode.NOT_COORDINATOR
+        count = self._env.metadata.partition_count(OFFSETS_TOPIC)
+        if count == 0:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        index = place(group_id, count)
+        runtime = self._runtimes.get(index)
+        if runtime is None:
+            partition = self._env.internal_partition(OFFSETS_TOPIC, index)
+            if partition is None:
+                return None, ErrorCode.NOT_COORDINATOR
+            # The topic was made while we were running.
+            runtime = self._runtimes[index] = self._new_runtime(partition)
+            while runtime.state is RuntimeState.LOADING:
+                self._load_slice(index, runtime)
+        return runtime, runtime.error
+
+    def _new_runtime(self, partition: InternalPartition) -> Runtime[GroupShard]:
+        shard = GroupShard(self._config, self._env.random, _log_transition)
+        runtime: Runtime[GroupShard] = Runtime(
+            shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
+        )
+        return runtime
+
+    def _load_slice(self, index: int, runtime: Runtime[GroupShard]) -> None:
+        try:
+            runtime.load()
+        except WireError as error:
+            # Half a state would hand out offsets that are wrong; none makes the clients wait.
+            log.error(
+                "groups cannot be loaded: a record cannot be read",
+                topic=OFFSETS_TOPIC,
+                partition=index,
+                error=str(error),
+            )
+
+    def _moment(self) -> Moment:
+        clock = self._env.clock
+        return Moment(clock.monotonic_ms(), clock.wall_ms())
+
+    # --- The next deadline ---
+
+    def _arm_for(self, runtime: Runtime[GroupShard]) -> None:
+        """One shard did something: is its next deadline nearer than all others?"""
+        at_ms = None if self._closed else runtime.next_deadline_ms()
+        if at_ms is not None and (self._armed_ms is None or at_ms < self._armed_ms):
+            self._set_timer(at_ms)
+
+    def _arm(self) -> None:
+        at_ms = self.next_deadline_ms()
+        if at_ms is None or self._closed:
+            self._disarm()
+        elif at_ms != self._armed_ms:
+            self._set_timer(at_ms)
+
+    def _set_timer(self, at_ms: int) -> None:
+        self._disarm()
+        self._armed_ms = at_ms
+        self._timer = self._env.call_at(at_ms, self._on_timer)
+
+    def _disarm(self) -> None:
+        timer, self._timer, self._armed_ms = self._timer, None, None
+        if timer is not None:
+            timer.cancel()
+
+    def _on_timer(self) -> None:
+        self._timer = self._armed_ms = None
+        if not self._closed:
+            self.advance(self._env.clock.monotonic_ms())
+
+
+def _log_transition(group: ClassicGroup, before: GroupState, after: GroupState) -> None:
+    log.debug(
+        "group changed its state",
+        group=group.group_id,
+        before=before.value,
+        after=after.value,
+        generation=group.generation,
+        members=len(group.members),
+    )

@@ -1,0 +1,291 @@
+"""Committed offsets: kept, checked, fetched, expired (rules O-01 to O-18).
+
+`OffsetStore` is durable state: only `replay` and `end_transaction`, which the log drives, change it.
+What is decided here is returned as records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from odradek_broker.coordinator.groups.classic import check_member
+from odradek_broker.coordinator.groups.group import ClassicGroup
+from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.coordinator.runtime import Record
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.stored.offset_commit import (
+    NO_EXPIRY,
+    OffsetCommitValue,
+    encode_key,
+    encode_value,
+)
+from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+NO_GENERATION = -1
+NO_PRODUCER = -1
+#: From this OffsetCommit on, a group that does not exist is called that (O-04).
+GROUP_ID_NOT_FOUND_SINCE = 9
+
+#: What clients are told of a storage error behind a commit; others go out as they are (O-03).
+OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+Place = tuple[str, int]
+"""A topic's name and a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPart:
+    """One position to store. `leader_epoch` -1 is unknown; `metadata` the client's own text."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCall:
+    """An OffsetCommit. Not a member's: generation -1, no ids. `retention_ms` -1: the broker's."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    api_version: int
+    retention_ms: int
+    parts: list[CommitPart]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPart:
+    """One position as OffsetFetch answers it; offset -1 where nothing is committed (O-08)."""
+
+    topic: str
+    partition: int
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffsets:
+    """What a group has committed; `error` speaks for all of it."""
+
+    error: ErrorCode
+    parts: list[FetchedPart]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A stored position. `position`: how many records of the partition had been replayed (O-17)."""
+
+    value: OffsetCommitValue
+    position: int
+
+
+class OffsetStore:
+    """The committed offsets of all groups of one partition, and those of open transactions."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[Place, Committed]] = {}
+        #: producer id -> group -> place; undecided until the producer's marker comes.
+        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}
+        self._position = 0
+
+    # --- Replay ---
+
+    def replay(
+        self,
+        group_id: str,
+        place: Place,
+        value: OffsetCommitValue | None,
+        producer_id: int = NO_PRODUCER,
+    ) -> None:
+        """Take one record, None being a tombstone. With a producer id it is pending (O-18)."""
+        self._position += 1
+        if value is None:
+            self._remove(group_id, place)
+        elif producer_id == NO_PRODUCER:
+            found = Committed(value, self._position)
+            self._committed.setdefault(group_id, {})[place] = found
+        else:
+            undecided = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
+            undecided[place] = Committed(value, self._position)
+
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        """The marker came: take the pending values that are younger than what is stored (O-17)."""
+        for group_id, undecided in self._pending.pop(producer_id, {}).items():
+            if not commit:
+                continue
+            stored = self._committed.setdefault(group_id, {})
+            for place, candidate in undecided.items():
+                held = stored.get(place)
+                if held is None or held.position < candidate.position:
+                    stored[place] = candidate
+
+    def _remove(self, group_id: str, place: Place) -> None:
+        stored = self._committed.get(group_id)
+        if stored is not None and stored.pop(place, None) is not None and not stored:
+            del self._committed[group_id]
+
+    # --- Questions ---
+
+    def __len__(self) -> int:
+        return sum(map(len, self._committed.values()))
+
+    def of_group(self, group_id: str) -> dict[Place, OffsetCommitValue]:
+        """Everything that a group has committed."""
+        return {place: held.value for place, held in self._committed.get(group_id, {}).items()}
+
+    def has(self, group_id: str) -> bool:
+        """Is anything committed, or about to be?"""
+        return group_id in self._committed or self.in_transaction(group_id)
+
+    def count(self, group_id: str) -> int:
+        return len(self._committed.get(group_id, ()))
+
+    def in_transaction(self, group_id: str) -> bool:
+        """Does an open transaction hold offsets of the group?"""
+        return any(group_id in groups for groups in self._pending.values())
+
+    def is_pending(self, group_id: str, place: Place) -> bool:
+        """Does an open transaction hold an offset for this place?"""
+        return any(place in groups.get(group_id, ()) for groups in self._pending.values())
+
+    def places_of_topic(self, topic: str) -> list[tuple[str, Place]]:
+        """(group, place) of everything that is committed for a topic."""
+        return [
+            (group_id, place)
+            for group_id, stored in self._committed.items()
+            for place in stored
+            if place[0] == topic
+        ]
+
+    def fetch(
+        self, group_id: str, places: Iterable[Place] | None, require_stable: bool
+    ) -> Iterator[FetchedPart]:
+        """O-08, O-09: every place asked for, or all that have an offset."""
+        stored = self._committed.get(group_id, {})
+        for place in stored if places is None else places:
+            held = stored.get(place)
+            if require_stable and self._pending and self.is_pending(group_id, place):
+                yield FetchedPart(*place, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            elif held is None:
+                yield FetchedPart(*place)
+            else:
+                value = held.value
+                yield FetchedPart(*place, value.offset, value.leader_epoch, value.metadata)
+
+
+def check_commit(
+    group: ClassicGroup | None, call: CommitCall, transactional: bool = False
+) -> ErrorCode:
+    """May this caller commit? (O-04; with `transactional` O-05)
+
+    A simple group need not exist: NONE for a group that is None means that it is to be created.
+    """
+    if group is None:
+        if call.generation < 0:
+            return ErrorCode.NONE
+        named = not transactional and call.api_version >= GROUP_ID_NOT_FOUND_SINCE
+        return ErrorCode.GROUP_ID_NOT_FOUND if named else ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if call.generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if call.generation >= 0 or call.member_id or call.instance_id is not None:
+        error = check_member(group, call.member_id, call.instance_id)
+        if error is ErrorCode.NONE and call.generation != group.generation:
+            error = ErrorCode.ILLEGAL_GENERATION
+        if error is not ErrorCode.NONE:
+            return error
+    elif not transactional:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def commit_records(
+    call: CommitCall, metadata_max: int, wall_ms: int
+) -> tuple[list[Record], list[ErrorCode]]:
+    """The records of the parts that are fit to be stored, and what to say of each part (O-06)."""
+    expire_ms = NO_EXPIRY if call.retention_ms < 0 else wall_ms + call.retention_ms
+    records: list[Record] = []
+    errors = []
+    for part in call.parts:
+        if len(part.metadata) > metadata_max:
+            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            continue
+        value = OffsetCommitValue(
+            offset=part.offset,
+            leader_epoch=part.leader_epoch,
+            metadata=part.metadata,
+            commit_timestamp=wall_ms,
+            expire_timestamp=expire_ms,
+        )
+        records.append((encode_key(call.group_id, part.topic, part.partition), encode_value(value)))
+        errors.append(ErrorCode.NONE)
+    return records, errors
+
+
+# --- Expiry (O-11 to O-13) ------------------------------------------------------------------------
+
+
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics of a consumer group's members; None if that cannot be known (O-12)."""
+    if group.protocol_type != PROTOCOL_TYPE:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            subscription = decode_subscription(member.metadata(group.protocol))
+        except DecodeError:
+            return None
+        topics.update(subscription.topics)
+    return frozenset(topics)
+
+
+def expired_places(
+    group: ClassicGroup, offsets: dict[Place, OffsetCommitValue], retention_ms: int, wall_ms: int
+) -> list[Place]:
+    """What of a group's offsets nobody has needed for long enough (O-11, O-13)."""
+    if group.is_simple:
+        since_ms, kept = None, frozenset[str]()
+    elif group.state is GroupState.EMPTY:
+        since_ms, kept = group.state_since_ms, frozenset[str]()
+    elif group.state is GroupState.STABLE:
+        topics = subscribed_topics(group)
+        if topics is None:
+            return []
+        since_ms, kept = None, topics
+    else:
+        return []
+    found = []
+    for place, value in offsets.items():
+        if place[0] in kept:
+            continue
+        if value.expire_timestamp != NO_EXPIRY:
+            due = wall_ms >= value.expire_timestamp
+        else:
+            start_ms = value.commit_timestamp if since_ms is None else since_ms
+            due = wall_ms - start_ms >= retention_ms
+        if due:
+            found.append(place)
+    return found

@@ -1,0 +1,295 @@
+"""Runs a coordinator's core for one partition of an internal topic (architecture, D4).
+
+A core decides: it looks at its state and returns an `Outcome`, the records to write and the answers
+to give. The runtime appends the records as one batch, has the core replay them at once, and lets
+answers go when everything that they may show is durable. After a restart the same `replay` runs over
+the whole partition. It is used by the group coordinator and serves any other core just as well.
+
+Two kinds of refusal are told apart. An append that is refused has written nothing: nothing is
+replayed, the answers carry the error, and `Outcome.settled` lets the core step back. One that was
+written but could not be made durable took the partition offline (D5): the runtime stops, and every
+later request gets the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from odradek_broker.coordinator.timers import Timers
+from odradek_broker.later import Later
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+
+Record = tuple[bytes, bytes | None]
+
+#: An answer that waits this long for the disk is given as if the append had timed out (O-03).
+APPEND_TIMEOUT_MS = 5_000
+#: How many records a load replays before it looks up.
+LOAD_SLICE_RECORDS = 10_000
+
+_E = ErrorCode
+
+#: What clients are told of a storage error behind a group's records (G-91).
+GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.INVALID_FETCH_SIZE: _E.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Moment(NamedTuple):
+    """Now, on both clocks: deadlines use the monotonic one, stored timestamps the wall's."""
+
+    now_ms: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer on its way. `refused` makes the one to give if the records cannot be kept."""
+
+    later: Later[Any]
+    response: Any
+    refused: Callable[[ErrorCode], Any]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a core decided.
+
+    `records` are appended as one batch. `replies` go out when those, and everything written before,
+    are durable. `settled` is called with NONE at that moment, or with the client's error when the
+    append failed, and may decide more. `append_errors`: storage error to client's error.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    settled: Callable[[ErrorCode, Moment], Outcome] | None = None
+    append_errors: Mapping[ErrorCode, ErrorCode] = field(
+        default_factory=lambda: GROUP_APPEND_ERRORS
+    )
+
+
+class InternalPartition(Protocol):
+    """What the runtime needs of a partition."""
+
+    def append_internal(
+        self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
+    ) -> Later[ErrorCode]:
+        """Append now, resolve when durable: NONE or the storage error. `now_ms` is wall time."""
+        ...
+
+    def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        """(offset, key, value) of every record."""
+        ...
+
+
+class Core(Protocol):
+    """A state machine whose state is a log."""
+
+    timers: Timers[Any]
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record: the only thing that changes durable state. Unknown keys are skipped."""
+        ...
+
+    def loaded(self, moment: Moment) -> Outcome:
+        """Everything is replayed: build what is not durable, set timers."""
+        ...
+
+    def on_timer(self, name: Any, moment: Moment) -> Outcome:
+        """A deadline of `timers` came."""
+        ...
+
+    def closed(self, error: ErrorCode) -> Outcome:
+        """This broker coordinates no more: answer whatever is parked with `error`. No records."""
+        ...
+
+
+class RuntimeState(Enum):
+    LOADING = "Loading"
+    ACTIVE = "Active"
+    FAILED = "Failed"
+    CLOSED = "Closed"
+
+
+class RuntimeStep(RuntimeError):
+    """A runtime was asked for something that its state does not have."""
+
+
+C = TypeVar("C", bound=Core)
+
+
+class Runtime(Generic[C]):
+    """One core over one partition. It holds nothing but the answers on their way.
+
+    `clock` gives the moment at which an append turned out durable; `on_settled` is called after
+    such a moment, when deadlines may have changed outside of any call.
+    """
+
+    def __init__(
+        self,
+        core: C,
+        partition: InternalPartition,
+        clock: Callable[[], Moment],
+        on_settled: Callable[[], None] | None = None,
+    ) -> None:
+        self.core = core
+        self.state = RuntimeState.LOADING
+        self._partition = partition
+        self._clock = clock
+        self._on_settled = on_settled
+        self._error = _E.COORDINATOR_LOAD_IN_PROGRESS
+        self._loading: Iterator[tuple[int, bytes | None, bytes | None]] | None = None
+        self._last_append: Later[ErrorCode] = Later.of(_E.NONE)
+        self._held: dict[int, list[Reply]] = {}
+        self._held_timers: Timers[int] = Timers()
+        self._next_held = 0
+
+    @property
+    def error(self) -> ErrorCode:
+        """What every request is answered with; NONE while the runtime is active."""
+        return self._error
+
+    @property
+    def held_answers(self) -> int:
+        """Answers that wait for the disk."""
+        return sum(len(replies) for replies in self._held.values())
+
+    # --- Loading (G-90, O-18) ---
+
+    def load(self, records_max: int = LOAD_SLICE_RECORDS) -> bool:
+        """Replay up to so many records; True when the core is up to date and active.
+
+        DecodeError if a record cannot be read: the coordinator must not run on half its state.
+        """
+        if self.state is not RuntimeState.LOADING:
+            raise RuntimeStep(f"a load in state {self.state.value}")
+        if self._loading is None:
+            self._loading = self._partition.read_all()
+        for _ in range(records_max):
+            record = next(self._loading, None)
+            if record is None:
+                self._loading = None
+                self.state, self._error = RuntimeState.ACTIVE, _E.NONE
+                self.run(self.core.loaded)
+                return True
+            _, key, value = record
+            if key is not None:
+                self._replay_loaded(key, value)
+        return False
+
+    def _replay_loaded(self, key: bytes, value: bytes | None) -> None:
+        try:
+            self.core.replay(key, value)
+        except DecodeError:
+            self.state, self._error = RuntimeState.FAILED, _E.COORDINATOR_NOT_AVAILABLE
+            raise
+
+    # --- In service ---
+
+    def run(self, decide: Callable[[Moment], Outcome]) -> None:
+        """Take one decision. The caller has seen that `error` is NONE."""
+        if self.state is not RuntimeState.ACTIVE:
+            raise RuntimeStep(f"a decision in state {self.state.value}")
+        self._process(decide(self._clock()))
+
+    def advance(self, moment: Moment) -> None:
+        """Act on every deadline that has passed."""
+        while (held := self._held_timers.pop_due(moment.now_ms)) is not None:
+            self._release(self._held.pop(held), _E.COORDINATOR_NOT_AVAILABLE)
+        while self.state is RuntimeState.ACTIVE:
+            name = self.core.timers.pop_due(moment.now_ms)
+            if name is None:
+                return
+            self._process(self.core.on_timer(name, moment))
+
+    def next_deadline_ms(self) -> int | None:
+        """When `advance` has something to do; None for never."""
+        held_ms = self._held_timers.next_deadline()
+        if self.state is not RuntimeState.ACTIVE:
+            return held_ms
+        core_ms = self.core.timers.next_deadline()
+        if held_ms is None or core_ms is None:
+            return core_ms if held_ms is None else held_ms
+        return min(held_ms, core_ms)
+
+    def close(self) -> None:
+        """Stop: parked requests learn that they must look for another coordinator (N-15)."""
+        if self.state in (RuntimeState.LOADING, RuntimeState.ACTIVE):
+            self._stop(RuntimeState.CLOSED, _E.NOT_COORDINATOR)
+
+    # --- Inside ---
+
+    def _process(self, outcome: Outcome) -> None:
+        written = self._last_append
+        if outcome.records:
+            written = self._partition.append_internal(list(outcome.records), self._clock().wall_ms)
+            if written.done and written.result() is not _E.NONE:
+                self._not_written(outcome, written.result())
+                return
+            for key, value in outcome.records:
+                self.core.replay(key, value)
+            self._last_append = written
+        if not written.done:
+            self._hold(outcome, written)
+            return
+        # Durable at once, or nothing to wait for: the usual way with a page cache.
+        self._settle(outcome, _E.NONE)
+        self._release(outcome.replies, _E.NONE)
+
+    def _not_written(self, outcome: Outcome, error: ErrorCode) -> None:
+        refusal = outcome.append_errors.get(error, error)
+        self._settle(outcome, refusal)
+        self._release(outcome.replies, refusal)
+
+    def _hold(self, outcome: Outcome, written: Later[ErrorCode]) -> None:
+        """Wait for the disk, but not for ever."""
+        number = self._next_held
+        self._next_held += 1
+        if outcome.replies:
+            self._held[number] = outcome.replies
+            self._held_timers.set(number, self._clock().now_ms + APPEND_TIMEOUT_MS)
+
+        def settled(error: ErrorCode) -> None:
+            self._held_timers.cancel(number)
+            replies = self._held.pop(number, [])
+            if error is _E.NONE:
+                self._settle(outcome, error)
+                self._release(replies, error)
+            else:
+                refusal = outcome.append_errors.get(error, error)
+                self._release(replies, refusal)
+                self._fail(refusal)
+            if self._on_settled is not None:
+                self._on_settled()
+
+        written.then(settled)
+
+    def _settle(self, outcome: Outcome, error: ErrorCode) -> None:
+        if outcome.settled is not None and self.state is RuntimeState.ACTIVE:
+            self._process(outcome.settled(error, self._clock()))
+
+    def _release(self, replies: list[Reply], error: ErrorCode) -> None:
+        """Last of all: whoever gets the answer may come back with the next request at once."""
+        for reply in replies:
+            reply.later.resolve(reply.response if error is _E.NONE else reply.refused(error))
+
+    def _fail(self, error: ErrorCode) -> None:
+        """What was replayed is not on disk: nothing here may be shown to anyone any more."""
+        if self.state is RuntimeState.ACTIVE:
+            self._stop(RuntimeState.FAILED, error)
+
+    def _stop(self, state: RuntimeState, error: ErrorCode) -> None:
+        was_active = self.state is RuntimeState.ACTIVE
+        self.state, self._error = state, error
+        if was_active:
+            self._release(self.core.closed(error).replies, _E.NONE)

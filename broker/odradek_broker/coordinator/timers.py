@@ -1,0 +1,98 @@
+"""Named deadlines as data.
+
+Nothing here knows what time it is: the owner asks what is due at a moment it names. Setting a name
+again moves its deadline. Moving one to a later moment, which every heartbeat does, costs a
+dictionary write: the heap entry stays where it is and is corrected when it comes up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
+
+#: A heap may hold this many stale entries, and as many as there are deadlines, before it is rebuilt.
+_STALE_MAX = 64
+
+
+class Timers(Generic[Name]):
+    """A set of deadlines in milliseconds of one monotonic clock.
+
+    Deadlines that are equal come due in the order in which they were set.
+    """
+
+    __slots__ = ("_deadlines", "_heap", "_sequence")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[Name, tuple[int, int]] = {}
+        self._heap: list[tuple[int, int, Name]] = []
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def __contains__(self, name: Name) -> bool:
+        return name in self._deadlines
+
+    def deadline(self, name: Name) -> int | None:
+        """When a name is due; None if it is not set."""
+        found = self._deadlines.get(name)
+        return None if found is None else found[0]
+
+    def set(self, name: Name, at_ms: int) -> None:
+        """Let `name` be due at `at_ms`, and at no other time."""
+        held = self._deadlines.get(name)
+        self._sequence += 1
+        self._deadlines[name] = (at_ms, self._sequence)
+        if held is None or at_ms < held[0]:
+            heapq.heappush(self._heap, (at_ms, self._sequence, name))
+            self._tidy()
+
+    def cancel(self, name: Name) -> None:
+        """Forget a deadline; nothing happens if it is not set."""
+        self._deadlines.pop(name, None)
+
+    def pop_due(self, now_ms: int) -> Name | None:
+        """The earliest name that is due at `now_ms`, now forgotten; None if there is none.
+
+        One at a time, so that what the first one causes may cancel the second.
+        """
+        self._settle()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        name = heapq.heappop(self._heap)[2]
+        del self._deadlines[name]
+        return name
+
+    def due(self, now_ms: int) -> list[Name]:
+        """All names that are due at `now_ms`, earliest first, now forgotten."""
+        names = []
+        while (name := self.pop_due(now_ms)) is not None:
+            names.append(name)
+        return names
+
+    def next_deadline(self) -> int | None:
+        """The earliest deadline; None if nothing is set."""
+        self._settle()
+        return self._heap[0][0] if self._heap else None
+
+    def _settle(self) -> None:
+        """Make the top of the heap a deadline that holds."""
+        heap = self._heap
+        while heap:
+            at_ms, sequence, name = heap[0]
+            held = self._deadlines.get(name)
+            if held == (at_ms, sequence):
+                return
+            if held is None or held[0] < at_ms:
+                # Cancelled, or moved forward: then the true entry was pushed and is elsewhere.
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (*held, name))
+
+    def _tidy(self) -> None:
+        if len(self._heap) > 2 * len(self._deadlines) + _STALE_MAX:
+            self._heap = [(*held, name) for name, held in self._deadlines.items()]
+            heapq.heapify(self._heap)

@@ -1,0 +1,86 @@
+"""FindCoordinator (key 10): which broker looks after a group (rules G-06, G-07, D8).
+
+Versions up to 3 ask for one key, 4 and later for many. What kinds of keys there are, and which
+internal topic spreads them, is `TOPIC_OF_KEY_TYPE`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from odradek_broker.coordinator.placement import place
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_MANY_KEYS_SINCE = 4
+_NO_NODE = -1
+
+
+class KeyType(IntEnum):
+    """What a key names. There are transactional ids (1) and share groups (2) besides."""
+
+    GROUP = 0
+
+
+#: A kind of key to the topic whose partitions' leaders coordinate it.
+TOPIC_OF_KEY_TYPE: dict[int, str] = {KeyType.GROUP: OFFSETS_TOPIC}
+
+
+def handle(
+    node: Node, context: RequestContext, request: FindCoordinatorRequest
+) -> Later[FindCoordinatorResponse]:
+    """Any broker answers; the internal topic is made if it is not there yet."""
+    many = context.api_version >= _MANY_KEYS_SINCE
+    keys = request.coordinator_keys if many else [request.key]
+    topic = TOPIC_OF_KEY_TYPE.get(request.key_type)
+    if topic is None:
+        message = f"This broker coordinates nothing with the key type {request.key_type}."
+        refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
+        return Later.of(_response(many, refusals))
+    later: Later[FindCoordinatorResponse] = Later()
+
+    def ready(_: None) -> None:
+        later.resolve(_response(many, [_find(node, topic, key) for key in keys]))
+
+    node.ensure_internal_topic(topic).then(ready)
+    return later
+
+
+def _find(node: Node, topic: str, key: str) -> Coordinator:
+    count = node.metadata.partition_count(topic)
+    leader = node.metadata.leader_of(topic, place(key, count)) if count else None
+    if leader != node.node_id:
+        # Of other brokers this one knows no address.
+        message = f"No coordinator is available for the key {key!r}."
+        return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+    host, port = node.advertised
+    return Coordinator(
+        key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message=None
+    )
+
+
+def _refusal(key: str, error: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=error, error_message=message
+    )
+
+
+def _response(many: bool, found: list[Coordinator]) -> FindCoordinatorResponse:
+    if many:
+        return FindCoordinatorResponse(coordinators=found, error_message=None)
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )

@@ -1,0 +1,32 @@
+"""JoinGroup (key 11): a member enters the join phase of its group (rules G-20 to G-31)."""
+
+from __future__ import annotations
+
+from odradek_broker.context import RequestContext
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
+
+#: From this version on, the protocol's name may be null.
+_NULL_PROTOCOL_SINCE = 7
+
+
+def handle(
+    node: Node, context: RequestContext, request: JoinGroupRequest
+) -> Later[JoinGroupResponse]:
+    """Parked until the join phase is over."""
+    version = context.api_version
+    joined = node.groups.join(request, version, context.client_id or "", context.host)
+    if version >= _NULL_PROTOCOL_SINCE:
+        return joined
+    answer: Later[JoinGroupResponse] = Later()
+    answer.on_abandon = joined.abandon
+    joined.then(lambda response: answer.resolve(_for_old_clients(response)))
+    return answer
+
+
+def _for_old_clients(response: JoinGroupResponse) -> JoinGroupResponse:
+    """Where nothing may be null, an error comes with an empty protocol name."""
+    if response.protocol_name is None:
+        response.protocol_name = ""
+    return response

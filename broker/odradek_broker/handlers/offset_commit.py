@@ -1,0 +1,70 @@
+"""OffsetCommit (key 8): a group stores its positions (rules O-03 to O-07)."""
+
+from __future__ import annotations
+
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+#: From this version on, topics go by their ids.
+_TOPIC_IDS_SINCE = 10
+
+
+def handle(
+    node: Node, context: RequestContext, request: OffsetCommitRequest
+) -> Later[OffsetCommitResponse]:
+    """Partitions that do not exist get their own error; what is left goes to the coordinator."""
+    response = OffsetCommitResponse()
+    fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
+    for topic in request.topics:
+        name: str | None = topic.name
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if context.api_version >= _TOPIC_IDS_SINCE:
+            name = node.metadata.topic_name(topic.topic_id)
+            if name is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        answers = []
+        for asked in topic.partitions:
+            index = asked.partition_index
+            answer = OffsetCommitResponsePartition(partition_index=index, error_code=unknown)
+            answers.append(answer)
+            if name is not None and node.metadata.leader_of(name, index) is not None:
+                part = CommitPart(
+                    name,
+                    index,
+                    asked.committed_offset,
+                    asked.committed_leader_epoch,
+                    asked.committed_metadata or "",
+                )
+                fit.append((answer, part))
+        response.topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        )
+    if not fit:
+        return Later.of(response)
+    call = CommitCall(
+        group_id=request.group_id,
+        generation=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        api_version=context.api_version,
+        retention_ms=request.retention_time_ms,
+        parts=[part for _, part in fit],
+    )
+    later: Later[OffsetCommitResponse] = Later()
+
+    def committed(errors: list[ErrorCode]) -> None:
+        for (answer, _), error in zip(fit, errors, strict=True):
+            answer.error_code = error
+        later.resolve(response)
+
+    node.groups.commit_offsets(call).then(committed)
+    return later

@@ -1,0 +1,168 @@
+"""OffsetFetch (key 9): a group reads its positions (rules O-08 to O-10).
+
+Up to version 7 a request names one group, from 8 on a list; up to 9 topics go by name, from 10 on by
+id. Each group is asked for by itself, for each may be in another partition, and the answers are put
+together when the last one is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.offsets import FetchedOffsets, FetchedPart
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_TOP_LEVEL_ERROR_SINCE = 2
+_GROUPS_SINCE = 8
+_TOPIC_IDS_SINCE = 10
+
+_NO_POSITION = -1
+
+
+def handle(
+    node: Node, context: RequestContext, request: OffsetFetchRequest
+) -> Later[OffsetFetchResponse]:
+    """Reads change nothing, not even a session timer (O-10)."""
+    if context.api_version < _GROUPS_SINCE:
+        return _one_group(node, context.api_version, request)
+    later: Later[OffsetFetchResponse] = Later()
+    response = OffsetFetchResponse()
+    waiting = len(request.groups)
+    if not waiting:
+        return Later.of(response)
+
+    def arrived(_: OffsetFetchResponseGroup) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            response.groups = [answer.result() for answer in answers]
+            later.resolve(response)
+
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    answers = [_group(node, group, request.require_stable, by_id) for group in request.groups]
+    for answer in answers:
+        answer.then(arrived)
+    return later
+
+
+# --- One group, by topic names --------------------------------------------------------------------
+
+
+def _one_group(node: Node, version: int, request: OffsetFetchRequest) -> Later[OffsetFetchResponse]:
+    places = None
+    if request.topics is not None:
+        places = [
+            (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+        ]
+    later: Later[OffsetFetchResponse] = Later()
+
+    def fetched(found: FetchedOffsets) -> None:
+        parts = found.parts
+        if found.error is not ErrorCode.NONE and version < _TOP_LEVEL_ERROR_SINCE:
+            parts = [FetchedPart(*place, error=found.error) for place in places or ()]
+        response = OffsetFetchResponse(error_code=found.error)
+        for name, held in _by_topic(parts).items():
+            answers = [
+                OffsetFetchResponsePartition(
+                    partition_index=part.partition,
+                    committed_offset=part.offset,
+                    committed_leader_epoch=part.leader_epoch,
+                    metadata=part.metadata,
+                    error_code=part.error,
+                )
+                for part in held
+            ]
+            response.topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
+        later.resolve(response)
+
+    node.groups.fetch_offsets(request.group_id, places, request.require_stable).then(fetched)
+    return later
+
+
+# --- One of many groups, by topic names or ids ----------------------------------------------------
+
+
+def _group(
+    node: Node, asked: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+) -> Later[OffsetFetchResponseGroup]:
+    places = None
+    unknown = []
+    if asked.topics is not None:
+        places = []
+        for topic in asked.topics:
+            name = node.metadata.topic_name(topic.topic_id) if by_id else topic.name
+            if name is None:
+                unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
+            else:
+                places += [(name, index) for index in topic.partition_indexes]
+    later: Later[OffsetFetchResponseGroup] = Later()
+
+    def fetched(found: FetchedOffsets) -> None:
+        response = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=found.error)
+        if found.error is not ErrorCode.NONE:
+            later.resolve(response)
+            return
+        for name, held in _by_topic(found.parts).items():
+            topic_id = node.metadata.topic_id(name) if by_id else ZERO_UUID
+            if by_id and topic_id == ZERO_UUID:
+                # Its topic is gone, so there is no way left to name it.
+                continue
+            response.topics.append(
+                OffsetFetchResponseTopics(
+                    name="" if by_id else name,
+                    topic_id=topic_id,
+                    partitions=[_position(part) for part in held],
+                )
+            )
+        response.topics += unknown
+        later.resolve(response)
+
+    node.groups.fetch_offsets(asked.group_id, places, require_stable).then(fetched)
+    return later
+
+
+def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=_NO_POSITION,
+                metadata="",
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for index in indexes
+        ],
+    )
+
+
+def _position(part: FetchedPart) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=part.partition,
+        committed_offset=part.offset,
+        committed_leader_epoch=part.leader_epoch,
+        metadata=part.metadata,
+        error_code=part.error,
+    )
+
+
+def _by_topic(parts: Iterable[FetchedPart]) -> dict[str, list[FetchedPart]]:
+    """In the order in which the topics first come."""
+    topics: dict[str, list[FetchedPart]] = {}
+    for part in parts:
+        topics.setdefault(part.topic, []).append(part)
+    return topics

@@ -1,0 +1,76 @@
+"""A classic group as `__consumer_offsets` keeps it (rule O-02; Kafka's GroupMetadataKey and -Value).
+
+The key is an int16 record type, 2, and the group; the value an int16 version and its fields, or null
+when the group is gone. Version 3 is written: it is what every reader since Kafka 2.3 understands.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packer
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT32, INT64, STRING, DecodeError
+
+KEY_TYPE = 2
+"""The int16 in front of every key of this kind."""
+
+WRITTEN_VERSION = 3
+
+_INT16 = Packer(">h")
+
+
+@message(key=KEY_TYPE, versions="0")
+class GroupMetadataKey(Message):
+    """Which group."""
+
+    group: str = field(STRING)
+
+
+@struct
+class StoredMember(Struct):
+    """One member. `subscription`: its metadata for the group's protocol; both blobs are opaque."""
+
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None, ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, "1+", default=-1, ignorable=True)
+    session_timeout: int = field(INT32)
+    subscription: bytes = field(BYTES)
+    assignment: bytes = field(BYTES)
+
+
+@message(key=KEY_TYPE, versions="0-4", flexible="4+")
+class GroupMetadataValue(Message):
+    """The group. Timeouts in milliseconds, the timestamp in milliseconds since the epoch."""
+
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(STRING, nullable="0+")
+    leader: str | None = field(STRING, nullable="0+")
+    current_state_timestamp: int = field(INT64, "2+", default=-1, ignorable=True)
+    members: list[StoredMember] = field(array(StoredMember))
+
+
+def encode_key(group: str) -> bytes:
+    """The record key of a group."""
+    return _INT16.pack(KEY_TYPE) + codec.encode_bytes(GroupMetadataKey(group=group), 0)
+
+
+def encode_value(value: GroupMetadataValue) -> bytes:
+    """The record value of a group."""
+    return _INT16.pack(WRITTEN_VERSION) + codec.encode_bytes(value, WRITTEN_VERSION)
+
+
+def decode_key(key: Buffer) -> GroupMetadataKey:
+    """From a whole key, type included. DecodeError for bytes that are none."""
+    return codec.decode(GroupMetadataKey, 0, key, _INT16.size)
+
+
+def decode_value(value: Buffer) -> GroupMetadataValue:
+    """DecodeError for bytes that are none, or a version that we do not know."""
+    if len(value) < _INT16.size:
+        raise DecodeError(f"{len(value)} bytes are too few for a group")
+    return codec.decode(GroupMetadataValue, _INT16.unpack_from(value)[0], value, _INT16.size)

@@ -1,0 +1,69 @@
+"""A committed offset as `__consumer_offsets` keeps it (rule O-02; Kafka's OffsetCommitKey and -Value).
+
+The key is an int16 record type, 1 (or 0, its predecessor of the same shape), group, topic and
+partition; the value an int16 version and its fields, or null when the offset is gone. Version 3 is
+written, or 1 where an explicit expiry has to be kept (rule O-13).
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packer
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import INT32, INT64, STRING, DecodeError
+
+LEGACY_KEY_TYPE = 0
+KEY_TYPE = 1
+"""The int16 in front of every key of this kind."""
+
+NO_EXPIRY = -1
+
+_INT16 = Packer(">h")
+_VERSION = 3
+_VERSION_WITH_EXPIRY = 1
+
+
+@message(key=KEY_TYPE, versions="0")
+class OffsetCommitKey(Message):
+    """Whose position, where."""
+
+    group: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+
+
+@message(key=KEY_TYPE, versions="0-4", flexible="4+")
+class OffsetCommitValue(Message):
+    """The position. Timestamps in milliseconds since the epoch, -1 for none; epoch -1 unknown."""
+
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, "1", default=NO_EXPIRY, ignorable=True)
+
+
+def encode_key(group: str, topic: str, partition: int) -> bytes:
+    """The record key of one committed offset."""
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    return _INT16.pack(KEY_TYPE) + codec.encode_bytes(key, 0)
+
+
+def encode_value(value: OffsetCommitValue) -> bytes:
+    """The record value; in version 1, which has no leader epoch, if there is an expiry."""
+    version = _VERSION if value.expire_timestamp == NO_EXPIRY else _VERSION_WITH_EXPIRY
+    return _INT16.pack(version) + codec.encode_bytes(value, version)
+
+
+def decode_key(key: Buffer) -> OffsetCommitKey:
+    """From a whole key, type included. DecodeError for bytes that are none."""
+    return codec.decode(OffsetCommitKey, 0, key, _INT16.size)
+
+
+def decode_value(value: Buffer) -> OffsetCommitValue:
+    """DecodeError for bytes that are none, or a version that we do not know."""
+    if len(value) < _INT16.size:
+        raise DecodeError(f"{len(value)} bytes are too few for a committed offset")
+    return codec.decode(OffsetCommitValue, _INT16.unpack_from(value)[0], value, _INT16.size)
