@@ -1,0 +1,505 @@
+"""Cluster metadata: records, replay, producer-id blocks, decisions on topics and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fake_node import CountingRandomness, FakeNode
+from odradek_broker.config import ConfigSource, default_config
+from odradek_broker.config_admin import Change, Operation, ResourceChanges, alter_configs
+from odradek_broker.metadata import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    PRODUCER_ID_BLOCK,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+    TRANSACTIONS_TOPIC,
+    ClusterMetadata,
+    MetadataError,
+)
+from odradek_broker.topic_admin import (
+    AdminError,
+    MorePartitions,
+    NewTopic,
+    TopicRef,
+    check_topic_name,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.stored.cluster_metadata import (
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
+
+RECORDS = [
+    TopicRecord(name="t", topic_id=bytes(range(16))),
+    PartitionRecord(
+        partition_id=2, topic_id=bytes(range(16)), replicas=[1], isr=[1], leader=1, leader_epoch=0,
+        partition_epoch=0,
+    ),
+    ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"),
+    ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value=None),
+    RemoveTopicRecord(topic_id=bytes(range(16))),
+    ProducerIdsRecord(broker_id=1, next_producer_id=1000),
+]  # fmt: skip
+
+
+def state(metadata: ClusterMetadata) -> Any:
+    """Everything that replay makes."""
+    return (
+        metadata.topics,
+        metadata._names_by_id,
+        metadata._topic_configs,
+        metadata._broker_configs,
+        metadata._next_producer_id,
+        metadata.config,
+    )
+
+
+def replayed(node: FakeNode) -> ClusterMetadata:
+    """A restart: the same records, another object."""
+    metadata = ClusterMetadata(node.config, CountingRandomness())
+    for value in node.recorded:
+        metadata.replay_bytes(value)
+    return metadata
+
+
+# --- Records --------------------------------------------------------------------------------------
+
+
+def test_a_topic_record_in_kafkas_bytes() -> None:
+    """Frame version 1, type 2, version 0, compact name, id, no tags."""
+    assert encode_record(RECORDS[0]) == b"\x01\x02\x00\x02t" + bytes(range(16)) + b"\x00"
+
+
+def test_a_producer_ids_record_in_kafkas_bytes() -> None:
+    expected = "010f00" + "00000001" + "ffffffffffffffff" + "00000000000003e8" + "00"
+    assert encode_record(RECORDS[5]).hex() == expected
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_records_survive_a_round_trip(record: Any) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+@pytest.mark.parametrize("value", ["", "01", "0002", "020200", "017f00", "010201", "010200ff"])
+def test_a_record_that_cannot_be_read_is_never_guessed(value: str) -> None:
+    with pytest.raises(DecodeError):
+        decode_record(bytes.fromhex(value))
+
+
+# --- Replay ---------------------------------------------------------------------------------------
+
+
+def test_d4_a_restart_replays_to_the_same_state() -> None:
+    node = FakeNode()
+    node.create("a", 3, retention_ms="7")
+    first = node.create("b")
+    changes = ResourceChanges(
+        RESOURCE_BROKER, "", [Change("log.retention.ms", Operation.SET, "99")]
+    )
+    node.commit_metadata(alter_configs(node.metadata, [changes])[0])
+    node.commit_metadata(delete_topics(node.metadata, [TopicRef("b")])[0])
+    second = node.create("b", 2)
+    node.commit_metadata(node.metadata.producer_id_block())
+    node.commit_metadata(
+        alter_configs(
+            node.metadata,
+            [
+                ResourceChanges(
+                    RESOURCE_TOPIC, "a", [Change("retention.ms", Operation.DELETE, None)]
+                )
+            ],
+        )[0]
+    )
+    assert state(replayed(node)) == state(node.metadata)
+    assert first != second
+    assert node.metadata.topic_name(first) is None
+    assert node.metadata.topic_name(second) == "b"
+    assert node.metadata.log_config("a").retention_ms == 99
+
+
+def test_replay_refuses_what_contradicts_the_state() -> None:
+    metadata = ClusterMetadata(default_config(), CountingRandomness())
+    metadata.replay(RECORDS[0])
+    for record in (
+        RECORDS[0],
+        PartitionRecord(topic_id=bytes(16)),
+        RemoveTopicRecord(topic_id=bytes(16)),
+        ProducerIdsRecord(next_producer_id=0),
+    ):
+        with pytest.raises(MetadataError):
+            metadata.replay(record)
+
+
+def test_d8_leaders_are_looked_up() -> None:
+    node = FakeNode(node_id="7")
+    node.create("t", 2)
+    assert node.metadata.leader_of("t", 1) == 7
+    assert node.metadata.leader_of("t", 2) is None
+    assert node.metadata.leader_of("u", 0) is None
+
+
+def test_topic_ids_avoid_reserved_ones_and_dashes() -> None:
+    class Biased(CountingRandomness):
+        ids = (bytes(16), bytes(15) + b"\x01", b"\xf8" + bytes(15), b"\x05" * 16)
+
+        def uuid(self) -> bytes:
+            self.calls += 1
+            return self.ids[self.calls - 1]
+
+    assert ClusterMetadata(default_config(), Biased()).new_topic_id() == b"\x05" * 16
+
+
+# --- Producer ids ---------------------------------------------------------------------------------
+
+
+def test_p29_no_id_before_its_block_is_durable() -> None:
+    node = FakeNode()
+    metadata = node.metadata
+    assert metadata.take_producer_id() is None
+    node.commit_metadata(metadata.producer_id_block())
+    assert metadata.take_producer_id() is None, "recorded is not durable"
+    metadata.use_producer_id_block()
+    assert [metadata.take_producer_id() for _ in range(3)] == [0, 1, 2]
+
+
+def test_p29_blocks_of_a_thousand_follow_each_other() -> None:
+    node = FakeNode()
+    taken = []
+    for _ in range(2):
+        node.commit_metadata(node.metadata.producer_id_block())
+        node.metadata.use_producer_id_block()
+        while (producer_id := node.metadata.take_producer_id()) is not None:
+            taken.append(producer_id)
+    assert taken == list(range(2 * PRODUCER_ID_BLOCK))
+
+
+def test_p29_a_restart_skips_the_rest_of_a_block() -> None:
+    node = FakeNode()
+    node.commit_metadata(node.metadata.producer_id_block())
+    node.metadata.use_producer_id_block()
+    node.metadata.take_producer_id()
+    again = replayed(node)
+    assert again.take_producer_id() is None
+    (record,) = again.producer_id_block()
+    assert isinstance(record, ProducerIdsRecord)
+    assert record.next_producer_id == 2 * PRODUCER_ID_BLOCK
+    again.replay(record)
+    again.use_producer_id_block()
+    assert again.take_producer_id() == PRODUCER_ID_BLOCK
+
+
+# --- Topics ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "x" * 249])
+def test_legal_topic_names(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\n", "a\0"])
+def test_illegal_topic_names(name: str) -> None:
+    with pytest.raises(AdminError) as caught:
+        check_topic_name(name)
+    assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def create(node: FakeNode, *wanted: NewTopic, **more: Any) -> list[ErrorCode]:
+    records, results = create_topics(node.metadata, wanted, **more)
+    node.commit_metadata(records)
+    return [result.error for result in results]
+
+
+def test_create_with_defaults_and_numbers() -> None:
+    node = FakeNode(num_partitions="3")
+    assert create(node, NewTopic("a"), NewTopic("b", 2, 1)) == [ErrorCode.NONE] * 2
+    assert node.metadata.partition_count("a") == 3
+    partition = node.metadata.topics["b"].partitions[1]
+    assert (partition.leader, partition.replicas, partition.isr) == (1, [1], [1])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (NewTopic("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (NewTopic("a.b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("__consumer_offsets"), ErrorCode.INVALID_REQUEST),
+        (NewTopic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("t", -2), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("t", 99), ErrorCode.POLICY_VIOLATION),
+        (NewTopic("t", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST),
+        (NewTopic("t", -1, 1, {0: [1]}), ErrorCode.INVALID_REQUEST),
+        (NewTopic("t", assignments={1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", assignments={0: [2]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic("t", configs={"no.such": "x"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic("t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_topics_that_are_refused(wanted: NewTopic, error: ErrorCode) -> None:
+    node = FakeNode(max_partitions="50")
+    node.create("there")
+    node.create("a_b")
+    records, results = create_topics(node.metadata, [wanted, NewTopic("good")])
+    assert [result.error for result in results] == [error, ErrorCode.NONE]
+    assert results[0].message
+    assert [record for record in records if isinstance(record, TopicRecord)] == [records[0]]
+
+
+def test_defaults_need_create_topics_4() -> None:
+    node = FakeNode()
+    errors = create(node, NewTopic("a"), NewTopic("b", 1), defaults_allowed=False)
+    assert errors == [ErrorCode.INVALID_PARTITIONS, ErrorCode.INVALID_REPLICATION_FACTOR]
+
+
+def test_the_same_name_twice_is_answered_once() -> None:
+    node = FakeNode()
+    assert create(node, NewTopic("a"), NewTopic("b"), NewTopic("a")) == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+    ]
+    assert list(node.metadata.topics) == ["b"]
+
+
+def test_names_collide_within_one_request_too() -> None:
+    node = FakeNode()
+    assert create(node, NewTopic("a.b"), NewTopic("a_b")) == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+
+
+def test_replication_factor_accepted_by_policy_keeps_one_copy_and_says_so() -> None:
+    node = FakeNode(replication_factor_policy="accept")
+    records, results = create_topics(node.metadata, [NewTopic("t", 1, 3)])
+    assert (results[0].error, results[0].replication_factor) == (ErrorCode.NONE, 1)
+    assert "one copy" in (results[0].message or "")
+    assert any(isinstance(record, PartitionRecord) and record.replicas == [1] for record in records)
+
+
+def test_manual_assignment_on_this_node() -> None:
+    node = FakeNode()
+    assert create(node, NewTopic("t", assignments={1: [1], 0: [1]})) == [ErrorCode.NONE]
+    assert node.metadata.partition_count("t") == 2
+
+
+def test_delete_by_name_and_id() -> None:
+    node = FakeNode()
+    node.create("a")
+    topic_id = node.create("b")
+    records, results = delete_topics(
+        node.metadata,
+        [
+            TopicRef("a"),
+            TopicRef(None, topic_id),
+            TopicRef("nobody"),
+            TopicRef(None, b"x" * 16),
+            TopicRef(),
+            TopicRef("a", topic_id),
+        ],
+    )
+    assert [result.error for result in results][2:] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    # The last reference names both again, which spoils the first two.
+    assert records == []
+    records, results = delete_topics(node.metadata, [TopicRef("a"), TopicRef(None, topic_id)])
+    assert [(result.error, result.name) for result in results] == [
+        (ErrorCode.NONE, "a"),
+        (ErrorCode.NONE, "b"),
+    ]
+    node.commit_metadata(records)
+    assert node.metadata.topics == {}
+
+
+def test_one_topic_by_name_and_by_id_is_deleted_once() -> None:
+    node = FakeNode()
+    topic_id = node.create("a")
+    records, results = delete_topics(node.metadata, [TopicRef("a"), TopicRef(None, topic_id)])
+    assert len(records) == 1
+    assert [result.error for result in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+
+
+def test_internal_topics_stay() -> None:
+    node = FakeNode()
+    node.commit_metadata(node.metadata.internal_topic_records(OFFSETS_TOPIC))
+    records, results = delete_topics(node.metadata, [TopicRef(OFFSETS_TOPIC)])
+    assert (records, results[0].error) == ([], ErrorCode.INVALID_TOPIC_EXCEPTION)
+    records, grown = create_partitions(node.metadata, [MorePartitions(OFFSETS_TOPIC, 60)])
+    assert (records, grown[0].error) == ([], ErrorCode.INVALID_REQUEST)
+
+
+def test_f14_a_recreated_topic_has_a_new_id_and_none_of_the_old_settings() -> None:
+    node = FakeNode()
+    old = node.create("t", retention_ms="5")
+    node.commit_metadata(delete_topics(node.metadata, [TopicRef("t")])[0])
+    new = node.create("t")
+    assert new != old
+    assert node.metadata.topic_overrides("t") == {}
+    assert node.metadata.log_config("t").retention_ms == 604_800_000
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        (MorePartitions("t", 5), ErrorCode.NONE),
+        (MorePartitions("t", 5, [[1], [1]]), ErrorCode.NONE),
+        (MorePartitions("t", 3), ErrorCode.INVALID_PARTITIONS),
+        (MorePartitions("t", 2), ErrorCode.INVALID_PARTITIONS),
+        (MorePartitions("t", -1), ErrorCode.INVALID_PARTITIONS),
+        (MorePartitions("t", 99), ErrorCode.POLICY_VIOLATION),
+        (MorePartitions("nobody", 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (MorePartitions("t", 5, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (MorePartitions("t", 5, [[1], [2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+    ids=str,
+)
+def test_more_partitions(more: MorePartitions, error: ErrorCode) -> None:
+    node = FakeNode(max_partitions="50")
+    node.create("t", 3)
+    records, results = create_partitions(node.metadata, [more])
+    node.commit_metadata(records)
+    assert [result.error for result in results] == [error]
+    expected = 5 if error is ErrorCode.NONE else 3
+    assert sorted(node.metadata.topics["t"].partitions) == list(range(expected))
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_internal_topics_are_made_on_demand_with_kafkas_settings(name: str) -> None:
+    node = FakeNode(
+        offsets_topic_num_partitions="4", transaction_state_log_num_partitions="4",
+        offsets_topic_segment_bytes="1000", transaction_state_log_segment_bytes="1000",
+    )  # fmt: skip
+    node.commit_metadata(node.metadata.internal_topic_records(name))
+    assert node.metadata.partition_count(name) == 4
+    log_config = node.metadata.log_config(name)
+    assert log_config.compacted and log_config.segment_bytes == 1000
+    assert node.metadata.is_internal(name) and node.metadata.topics[name].is_internal
+    assert node.metadata.internal_topic_records(name) == []
+
+
+def test_o01_fifty_partitions_by_default() -> None:
+    node = FakeNode()
+    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        node.commit_metadata(node.metadata.internal_topic_records(name))
+        assert node.metadata.partition_count(name) == 50
+        assert node.metadata.log_config(name).segment_bytes == 104_857_600
+
+
+# --- Settings -------------------------------------------------------------------------------------
+
+
+def alter(
+    node: FakeNode, resource_type: int, name: str, *changes: Change
+) -> tuple[ErrorCode, str | None]:
+    records, results = alter_configs(node.metadata, [ResourceChanges(resource_type, name, changes)])
+    node.commit_metadata(records)
+    return results[0].error, results[0].message
+
+
+def test_set_append_subtract_delete() -> None:
+    node = FakeNode()
+    node.create("t")
+    key = "cleanup.policy"
+    for operation, value, expected in (
+        (Operation.APPEND, "compact", {key: "delete,compact"}),
+        (Operation.APPEND, "compact", {key: "delete,compact"}),
+        (Operation.SUBTRACT, "delete", {key: "compact"}),
+        (Operation.SET, "delete", {key: "delete"}),
+        (Operation.DELETE, None, {}),
+        (Operation.DELETE, None, {}),
+    ):
+        assert alter(node, RESOURCE_TOPIC, "t", Change(key, operation, value))[0] is ErrorCode.NONE
+        assert node.metadata.topic_overrides("t") == expected
+
+
+def test_a_change_to_the_same_value_makes_no_record() -> None:
+    node = FakeNode()
+    node.create("t", retention_ms="5")
+    before = len(node.recorded)
+    alter(node, RESOURCE_TOPIC, "t", Change("retention.ms", Operation.SET, "5"))
+    assert len(node.recorded) == before
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "change", "error"),
+    [
+        (2, "nobody", Change("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "t", Change("retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("no.such", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("no.such", 1, None), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("retention.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
+        (2, "t", Change("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (2, "t", Change("cleanup.policy", 3, "delete"), ErrorCode.INVALID_CONFIG),
+        (4, "9", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("num.partitions", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", Change("log.retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (8, "1", Change("root", 0, "INFO"), ErrorCode.INVALID_REQUEST),
+    ],
+    ids=str,
+)
+def test_changes_that_are_refused(
+    resource_type: int, name: str, change: Change, error: ErrorCode
+) -> None:
+    node = FakeNode()
+    node.create("t")
+    good = Change("max.message.bytes" if resource_type == 2 else "message.max.bytes", 0, "100")
+    before = len(node.recorded)
+    found, message = alter(node, resource_type, name, good, change)
+    assert found is error and message
+    assert len(node.recorded) == before, "all changes of a resource are made or none"
+
+
+def test_duplicates_in_a_request_are_refused() -> None:
+    node = FakeNode()
+    node.create("t")
+    change = Change("retention.ms", Operation.SET, "1")
+    twice = ResourceChanges(RESOURCE_TOPIC, "t", [change])
+    records, results = alter_configs(node.metadata, [twice, twice])
+    assert [result.error for result in results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert records == []
+    assert alter(node, RESOURCE_TOPIC, "t", change, change)[0] is ErrorCode.INVALID_REQUEST
+
+
+def test_a_brokers_dynamic_setting_lies_under_that_of_every_topic() -> None:
+    node = FakeNode(log_retention_ms="1")
+    node.create("a")
+    node.create("b", retention_ms="7")
+    assert node.metadata.log_config("a").retention_ms == 1
+    alter(node, RESOURCE_BROKER, "", Change("log.retention.ms", Operation.SET, "2"))
+    assert node.metadata.log_config("a").retention_ms == 2
+    alter(node, RESOURCE_BROKER, "1", Change("log.retention.ms", Operation.SET, "3"))
+    assert node.metadata.log_config("a").retention_ms == 3
+    assert node.metadata.log_config("b").retention_ms == 7
+    (entry,) = node.metadata.topic_configs.describe({}, ["retention.ms"])
+    assert [place.source for place in entry.synonyms] == [
+        ConfigSource.DYNAMIC_BROKER,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER,
+        ConfigSource.STATIC_BROKER,
+        ConfigSource.DEFAULT,
+    ]
+    alter(node, RESOURCE_BROKER, "1", Change("log.retention.ms", Operation.DELETE, None))
+    assert node.metadata.log_config("a").retention_ms == 2

@@ -1,0 +1,113 @@
+"""A node without logs: metadata that is replayed at append and durable when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek_broker.config import parse_config
+from odradek_broker.context import RequestContext
+from odradek_broker.later import Later
+from odradek_broker.metadata import ClusterMetadata
+
+
+class CountingRandomness:
+    """Ids that differ and are known."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def uuid(self) -> bytes:
+        self.calls += 1
+        return self.calls.to_bytes(2, "big") + bytes(14)
+
+    def below(self, bound: int) -> int:
+        return 0
+
+
+class FakeLog:
+    offline = False
+    high_watermark = 10
+    log_start_offset = 3
+    last_stable_offset = 7
+    size_bytes = 1234
+
+
+class FakePartition:
+    def __init__(self) -> None:
+        self.log = FakeLog()
+
+
+class FakeTimer:
+    def __init__(self, delay_ms: float, callback: Callable[[], None]) -> None:
+        self.delay_ms = delay_ms
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeNode:
+    """What handlers of the control plane ask of a node. `durable` False holds every answer back."""
+
+    def __init__(self, **settings: str) -> None:
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        self.config, _ = parse_config(given)
+        self.metadata = ClusterMetadata(self.config, CountingRandomness())
+        self.node_id = self.config.node_id
+        self.cluster_id = "cluster"
+        self.advertised = ("host", 9092)
+        self.durable = True
+        self.recorded: list[bytes] = []
+        self.changed: list[str] = []
+        self.timers: list[FakeTimer] = []
+        self.offline: set[tuple[str, int]] = set()
+        self._open: list[Later[None]] = []
+
+    def commit_metadata(self, records: list[Any]) -> Later[None]:
+        for record in records:
+            self.recorded.append(self.metadata.encode(record))
+            self.metadata.replay(record)
+        return self.metadata_durable()
+
+    def metadata_durable(self) -> Later[None]:
+        if self.durable:
+            return Later.of(None)
+        later: Later[None] = Later()
+        self._open.append(later)
+        return later
+
+    def flush(self) -> None:
+        """Everything is on disk now."""
+        waiting, self._open = self._open, []
+        for later in waiting:
+            later.resolve(None)
+
+    def partition(self, topic: str, index: int) -> FakePartition | None:
+        if self.metadata.leader_of(topic, index) is None:
+            return None
+        partition = FakePartition()
+        partition.log.offline = (topic, index) in self.offline
+        return partition
+
+    def topic_config_changed(self, topic: str) -> None:
+        self.changed.append(topic)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> FakeTimer:
+        self.timers.append(FakeTimer(delay_ms, callback))
+        return self.timers[-1]
+
+    def cancel(self, timer: FakeTimer) -> None:
+        timer.cancel()
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+        """Make a topic; its id."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        assignments = {index: [self.node_id] for index in range(partitions)}
+        self.commit_metadata(self.metadata.topic_records(name, assignments, settings))
+        return self.metadata.topic_id(name)
+
+
+def context(version: int) -> RequestContext:
+    return RequestContext(version, "test", "127.0.0.1", 1)
