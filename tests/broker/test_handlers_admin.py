@@ -1,0 +1,537 @@
+"""The handlers of metadata and administration, without sockets or logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fake_node import FakeNode, context
+from odradek_broker.handlers import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    incremental_alter_configs,
+    metadata,
+)
+from odradek_broker.later import Later
+from odradek_protocol import codec
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import API_OF_REQUEST, APIS, ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek_protocol.schemas.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek_protocol.schemas.describe_cluster import DescribeClusterRequest
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek_protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+
+HANDLERS: dict[ApiKey, Any] = {
+    ApiKey.METADATA: metadata.handle,
+    ApiKey.API_VERSIONS: api_versions.handle,
+    ApiKey.CREATE_TOPICS: create_topics.handle,
+    ApiKey.DELETE_TOPICS: delete_topics.handle,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
+    ApiKey.CREATE_PARTITIONS: create_partitions.handle,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
+}
+
+
+def call(node: FakeNode, request: Message, version: int | None = None) -> Any:
+    """The answer, after a round trip of request and answer through the wire of that version."""
+    api = API_OF_REQUEST[type(request)]
+    version = api.versions.last if version is None else version
+    sent: Any = codec.decode(api.request, version, codec.encode_bytes(request, version))
+    answer = HANDLERS[api.key](node, context(version), sent)
+    if isinstance(answer, Later):
+        return answer
+    return codec.decode(api.response, version, codec.encode_bytes(answer, version))
+
+
+def asked(*names: str) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(name=name) for name in names]
+
+
+def versions(key: ApiKey) -> list[int]:
+    return list(APIS[key].versions)
+
+
+# --- ApiVersions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
+def test_n07_every_api_is_told_with_its_range(version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0")
+    answer = call(FakeNode(), request, version)
+    assert answer.error_code == 0
+    assert [row.api_key for row in answer.api_keys] == sorted(APIS)
+    ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert ranges[ApiKey.PRODUCE][0] == 0, "librdkafka reads more as no compression"
+    assert ranges[ApiKey.FETCH] == (4, 18)
+    assert answer.supported_features == [] and answer.finalized_features == []
+    assert not answer.zk_migration_ready
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "a.", "a b", "ä", "a\n"])
+def test_n07_bad_software_names_are_an_invalid_request(name: str) -> None:
+    for request in (
+        ApiVersionsRequest(client_software_name=name, client_software_version="1"),
+        ApiVersionsRequest(client_software_name="a", client_software_version=name),
+    ):
+        assert call(FakeNode(), request, 3).error_code == ErrorCode.INVALID_REQUEST
+        assert call(FakeNode(), request, 2).error_code == 0
+
+
+def test_n07_an_unknown_version_is_told_the_range() -> None:
+    node: Any = FakeNode()
+    answer = api_versions.handle_unsupported_version(node, context(99))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [
+        (18, 0, 4)
+    ]
+    codec.encode_bytes(answer, 0)
+
+
+# --- Metadata -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+def test_metadata_of_all_topics_in_every_version(version: int) -> None:
+    node = FakeNode(broker_rack="r")
+    topic_id = node.create("t", 2)
+    node.commit_metadata(node.metadata.internal_topic_records("__consumer_offsets"))
+    answer = call(node, MetadataRequest(topics=[] if version == 0 else None), version)
+    assert [topic.name for topic in answer.topics] == ["t", "__consumer_offsets"]
+    topic = answer.topics[0]
+    assert [partition.partition_index for partition in topic.partitions] == [0, 1]
+    partition = topic.partitions[1]
+    assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, [1], [1])
+    assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [
+        (1, "host", 9092)
+    ]
+    if version >= 1:
+        assert answer.controller_id == 1
+        assert [topic.is_internal for topic in answer.topics] == [False, True]
+        assert answer.brokers[0].rack == "r"
+    if version >= 2:
+        assert answer.cluster_id == "cluster"
+    if version >= 7:
+        assert partition.leader_epoch == 0
+    if version >= 10:
+        assert topic.topic_id == topic_id
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_an_empty_list_asks_for_no_topic(version: int) -> None:
+    node = FakeNode()
+    node.create("t")
+    assert call(node, MetadataRequest(topics=[]), version).topics == []
+
+
+def test_a11_a_topic_that_is_asked_for_is_created() -> None:
+    node = FakeNode(num_partitions="2")
+    answer = call(node, MetadataRequest(topics=asked("new", "new")))
+    assert [(topic.error_code, topic.name, len(topic.partitions)) for topic in answer.topics] == [
+        (0, "new", 2)
+    ]
+    assert answer.topics[0].topic_id == node.metadata.topic_id("new") != ZERO_UUID
+
+
+@pytest.mark.parametrize(
+    ("enabled", "allowed", "version", "created"),
+    [
+        ("true", True, 4, True),
+        ("true", False, 4, False),
+        ("false", True, 4, False),
+        ("true", True, 3, True),
+        ("false", True, 3, False),
+    ],
+)
+def test_a11_creation_needs_the_brokers_and_the_clients_consent(
+    enabled: str, allowed: bool, version: int, created: bool
+) -> None:
+    node = FakeNode(auto_create_topics_enable=enabled)
+    request = MetadataRequest(topics=asked("t"), allow_auto_topic_creation=allowed)
+    answer = call(node, request, version)
+    assert ("t" in node.metadata.topics) is created
+    expected = 0 if created else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.topics[0].error_code == expected
+
+
+def test_a11_internal_topics_are_created_with_their_own_settings() -> None:
+    node = FakeNode(offsets_topic_num_partitions="5")
+    answer = call(node, MetadataRequest(topics=asked("__consumer_offsets")))
+    assert (len(answer.topics[0].partitions), answer.topics[0].is_internal) == (5, True)
+    assert node.metadata.log_config("__consumer_offsets").compacted
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_illegal_names_are_told_apart_from_missing_ones(enabled: str) -> None:
+    node = FakeNode(auto_create_topics_enable=enabled)
+    answer = call(node, MetadataRequest(topics=asked("a b")))
+    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert node.metadata.topics == {}
+
+
+def test_a_default_replication_factor_that_cannot_be_is_told() -> None:
+    node = FakeNode(default_replication_factor="3")
+    answer = call(node, MetadataRequest(topics=asked("t")))
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_topics_by_id() -> None:
+    node = FakeNode()
+    topic_id = node.create("t")
+    request = MetadataRequest(
+        topics=[
+            MetadataRequestTopic(topic_id=topic_id, name=None),
+            MetadataRequestTopic(topic_id=b"x" * 16, name=None),
+        ]
+    )
+    for version in (12, 13):
+        answer = call(node, request, version)
+        assert [(topic.error_code, topic.name) for topic in answer.topics] == [
+            (0, "t"),
+            (ErrorCode.UNKNOWN_TOPIC_ID, None),
+        ]
+        assert answer.topics[1].topic_id == b"x" * 16
+    for version in (10, 11):
+        answer = call(node, request, version)
+        assert {topic.error_code for topic in answer.topics} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_a19_without_an_authorizer_everything_is_allowed() -> None:
+    node = FakeNode()
+    node.create("t")
+    request = MetadataRequest(
+        topics=None,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    answer = call(node, request, 9)
+    assert answer.topics[0].topic_authorized_operations == 3576
+    assert answer.cluster_authorized_operations == 8096
+    silent = call(node, MetadataRequest(topics=None), 9)
+    assert silent.topics[0].topic_authorized_operations == -(2**31)
+
+
+def test_d5_an_offline_partition_has_no_leader() -> None:
+    node = FakeNode()
+    node.create("t", 2)
+    node.offline.add(("t", 1))
+    partitions = call(node, MetadataRequest(topics=asked("t"))).topics[0].partitions
+    assert [(entry.error_code, entry.leader_id) for entry in partitions] == [
+        (0, 1),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1),
+    ]
+    assert partitions[1].offline_replicas == [1]
+
+
+# --- Durability -----------------------------------------------------------------------------------
+
+WAITING: list[Message] = [
+    MetadataRequest(topics=asked("new")),
+    MetadataRequest(topics=None),
+    CreateTopicsRequest(
+        topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)]
+    ),
+    DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]),
+    CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)]),
+    DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")]),
+    IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=2,
+                resource_name="t",
+                configs=[AlterableConfig(name="retention.ms", value="5")],
+            )
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize("request_", WAITING, ids=lambda request: type(request).__name__)
+def test_d4_no_answer_before_what_it_tells_is_durable(request_: Message) -> None:
+    node = FakeNode()
+    node.create("t")
+    node.durable = False
+    answer = call(node, request_)
+    assert isinstance(answer, Later) and not answer.done
+    (timer,) = node.timers
+    node.flush()
+    assert answer.done and timer.cancelled
+    timer.callback()  # A timer that was already on its way does no harm.
+    codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
+
+
+@pytest.mark.parametrize("request_", WAITING, ids=lambda request: type(request).__name__)
+def test_a_wait_for_the_disk_ends(request_: Message) -> None:
+    node = FakeNode()
+    node.create("t")
+    node.durable = False
+    answer = call(node, request_)
+    node.timers[0].callback()
+    assert answer.done
+    node.flush()  # The disk comes back too late for this answer.
+    encoded = codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
+    told = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert any(int(code).to_bytes(2, "big") in encoded for code in told)
+
+
+# --- CreateTopics ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
+def test_create_topics_in_every_version(version: int) -> None:
+    node = FakeNode()
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name="t",
+                num_partitions=2,
+                replication_factor=1,
+                configs=[CreatableTopicConfig(name="retention.ms", value="77")],
+            ),
+            CreatableTopic(name="bad name", num_partitions=1, replication_factor=1),
+        ]
+    )
+    answer = call(node, request, version)
+    good, bad = answer.topics
+    assert (good.error_code, good.error_message) == (0, None)
+    assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and "bad name" in bad.error_message
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "77"}
+    if version >= 5:
+        assert (good.num_partitions, good.replication_factor) == (2, 1)
+        configs = {entry.name: entry for entry in good.configs}
+        assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("77", 1)
+        assert configs["cleanup.policy"].config_source == 5
+    if version >= 7:
+        assert good.topic_id == node.metadata.topic_id("t")
+
+
+def test_defaults_by_minus_one_from_version_4() -> None:
+    topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1)
+    request = CreateTopicsRequest(topics=[topic])
+    answer = call(FakeNode(), request, 3)
+    assert answer.topics[0].error_code == ErrorCode.INVALID_PARTITIONS
+    node = FakeNode(num_partitions="6")
+    assert call(node, request, 4).topics[0].error_code == 0
+    assert node.metadata.partition_count("t") == 6
+
+
+def test_validate_only_creates_nothing() -> None:
+    node = FakeNode()
+    topic = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
+    answer = call(node, CreateTopicsRequest(topics=[topic], validate_only=True))
+    assert (answer.topics[0].error_code, answer.topics[0].num_partitions) == (0, 3)
+    assert answer.topics[0].topic_id == ZERO_UUID
+    assert node.metadata.topics == {} and node.recorded == []
+
+
+def test_a_partition_assigned_twice_is_an_invalid_assignment() -> None:
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[1])
+    topic = CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment, assignment]
+    )
+    answer = call(FakeNode(), CreateTopicsRequest(topics=[topic]))
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_the_accept_policy_says_what_it_did() -> None:
+    node = FakeNode(replication_factor_policy="accept")
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+    answer = call(node, CreateTopicsRequest(topics=[topic])).topics[0]
+    assert (answer.error_code, answer.replication_factor) == (0, 1)
+    assert "one copy" in answer.error_message
+
+
+# --- DeleteTopics, CreatePartitions ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
+def test_delete_topics_in_every_version(version: int) -> None:
+    node = FakeNode()
+    topic_id = node.create("t")
+    if version >= 6:
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(topic_id=topic_id), DeleteTopicState(name="nobody")]
+        )
+    else:
+        request = DeleteTopicsRequest(topic_names=["t", "nobody"])
+    answer = call(node, request, version)
+    assert [(entry.name, entry.error_code) for entry in answer.responses] == [
+        ("t", 0),
+        ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert node.metadata.topics == {}
+
+
+def test_deletion_that_is_switched_off() -> None:
+    node = FakeNode(delete_topic_enable="false")
+    node.create("t")
+    for version in versions(ApiKey.DELETE_TOPICS):
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        if version < 6:
+            request = DeleteTopicsRequest(topic_names=["t"])
+        expected = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+        assert call(node, request, version).responses[0].error_code == expected
+    assert "t" in node.metadata.topics
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_PARTITIONS))
+def test_create_partitions_in_every_version(version: int) -> None:
+    node = FakeNode()
+    node.create("t")
+    for count, validate_only, error, present in (
+        (3, True, 0, 1),
+        (3, False, 0, 3),
+        (2, False, ErrorCode.INVALID_PARTITIONS, 3),
+    ):
+        topic = CreatePartitionsTopic(name="t", count=count, assignments=None)
+        request = CreatePartitionsRequest(topics=[topic], validate_only=validate_only)
+        assert call(node, request, version).results[0].error_code == error
+        assert node.metadata.partition_count("t") == present
+
+
+def test_create_partitions_with_assignments() -> None:
+    node = FakeNode()
+    node.create("t")
+    topic = CreatePartitionsTopic(
+        name="t", count=2, assignments=[CreatePartitionsAssignment(broker_ids=[9])]
+    )
+    answer = call(node, CreatePartitionsRequest(topics=[topic]))
+    assert answer.results[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+# --- Settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_describe_configs_in_every_version(version: int) -> None:
+    node = FakeNode(log_retention_ms="1000")
+    node.create("t", segment_bytes="4096")
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None),
+            DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None),
+            DescribeConfigsResource(resource_type=2, resource_name="no", configuration_keys=None),
+            DescribeConfigsResource(
+                resource_type=2, resource_name="t", configuration_keys=["retention.ms", "nothing"]
+            ),
+        ],
+        include_synonyms=True,
+        include_documentation=version >= 3,
+    )
+    topic, broker, missing, some = call(node, request, version).results
+    entries = {entry.name: entry for entry in topic.configs}
+    assert len(entries) > 20
+    assert (entries["segment.bytes"].value, entries["segment.bytes"].config_source) == ("4096", 1)
+    assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("1000", 4)
+    assert [entry.source for entry in entries["retention.ms"].synonyms] == [4, 5]
+    broker_entries = {entry.name: entry for entry in broker.configs}
+    assert len(broker_entries) > 60
+    assert broker_entries["log.retention.hours"].value == "168"
+    assert broker_entries["node.id"].read_only
+    if version >= 3:
+        assert entries["retention.ms"].config_type == 5
+        assert entries["retention.ms"].documentation
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and missing.error_message
+    assert [entry.name for entry in some.configs] == ["retention.ms"]
+
+
+def test_describe_leaves_out_what_was_not_asked_for() -> None:
+    node = FakeNode()
+    node.create("t")
+    resource = DescribeConfigsResource(
+        resource_type=2, resource_name="t", configuration_keys=["retention.ms"]
+    )
+    (entry,) = call(node, DescribeConfigsRequest(resources=[resource])).results[0].configs
+    assert (entry.synonyms, entry.documentation) == ([], None)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
+def test_alter_configs_in_every_version(version: int) -> None:
+    node = FakeNode()
+    node.create("t")
+    node.create("u")
+
+    def alter(resource_type: int, name: str, key: str, value: str, **more: Any) -> int:
+        resource = AlterConfigsResource(
+            resource_type=resource_type,
+            resource_name=name,
+            configs=[AlterableConfig(name=key, config_operation=0, value=value)],
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], **more)
+        code: int = call(node, request, version).responses[0].error_code
+        return code
+
+    assert alter(2, "t", "retention.ms", "9", validate_only=True) == 0
+    assert node.metadata.topic_overrides("t") == {} and node.changed == []
+    assert alter(2, "t", "retention.ms", "9") == 0
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "9"}
+    assert node.changed == ["t"], "the running log is told"
+    assert alter(2, "t", "retention.ms", "9") == 0
+    assert node.changed == ["t"], "nothing has changed"
+    assert alter(4, "", "log.retention.ms", "8") == 0
+    assert node.changed == ["t", "t", "u"], "a broker's setting lies under all topics"
+    assert alter(2, "t", "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
+
+
+def test_the_empty_broker_name_tells_only_what_is_set_for_all() -> None:
+    node = FakeNode(log_retention_ms="1000")
+    resource = AlterConfigsResource(
+        resource_type=4,
+        resource_name="",
+        configs=[AlterableConfig(name="message.max.bytes", config_operation=0, value="5000")],
+    )
+    call(node, IncrementalAlterConfigsRequest(resources=[resource]))
+    described = DescribeConfigsResource(resource_type=4, resource_name="", configuration_keys=None)
+    (result,) = call(node, DescribeConfigsRequest(resources=[described])).results
+    assert [(entry.name, entry.value, entry.config_source) for entry in result.configs] == [
+        ("message.max.bytes", "5000", 3)
+    ]
+
+
+# --- DescribeCluster ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
+def test_describe_cluster_in_every_version(version: int) -> None:
+    node = FakeNode(broker_rack="r")
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    answer = call(node, request, version)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, "cluster", 1)
+    assert [(row.broker_id, row.host, row.port, row.rack) for row in answer.brokers] == [
+        (1, "host", 9092, "r")
+    ]
+    assert answer.cluster_authorized_operations == 8096
+    if version >= 1:
+        for kind, error in (
+            (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+            (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+        ):
+            refused = call(node, DescribeClusterRequest(endpoint_type=kind), version)
+            assert refused.error_code == error and refused.error_message
