@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from tests.sim.files import Failure, MemoryFiles
@@ -63,7 +64,7 @@ def test_reads_go_on_to_the_next_segment(log: PartitionLog) -> None:
     found = headers(read_all(log))
     assert [header.base_offset for header in found][:4] == [0, 1, 3, 6]
     assert found[-1].next_offset == log.log_end_offset == 90
-    for one, following in zip(found, found[1:], strict=False):
+    for one, following in pairwise(found):
         assert one.next_offset == following.base_offset
 
 
@@ -166,7 +167,7 @@ def test_damaged_batch_fails_the_read_and_nothing_else(
     path = f"{DIRECTORY}/{0:020d}.log"
     content = bytearray(files.content(path))
     content[8:12] = b"\xff" * 4
-    files.put(path, content)
+    files.put(path, bytes(content))
     log = reopen(log, files, clean=True)
     with pytest.raises(LogCorrupt) as caught:
         read(log, 0)
@@ -198,7 +199,9 @@ def test_f09_aborted_transactions_over_segments(files: MemoryFiles) -> None:
         if not commit:
             expected.append((producer, first, marker))
     assert len(log.segments) > 2
-    for log in (log, reopen(log, files, clean=False), reopen(log, files, clean=True)):
+    for clean in (None, False, True):
+        if clean is not None:
+            log = reopen(log, files, clean=clean)
         for start in range(log.log_end_offset):
             for end in range(start, log.log_end_offset + 1):
                 assert sorted(log.aborted_transactions(start, end)) == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from tests.sim.files import Crashed, Failure, MemoryFiles
@@ -396,7 +397,7 @@ def run_workload(log: PartitionLog, acknowledged: list[tuple[int, bytes]]) -> No
 
 
 def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
-    settings = {"segment_bytes": 500, "durability": "fsync", "index_interval_bytes": 100}
+    settings: dict[str, Any] = {"segment_bytes": 500, "durability": "fsync", "index_interval_bytes": 100}
     probe = MemoryFiles()
     run_workload(make_log(probe, **settings), [])
     total = probe.operations
@@ -431,7 +432,7 @@ def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
 
 
 def recovered_copy(
-    files: MemoryFiles, log: PartitionLog, settings: dict[str, object]
+    files: MemoryFiles, log: PartitionLog, settings: dict[str, Any]
 ) -> PartitionLog:
     """The same directory after the process died: a scan finds just what trust found."""
     log.flush()

@@ -1,7 +1,7 @@
 """`Files` in memory: it remembers what was synced, fails on demand, and crashes.
 
 The model of a disk: a file's bytes are durable up to what its last `sync` covered; its name is durable
-when its directory was synced after it appeared (or vanished). `crash` goes back to that, and lets a
+when its directory was synced after it appeared (or vanished), and a directory's name likewise. `crash` goes back to that, and lets a
 random part of the rest survive: kernels write back when they please, in any order.
 """
 
@@ -165,8 +165,8 @@ class MemoryFiles:
         self.crash_at = None
         if not keep_page_cache:
             self._lose_names(rng)
-            for inode in set(self._names.values()):
-                _lose_bytes(inode, rng)
+            for path in sorted(self._names):
+                _lose_bytes(self._names[path], rng)
         for inode in self._names.values():
             inode.open_handles = 0
             inode.durable = bytes(inode.content)
@@ -174,22 +174,21 @@ class MemoryFiles:
         self._durable_directories = set(self._directories)
 
     def _lose_names(self, rng: random.Random | None) -> None:
-        survivors = dict(self._durable_names)
-        if rng is not None:
-            for path in sorted(set(self._names) ^ set(self._durable_names)):
-                if rng.random() < 0.5:
-                    if path in self._names:
-                        survivors[path] = self._names[path]
-                    else:
-                        survivors.pop(path, None)
-        self._names = survivors
-        directories = set(self._durable_directories)
-        for path in self._names:
-            parent = _parent(path)
-            while parent not in directories:
-                directories.add(parent)
-                parent = _parent(parent)
-        self._directories = directories
+        def survives(is_durable: bool) -> bool:
+            return is_durable or (rng is not None and rng.random() < 0.5)
+
+        directories = {"", "."}
+        for path in sorted(self._directories):
+            # Sorted: parents come first.
+            if _parent(path) in directories and survives(path in self._durable_directories):
+                directories.add(path)
+        names: dict[str, _Inode] = {}
+        for path in sorted({*self._names, *self._durable_names}):
+            now, durable = self._names.get(path), self._durable_names.get(path)
+            inode = now if now is durable or survives(False) else durable
+            if inode is not None and _parent(path) in directories:
+                names[path] = inode
+        self._names, self._directories = names, directories
 
     # ---- Files
 
@@ -234,6 +233,7 @@ class MemoryFiles:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         if target in self._directories and self.list(target):
             raise OSError(errno.ENOTEMPTY, "directory not empty", target)
+        # Both parents' entries change, and nothing below: the inodes of the files move along.
         prefix = source + "/"
         for path in [path for path in self._names if path.startswith(prefix)]:
             self._names[target + "/" + path[len(prefix) :]] = self._names.pop(path)
@@ -267,11 +267,9 @@ class MemoryFiles:
                     self._durable_names[name] = self._names[name]
                 else:
                     del self._durable_names[name]
-        # Directories are taken to be durable with their parents: their loss is `create`'s business.
-        parent = path
-        while parent and parent in self._directories:
-            self._durable_directories.add(parent)
-            parent = _parent(parent)
+        below = {name for name in self._directories if name and _parent(name) == path}
+        gone = {name for name in self._durable_directories if name and _parent(name) == path}
+        self._durable_directories = (self._durable_directories - gone) | below
 
     def modified_ms(self, path: str) -> int:
         inode = self._names.get(_clean(path))
@@ -296,7 +294,11 @@ class MemoryFiles:
     def put(self, path: str, content: bytes) -> None:
         """Write a durable file, as if by somebody else."""
         path = _clean(path)
-        self._directories.add(_parent(path))
+        parent = _parent(path)
+        while parent:
+            self._directories.add(parent)
+            self._durable_directories.add(parent)
+            parent = _parent(parent)
         inode = self._names[path] = _Inode(self.now_ms)
         inode.content[:] = content
         inode.durable = bytes(content)

@@ -71,8 +71,11 @@ def make_log(
     )
     if files.exists(directory):
         log.load(NOW_MS)
-    else:
-        log.create_files(NOW_MS)
+        return log
+    parent = directory.rpartition("/")[0]
+    files.make_dirs(parent)
+    files.sync_dir(parent.rpartition("/")[0] or ".")
+    log.create_files(NOW_MS)
     return log
 
 

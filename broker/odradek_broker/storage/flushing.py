@@ -27,8 +27,8 @@ class FlushTicket:
     segment_files: list[File]
     files: Files
     paths: list[str]
-    directory: str | None
-    """Whose entries must be made durable too: files were made in it."""
+    directories: list[str]
+    """Whose entries must be made durable too, outermost first: something was made in them."""
 
     def sync(self) -> None:
         """Blocks until everything is on disk; OSError. Touches nothing that the loop changes."""
@@ -36,8 +36,8 @@ class FlushTicket:
             file.sync()
         for path in self.paths:
             self._sync_path(path)
-        if self.directory is not None:
-            self.files.sync_dir(self.directory)
+        for directory in self.directories:
+            self.files.sync_dir(directory)
 
     def _sync_path(self, path: str) -> None:
         try:

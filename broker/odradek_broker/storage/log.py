@@ -107,6 +107,7 @@ class PartitionLog:
         "_files",
         "_last_stable_offset",
         "_loaded",
+        "_new",
         "_options",
         "_producers",
         "_segments",
@@ -169,6 +170,7 @@ class PartitionLog:
         self._durable_offset = start.log_end_offset
         self._last_stable_offset = start.log_end_offset
         self._directory_dirty = False
+        self._new = False  # The parent directory does not durably name this one yet.
         self._truncations = 0
         self._unsynced_paths: set[str] = set()
 
@@ -213,7 +215,6 @@ class PartitionLog:
             segment.pin_dirty = self.config.durability == "fsync"
         self._producers = loaded.producers
         self._epochs = loaded.epochs
-        self._directory_dirty = not start.clean
         self._loaded = True
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
@@ -238,7 +239,7 @@ class PartitionLog:
         self._files.make_dirs(self.directory)
         self.write_topic_id(self.topic_id)
         self.load(now_ms)
-        self._directory_dirty = True
+        self._directory_dirty = self._new = True
 
     def write_topic_id(self, topic_id: bytes) -> None:
         """OSError."""
@@ -626,12 +627,18 @@ class PartitionLog:
             segment_files=handles,
             files=self._files,
             paths=sorted(self._unsynced_paths | self._producers.unsynced),
-            directory=self.directory if self._directory_dirty else None,
+            directories=self._dirty_directories(),
         )
         self._unsynced_paths.clear()
         self._producers.unsynced.clear()
-        self._directory_dirty = False
+        self._directory_dirty = self._new = False
         return ticket
+
+    def _dirty_directories(self) -> list[str]:
+        if not self._directory_dirty:
+            return []
+        parent = self.directory.rpartition("/")[0] or "."
+        return [parent, self.directory] if self._new else [self.directory]
 
     def finish_flush(self, ticket: FlushTicket, error: OSError | None) -> None:
         """The outcome of `ticket.sync()`. Success moves the durable offset, and with `fsync` the

@@ -120,7 +120,9 @@ class LogManager:
 
     def _take_lock(self) -> Callable[[], None]:
         try:
-            self._files.make_dirs(self.data_dir)
+            if not self._files.exists(self.data_dir):
+                self._files.make_dirs(self.data_dir)
+                self._files.sync_dir(self.data_dir.rpartition("/")[0] or ".")
             return self._files.lock(self._path(LOCK))
         except BlockingIOError:
             raise DataDirectoryInUse(self.data_dir) from None
@@ -197,7 +199,8 @@ class LogManager:
             report = StartReport(clean=CLEAN_SHUTDOWN in names)
             if report.clean:
                 self._files.remove(self._path(CLEAN_SHUTDOWN))
-                self._files.sync_dir(self.data_dir)
+            # The names of partitions that a crash left in the page cache, too.
+            self._files.sync_dir(self.data_dir)
             for name in names:
                 if name.endswith(_DELETED_SUFFIX):
                     self._files.remove_tree(self._path(name))

@@ -58,7 +58,8 @@ class LogLoader:
     `expected_end_offset`: where a clean stop left the log, or the recovery point after a crash.
     If the log ends exactly there and has a snapshot from its last clean stop there, nothing was
     written since, and it need not be scanned.
-    `sync`: make what a scan found durable before anyone reads it (D5).
+    `sync`: make what a scan found durable before anyone reads it (D5). That the directory itself is
+    durably named is its parent's business.
     """
 
     files: Files
@@ -154,6 +155,8 @@ class LogLoader:
         epochs = self._read_epochs(segments[: first + 1])
         epochs.truncate_end(segments[first].base_offset)
         good = self._scan_all(segments, first, producers, epochs)
+        if self.sync:
+            self.files.sync_dir(self.directory)
         end = good[-1].next_offset
         if end < log_start_offset:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
