@@ -1,0 +1,46 @@
+"""One broker for all foreign clients; topics keep the tests apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+
+from running_broker import BrokerProcess
+
+SETTINGS = ["group.initial.rebalance.delay.ms=0", "log.durability=page-cache"]
+
+
+@pytest.fixture(scope="session")
+def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A running broker; that it ends well is part of the test."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("interop"), SETTINGS)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def address(broker_process: BrokerProcess) -> str:
+    """Where it listens."""
+    return broker_process.address
+
+
+@pytest.fixture(scope="session")
+def new_topic(address: str) -> Callable[..., str]:
+    """Creates a topic with so many partitions, under a name that no other test has."""
+    numbers = count(1)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        name = f"topic-{next(numbers)}"
+        topic = confluent_kafka.admin.NewTopic(
+            name, partitions, 1, config={key.replace("_", "."): v for key, v in configs.items()}
+        )
+        admin.create_topics([topic])[name].result(20)
+        return name
+
+    return create
