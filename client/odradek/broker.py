@@ -1,0 +1,373 @@
+"""A broker from three lines of Python: inside this process, or as a subprocess.
+
+    async with Broker() as broker:                  # on this event loop
+        Producer(bootstrap_servers=broker.bootstrap)
+
+    with Broker.subprocess(data_dir="data") as broker:   # a process of its own, no event loop needed
+        ...
+
+Without `data_dir` everything is kept in a temporary directory, and gone at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from odradek_client.errors import IllegalState, OdradekError
+
+Mode = Literal["in-process", "subprocess"]
+
+_READY = "odradek ready on "
+_ERROR_TAIL_BYTES = 4096
+
+
+class BrokerFailed(OdradekError):
+    """The broker did not start, or ended by itself; the text has its last words."""
+
+
+class Broker:
+    """One broker for as long as an `async with` lasts.
+
+    `mode`: "in-process" runs on the loop of the caller and shares its fate; "subprocess" has a
+    process of its own, which may be killed (`kill`) as tests of recovery want it. `settings` are the
+    broker's, with Kafka's names. `listen`: "HOST:PORT"; port 0 takes a free one, which `restart`
+    keeps. BrokerFailed if it does not start within `timeout_s`.
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: Mode = "in-process",
+        data_dir: str | os.PathLike[str] | None = None,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, object] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        if mode not in ("in-process", "subprocess"):
+            raise ValueError(f"mode={mode!r} must be 'in-process' or 'subprocess'")
+        self._process = SubprocessBroker(
+            data_dir=data_dir, listen=listen, settings=settings, timeout_s=timeout_s
+        )
+        self._task: asyncio.Task[None] | None = None
+        self.mode: Mode = mode
+
+    @staticmethod
+    def subprocess(
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, object] | None = None,
+        timeout_s: float = 30.0,
+    ) -> SubprocessBroker:
+        """A broker for a plain `with`."""
+        return SubprocessBroker(
+            data_dir=data_dir, listen=listen, settings=settings, timeout_s=timeout_s
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """ "HOST:PORT" for `bootstrap_servers`. IllegalState before the first start."""
+        return self._process.bootstrap
+
+    @property
+    def data_dir(self) -> Path:
+        """Where it keeps everything."""
+        return self._process.data_dir
+
+    async def start(self) -> None:
+        """Until it answers."""
+        if self.mode == "subprocess":
+            await asyncio.to_thread(self._process.start)
+            return
+        if self._task is not None:
+            raise IllegalState("the broker is running already")
+        self._process.prepare()
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._serve(ready), name="odradek-broker")
+        either: set[asyncio.Future[Any]] = {ready, task}
+        try:
+            await asyncio.wait(
+                either, timeout=self._process.timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        except BaseException:
+            task.cancel()
+            raise
+        if ready.done():
+            self._process.address = ready.result()
+            self._task = task
+            return
+        ready.cancel()
+        task.cancel()
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        cause = outcome if isinstance(outcome, Exception) else None
+        raise BrokerFailed(f"the broker did not start: {outcome}") from cause
+
+    async def _serve(self, ready: asyncio.Future[str]) -> None:
+        import structlog
+
+        from odradek_broker.config import parse_config
+        from odradek_broker.server import serve
+
+        config, notices = parse_config(self._process.settings())
+        if not structlog.is_configured():
+            _log_as_guest()
+        for notice in notices:
+            if notice.level == "warning":
+                structlog.get_logger("odradek.config").warning(notice.text)
+
+        def on_ready(host: str, port: int) -> None:
+            ready.set_result(_address(host, port))
+
+        await serve(config, on_ready, handle_signals=False)
+
+    async def stop(self) -> None:
+        """Drain and end; the data stay until `close`. May be called again."""
+        if self.mode == "subprocess":
+            await asyncio.to_thread(self._process.stop)
+        elif self._task is not None:
+            task, self._task = self._task, None
+            task.cancel()
+            (outcome,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(outcome, Exception):
+                raise BrokerFailed(f"the broker ended badly: {outcome}") from outcome
+
+    async def kill(self) -> None:
+        """End it as a power cut would (SIGKILL). IllegalState for one that shares this process."""
+        if self.mode != "subprocess":
+            raise IllegalState('only Broker(mode="subprocess") can be killed; stop() this one')
+        await asyncio.to_thread(self._process.kill)
+
+    async def restart(self) -> None:
+        """Stop if it is running, and start again on the same port and data."""
+        await self.stop()
+        await self.start()
+
+    async def close(self) -> None:
+        """Stop, and remove the data if their directory was temporary."""
+        try:
+            await self.stop()
+        finally:
+            await asyncio.to_thread(self._process.close)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            self._process.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class SubprocessBroker:
+    """`odradek serve` in a process of its own, for as long as a `with` lasts."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, object] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._given_dir = None if data_dir is None else Path(data_dir)
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._listen = listen
+        self._settings = {key: _text(value) for key, value in (settings or {}).items()}
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors: Path | None = None
+        self.timeout_s = timeout_s
+        #: Where it listens, once it does; a restart listens there again.
+        self.address: str | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """ "HOST:PORT" for `bootstrap_servers`. IllegalState before the first start."""
+        if self.address is None:
+            raise IllegalState("the broker was not started; use `with` or call start()")
+        return self.address
+
+    @property
+    def data_dir(self) -> Path:
+        """Where it keeps everything."""
+        self.prepare()
+        if self._temporary is not None:
+            return Path(self._temporary.name) / "data"
+        assert self._given_dir is not None
+        return self._given_dir
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running process, None if there is none."""
+        return None if self._child is None else self._child.pid
+
+    def prepare(self) -> None:
+        """Have a directory."""
+        if self._given_dir is None and self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
+
+    def settings(self) -> dict[str, str]:
+        """Everything that is set, as Kafka's keys and texts."""
+        where = {
+            "listeners": f"PLAINTEXT://{self.address or self._listen}",
+            "log.dirs": str(self.data_dir),
+        }
+        return where | self._settings
+
+    def start(self) -> None:
+        """Until it answers. BrokerFailed if it does not."""
+        if self._child is not None and self._child.poll() is None:
+            raise IllegalState("the broker is running already")
+        self.prepare()
+        command = [sys.executable, "-m", "odradek", "serve"]
+        for key, value in self.settings().items():
+            command += ["--set", f"{key}={value}"]
+        handle, errors = tempfile.mkstemp(prefix="odradek-", suffix=".log")
+        self._errors = Path(errors)
+        with os.fdopen(handle, "wb") as stderr:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                # Ctrl+C is for the application, which then ends this.
+                start_new_session=True,
+                env=_environment(),
+            )
+        try:
+            self.address = self._wait_until_ready(self._child)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> str:
+        assert child.stdout is not None
+        deadline = time.monotonic() + self.timeout_s
+        line = b""
+        while not line.endswith(b"\n"):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise BrokerFailed(
+                    f"the broker was not ready within {self.timeout_s:g} s: {self._last_words()}"
+                )
+            readable, _, _ = select.select([child.stdout], [], [], left_s)
+            if not readable:
+                continue
+            found = os.read(child.stdout.fileno(), 4096)
+            if not found:
+                child.wait()
+                raise BrokerFailed(
+                    f"the broker ended with code {child.returncode}: {self._last_words()}"
+                )
+            line += found
+        text = line.decode("utf-8", "replace")
+        if not text.startswith(_READY):
+            raise BrokerFailed(f"the broker said {text!r} where its ready line was due")
+        return text.removeprefix(_READY).split()[0]
+
+    def _last_words(self) -> str:
+        if self._errors is None or not self._errors.exists():
+            return "it said nothing"
+        return self._errors.read_bytes()[-_ERROR_TAIL_BYTES:].decode("utf-8", "replace").strip()
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it has drained; after `timeout_s` SIGKILL. May be called again."""
+        child = self._child
+        if child is None:
+            return
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+            try:
+                child.wait(self.timeout_s)
+            except subprocess.TimeoutExpired:
+                child.kill()
+        self._reap(child)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is said. May be called again."""
+        child = self._child
+        if child is not None:
+            child.kill()
+            self._reap(child)
+
+    def _reap(self, child: subprocess.Popen[bytes]) -> None:
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+        self._child = None
+        if self._errors is not None:
+            self._errors.unlink(missing_ok=True)
+            self._errors = None
+
+    def restart(self) -> None:
+        """Stop if it is running, and start again on the same port and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove the data if their directory was temporary."""
+        self.stop()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _log_as_guest() -> None:
+    """To the logging of the program we are in, as it is set up: we must not take that over."""
+    import structlog
+
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the folders that this program imports from: it may run from a bare checkout."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": path}

@@ -1,0 +1,61 @@
+"""Fixtures for tests that want a real broker; pytest finds them by itself.
+
+    async def test_orders(odradek_broker, unique_topic):
+        async with Producer(bootstrap_servers=odradek_broker.bootstrap) as producer:
+            await producer.send(unique_topic, b"...")
+
+`odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
+stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests that
+only need some broker; use `unique_topic` with it.
+
+Nothing is imported here before a fixture is used: every run of pytest loads this module.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from odradek.broker import SubprocessBroker
+
+_numbers = count(1)
+
+
+def make_unique_topic(prefix: str = "topic") -> str:
+    """A topic name that was not given out before, in this process or another."""
+    import os
+
+    return f"{prefix}-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def unique_topic(request: pytest.FixtureRequest) -> str:
+    """A topic name for this test alone, made of its name."""
+    import re
+
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-.")
+    return make_unique_topic(readable[:150] or "topic")
+
+
+@pytest.fixture(scope="session")
+def odradek_broker_session() -> Iterator[SubprocessBroker]:
+    """One broker for all tests that ask for it, in a process of its own; its data go at the end."""
+    from odradek.broker import SubprocessBroker
+
+    with SubprocessBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def odradek_broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
+    """A broker of the test's own, in a process of its own, with its data under `tmp_path`."""
+    from odradek.broker import SubprocessBroker
+
+    with SubprocessBroker(data_dir=tmp_path / "odradek") as broker:
+        yield broker
