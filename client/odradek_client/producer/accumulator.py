@@ -1,0 +1,329 @@
+"""Records waiting for the broker: batches per partition, the memory they may take, who is ready.
+
+No clock and no sockets: callers say what time it is. The unit of memory is a batch: `batch_size` is
+taken when one is begun and given back when its fate is known (C-10, C-11).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from odradek_client.consumer.types import TopicPartition
+from odradek_client.producer.batch import (
+    Delivery,
+    NewFuture,
+    ProducerBatch,
+)
+from odradek_protocol.compression import Codec
+from odradek_protocol.records import HEADER_BYTES, record_upper_bound
+
+Headers = tuple[tuple[str, bytes | None], ...] | list[tuple[str, bytes | None]]
+LeaderOf = Callable[[str, int], int | None]
+
+#: The most that a record takes besides its key and value, without headers.
+_RECORD_OVERHEAD_BYTES = 31
+#: How the guess of what compression will do follows what it did: slowly down, fast up, because a
+#: batch that turns out too large costs a round trip and a split.
+_RATIO_STEP_DOWN = 0.02
+_RATIO_STEP_UP = 0.05
+_RATIO_MARGIN = 1.05
+#: Even if everything compressed to nothing, a batch holds at most this many times batch_size.
+_RATIO_MIN = 0.1
+
+
+class PartitionQueue:
+    """One partition's batches, oldest first; only the last may be open."""
+
+    __slots__ = ("batches", "closed_bytes", "muted", "open", "tp")
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+        self.muted = False
+        self.closed_bytes = 0  # of all batches that were ever closed
+
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> Delivery | None:
+        """Add a record to the open batch; None if there is none or it has no room.
+
+        This runs once per record: it is written for speed.
+        """
+        batch = self.open
+        if batch is None:
+            return None
+        builder = batch.builder
+        if headers:
+            bound = record_upper_bound(key, value, headers)
+        else:
+            bound = _RECORD_OVERHEAD_BYTES
+            if value is not None:
+                bound += len(value)
+            if key is not None:
+                bound += len(key)
+        if builder.estimated_bytes + bound > batch.limit_bytes:
+            return None
+        return Delivery(batch, builder.append(timestamp_ms, key, value, headers))
+
+    def close_open(self) -> None:
+        """No more records for the last batch."""
+        if self.open is not None:
+            self.open.close()
+            self.closed_bytes += self.open.builder.estimated_bytes
+            self.open = None
+
+
+@dataclass(slots=True)
+class Ready:
+    """What could be sent: per node the partitions' queues. `check_ms` from now on there may be more."""
+
+    nodes: dict[int, list[PartitionQueue]] = field(default_factory=dict)
+    unknown_leaders: bool = False
+    check_ms: float | None = None
+
+
+class Accumulator:
+    """All queues of a producer."""
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        buffer_memory: int,
+        codec: Codec,
+        delivery_timeout_ms: int,
+        new_future: NewFuture,
+    ) -> None:
+        self.batch_size = max(batch_size, 1)
+        self.linger_ms = linger_ms
+        self.buffer_memory = buffer_memory
+        self.available_bytes = buffer_memory
+        self.codec = codec
+        self.delivery_timeout_ms = delivery_timeout_ms
+        #: Senders that wait for memory, and calls of flush that wait: both make everything ready.
+        self.waiting_for_memory = 0
+        self.flushes = 0
+        self.closing = False
+        self._new_future = new_future
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        #: Every batch whose fate is not known, oldest first.
+        self.incomplete: dict[ProducerBatch, None] = {}
+        self._drain_from: dict[int, int] = {}
+        self._ratios: dict[str, float] = {}
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    def queue(self, tp: TopicPartition) -> PartitionQueue:
+        """The queue of a partition; there is one for ever."""
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._queues[tp] = PartitionQueue(tp)
+        return queue
+
+    def batch_bytes(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> tuple[int, int]:
+        """(limit of a new batch, what it takes of the memory), for this record as its first."""
+        limit = self.batch_size
+        if self.codec is not Codec.NONE:
+            limit = int(limit / (self._ratios.get(topic, 1.0) * _RATIO_MARGIN))
+        needed = HEADER_BYTES + record_upper_bound(key, value, headers) + _RECORD_OVERHEAD_BYTES
+        return limit, max(min(limit, self.buffer_memory), needed)
+
+    def has_room(self, reserved_bytes: int) -> bool:
+        """Whether a batch that takes so much may be begun."""
+        return reserved_bytes <= self.available_bytes
+
+    def begin(
+        self, queue: PartitionQueue, limit_bytes: int, reserved_bytes: int, now_ms: float
+    ) -> ProducerBatch:
+        """Open a new batch behind the others. There must be room."""
+        queue.close_open()
+        self.available_bytes -= reserved_bytes
+        batch = ProducerBatch(
+            queue.tp, self.codec, limit_bytes, reserved_bytes, now_ms, self._new_future
+        )
+        queue.batches.append(batch)
+        queue.open = batch
+        self._active[queue.tp] = queue
+        self.incomplete[batch] = None
+        return batch
+
+    def withdraw(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Undo `begin` of a batch whose first record turned out to be none."""
+        queue.open = None
+        self._unqueue(batch)
+        self.finished(batch)
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def ready(self, now_ms: float, leader_of: LeaderOf) -> Ready:
+        """Which nodes could be sent something (C-13, C-14, C-16)."""
+        ready = Ready()
+        eager = bool(self.waiting_for_memory or self.flushes or self.closing)
+        for queue in self._active.values():
+            if queue.muted:
+                continue
+            first = queue.batches[0]
+            tp = queue.tp
+            leader = leader_of(tp.topic, tp.partition)
+            if leader is None:
+                ready.unknown_leaders = True
+                continue
+            if first.attempts and leader == first.last_leader and now_ms < first.retry_at_ms:
+                wait_ms = first.retry_at_ms - now_ms
+            elif eager or first.attempts or first is not queue.open:
+                wait_ms = 0.0
+            else:
+                wait_ms = first.created_ms + self.linger_ms - now_ms
+            if wait_ms <= 0 or (first is queue.open and self._is_full(first)):
+                ready.nodes.setdefault(leader, []).append(queue)
+            elif ready.check_ms is None or wait_ms < ready.check_ms:
+                ready.check_ms = wait_ms
+        return ready
+
+    def _is_full(self, batch: ProducerBatch) -> bool:
+        return batch.builder.estimated_bytes >= batch.limit_bytes and not batch.attempts
+
+    def drain(
+        self,
+        node_id: int,
+        queues: list[PartitionQueue],
+        max_bytes: int,
+        now_ms: float,
+        may_drain: Callable[[ProducerBatch], bool],
+        stamp: Callable[[ProducerBatch], None],
+    ) -> list[ProducerBatch]:
+        """The batches of the next request to a node: at most one per partition (C-15).
+
+        Every request starts at another partition, so that none starves. `may_drain` may hold a
+        partition back; `stamp` is called once the batch is closed.
+        """
+        start = self._drain_from.get(node_id, 0) % len(queues)
+        drained: list[ProducerBatch] = []
+        size = 0
+        for queue in queues[start:] + queues[:start]:
+            batch = queue.batches[0]
+            if not may_drain(batch):
+                continue
+            batch_bytes = len(batch.encoded or ()) or self._estimate(batch)
+            if drained and size + batch_bytes > max_bytes:
+                break
+            queue.batches.popleft()
+            if queue.open is batch:
+                queue.close_open()
+            if not queue.batches:
+                del self._active[queue.tp]
+            stamp(batch)
+            batch.drained_ms = now_ms
+            size += batch_bytes
+            drained.append(batch)
+        self._drain_from[node_id] = start + 1
+        return drained
+
+    def _estimate(self, batch: ProducerBatch) -> int:
+        estimated = batch.builder.estimated_bytes
+        if self.codec is Codec.NONE:
+            return estimated
+        return int(estimated * self._ratios.get(batch.tp.topic, 1.0))
+
+    def encoded(self, batch: ProducerBatch, estimated_bytes: int) -> None:
+        """Learn what compression made of a batch."""
+        if self.codec is Codec.NONE or batch.encoded is None:
+            return
+        topic = batch.tp.topic
+        seen = len(batch.encoded) / estimated_bytes
+        held = self._ratios.get(topic, 1.0)
+        if seen > held:
+            held = max(held + _RATIO_STEP_UP, seen)
+        else:
+            held = max(held - _RATIO_STEP_DOWN, seen)
+        self._ratios[topic] = max(held, _RATIO_MIN)
+
+    # --- back, and away ---------------------------------------------------------------------------
+
+    def requeue(self, batch: ProducerBatch) -> None:
+        """Put a batch that is to be retried where it belongs (C-23).
+
+        Behind the stamped batches of lower sequence, in front of everything else; without
+        idempotence simply to the head.
+        """
+        queue = self._queues[batch.tp]
+        at = 0
+        if batch.has_sequence:
+            for waiting in queue.batches:
+                if not waiting.has_sequence or _before(batch, waiting):
+                    break
+                at += 1
+        queue.batches.insert(at, batch)
+        self._active[queue.tp] = queue
+
+    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Queue the parts of a batch in its place, first part first (C-25)."""
+        self._ratios[batch.tp.topic] = 1.0
+        # In the order of age that `expired` relies on.
+        self.incomplete = {
+            kept: None for held in self.incomplete for kept in (parts if held is batch else (held,))
+        }
+        for part in reversed(parts) if not batch.has_sequence else parts:
+            self.requeue(part)
+
+    def expired(self, now_ms: float) -> list[ProducerBatch]:
+        """Batches older than delivery_timeout_ms, queued or on the wire; queued ones are taken out."""
+        found = []
+        for batch in self.incomplete:
+            if now_ms - batch.created_ms < self.delivery_timeout_ms:
+                break
+            found.append(batch)
+        for batch in found:
+            self._unqueue(batch)
+        return found
+
+    def expiry_ms(self) -> float | None:
+        """When the oldest batch will expire."""
+        for batch in self.incomplete:
+            return batch.created_ms + self.delivery_timeout_ms
+        return None
+
+    def finished(self, batch: ProducerBatch) -> None:
+        """Its fate is known: give back its memory."""
+        self.incomplete.pop(batch, None)
+        self.available_bytes += batch.reserved_bytes
+        batch.reserved_bytes = 0
+
+    def take_all(self, *, only_undrained: bool = False) -> list[ProducerBatch]:
+        """Every batch without a fate, taken out of the queues; or only those never drained."""
+        found = [b for b in self.incomplete if not (only_undrained and b.drained_ms >= 0)]
+        for batch in found:
+            self._unqueue(batch)
+        return found
+
+    def queue_lengths(self, tps: Iterable[TopicPartition]) -> list[int]:
+        """Batches waiting, per partition."""
+        queues = self._queues
+        return [len(queues[tp].batches) if tp in queues else 0 for tp in tps]
+
+    def _unqueue(self, batch: ProducerBatch) -> None:
+        queue = self._queues[batch.tp]
+        if batch in queue.batches:
+            queue.batches.remove(batch)
+            if queue.open is batch:
+                queue.close_open()
+            if not queue.batches:
+                del self._active[queue.tp]
+
+
+def _before(batch: ProducerBatch, other: ProducerBatch) -> bool:
+    """Whether a stamped batch comes before another one, also across an epoch and a wrap (P-20)."""
+    if batch.identity != other.identity:
+        return batch.identity < other.identity
+    return (other.base_sequence - batch.base_sequence) % (1 << 31) < 1 << 30

@@ -1,0 +1,335 @@
+"""One batch on its way, and what each record's sender holds of it.
+
+There is no future per record: a `Delivery` is two words, a batch and an index in it. Only who awaits
+one before its batch is done gets a future.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Protocol
+
+from odradek_client.consumer.types import TopicPartition
+from odradek_client.errors import IllegalState, OdradekError
+from odradek_protocol.compression import Codec
+from odradek_protocol.records import BatchBuilder, next_sequence
+
+NO_OFFSET = -1
+
+
+class Future(Protocol):
+    """What is needed of `asyncio.Future`."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+
+NewFuture = Callable[[], Future]
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went.
+
+    `offset` is -1 if the broker did not say: with acks=0, or for a duplicate that it only remembers.
+    `timestamp_ms` is the broker's for topics with LogAppendTime, else the record's own.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer id and epoch; -1 and -1 is none (P-21)."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_valid(self) -> bool:
+        return self.producer_id >= 0
+
+
+NO_IDENTITY = ProducerIdentity(-1, -1)
+
+
+class ProducerBatch:
+    """Records for one partition, from the first append to the answer.
+
+    `created_ms` and all other times are the loop's clock. A batch has no producer id and sequence
+    until it is first drained (C-10, C-22).
+    """
+
+    __slots__ = (
+        "_error",
+        "_new_future",
+        "_parent",
+        "_parts",
+        "_record_errors",
+        "_starts",
+        "_timestamps",
+        "_waiters",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "created_ms",
+        "done",
+        "drained_ms",
+        "encoded",
+        "identity",
+        "last_leader",
+        "limit_bytes",
+        "log_append_time_ms",
+        "on_wire",
+        "record_count",
+        "reserved_bytes",
+        "retry_at_ms",
+        "sequence_was_reset",
+        "tp",
+        "was_sent",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        codec: Codec,
+        limit_bytes: int,
+        reserved_bytes: int,
+        created_ms: float,
+        new_future: NewFuture,
+    ) -> None:
+        self.tp = tp
+        self.builder = BatchBuilder(codec)
+        self.limit_bytes = limit_bytes
+        self.reserved_bytes = reserved_bytes
+        self.created_ms = created_ms
+        self.record_count = 0  # set when the batch is closed
+        self.attempts = 0
+        self.drained_ms = -1.0
+        self.retry_at_ms = 0.0
+        self.last_leader: int | None = None
+        self.identity = NO_IDENTITY
+        self.base_sequence = -1
+        self.sequence_was_reset = False
+        self.was_sent = False
+        self.on_wire = False
+        self.encoded: bytearray | None = None
+        self.done = False
+        self.base_offset = NO_OFFSET
+        self.log_append_time_ms = -1
+        self._timestamps: list[int] = []
+        self._error: OdradekError | None = None
+        self._record_errors: dict[int, str] = {}
+        self._new_future = new_future
+        self._waiters: list[Future] = []
+        self._parts: list[ProducerBatch] = []
+        self._starts: list[int] = []
+        self._parent: ProducerBatch | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<ProducerBatch {self.tp.topic}-{self.tp.partition} of {self.builder.record_count}, "
+            f"{self.identity}, sequence {self.base_sequence}>"
+        )
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence >= 0
+
+    def close(self) -> None:
+        """No more records: their number is final."""
+        self.record_count = self.builder.record_count
+
+    def stamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
+        """Give it its identity and sequence; kept across retries (C-22)."""
+        self.identity = identity
+        self.base_sequence = base_sequence
+        self.encoded = None
+
+    def restamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
+        """Another sequence for a batch that had one, after an epoch bump (C-44)."""
+        self.stamp(identity, base_sequence)
+        self.sequence_was_reset = True
+        self.was_sent = False
+
+    def encode(self, *, transactional: bool = False) -> bytearray:
+        """The bytes for the wire; the same ones for a retry that was not restamped."""
+        if self.encoded is None:
+            self.encoded = self.builder.build(
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
+                base_sequence=self.base_sequence,
+                transactional=transactional,
+            )
+        return self.encoded
+
+    def split(self, target_bytes: int) -> list[ProducerBatch]:
+        """The same records in smaller batches, which take over its deliveries (C-25).
+
+        A stamped batch hands its sequences on: together the parts have exactly those of the whole,
+        so nothing that was drained after it need change. At least two parts come out of two or
+        more records.
+        """
+        records = self.builder.records()
+        parts: list[ProducerBatch] = []
+        part: ProducerBatch | None = None
+        for index, record in enumerate(records):
+            timestamp_ms, key, value, headers = record
+            bound = BatchBuilder.record_upper_bound(key, value, headers)
+            if part is None or part.builder.estimated_bytes + bound > target_bytes:
+                part = ProducerBatch(
+                    self.tp, self.builder.codec, target_bytes, 0, self.created_ms, self._new_future
+                )
+                part._parent = self
+                parts.append(part)
+                self._starts.append(index)
+            part.builder.append(timestamp_ms, key, value, headers)
+        for part, start in zip(parts, self._starts, strict=True):
+            part.close()
+            part.attempts = self.attempts
+            part.was_sent = False  # under these sequences nothing was sent
+            if self.has_sequence:
+                part.stamp(self.identity, next_sequence(self.base_sequence, start))
+        parts[0].reserved_bytes = self.reserved_bytes
+        self.reserved_bytes = 0
+        self._parts = parts
+        self.encoded = None
+        self.builder = BatchBuilder()
+        return parts
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def complete(self, base_offset: int, log_append_time_ms: int) -> None:
+        """The records are written."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self._finish()
+
+    def fail(self, error: OdradekError, record_errors: dict[int, str] | None = None) -> None:
+        """The records are not written, or nobody knows. `record_errors`: index to reason."""
+        self._error = error
+        self._record_errors = record_errors or {}
+        self._finish()
+
+    def _finish(self) -> None:
+        if self.done:
+            raise IllegalState(f"{self!r} was finished twice")
+        if self.log_append_time_ms < 0 and self._error is None:
+            self._timestamps = [row[0] for row in self.builder.records()]
+        # Deliveries may be held for long: they must not hold the payload.
+        self.builder = BatchBuilder()
+        self.encoded = None
+        self._wake()
+        parent = self._parent
+        if parent is not None and all(part.done for part in parent._parts):
+            parent._wake()
+
+    def _wake(self) -> None:
+        self.done = True
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def wait(self) -> Future:
+        """A future that is done when the batch is; always with the result None."""
+        waiter = self._new_future()
+        if self.done:
+            waiter.set_result(None)
+        else:
+            self._waiters.append(waiter)
+        return waiter
+
+    def is_done(self, index: int) -> bool:
+        """Whether the fate of a record is known."""
+        if self._parts:
+            part, _ = self._part_of(index)
+            return part.done
+        return self.done
+
+    def error_of(self, index: int) -> OdradekError | None:
+        """Why a record of a finished batch was not written; None if it was."""
+        if self._parts:
+            part, inner = self._part_of(index)
+            return part.error_of(inner)
+        if self._error is None or not self._record_errors:
+            return self._error
+        reason = self._record_errors.get(index)
+        code = self._error.code
+        if reason is None:
+            return type(self._error)(
+                f"not written, because other records of its batch were refused: {self._error}",
+                code=code,
+            )
+        return type(self._error)(f"the record was refused: {reason}", code=code)
+
+    def metadata_of(self, index: int) -> RecordMetadata:
+        """Where a record of a finished batch went."""
+        if self._parts:
+            part, inner = self._part_of(index)
+            return part.metadata_of(inner)
+        offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index
+        timestamp_ms = self.log_append_time_ms
+        if timestamp_ms < 0:
+            timestamp_ms = self._timestamps[index]
+        return RecordMetadata(self.tp.topic, self.tp.partition, offset, timestamp_ms)
+
+    def _part_of(self, index: int) -> tuple[ProducerBatch, int]:
+        at = bisect_right(self._starts, index) - 1
+        part = self._parts[at]
+        inner = index - self._starts[at]
+        if part._parts:
+            return part._part_of(inner)
+        return part, inner
+
+
+class Delivery:
+    """The fate of one record. Await it for its `RecordMetadata`; it raises if it was not written.
+
+    May be awaited any number of times, by several tasks, or not at all.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: ProducerBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        batch = self._batch
+        while not batch.is_done(self._index):
+            yield from batch.wait().__await__()
+        return self.result()
+
+    def done(self) -> bool:
+        """Whether the fate of the record is known."""
+        return self._batch.is_done(self._index)
+
+    def result(self) -> RecordMetadata:
+        """As awaiting it, for one that is done. IllegalState otherwise."""
+        error = self.exception()
+        if error is not None:
+            # The exception is shared by the records of a batch; tracebacks must not pile up in it.
+            raise error.with_traceback(None)
+        return self._batch.metadata_of(self._index)
+
+    def exception(self) -> OdradekError | None:
+        """Why the record was not written, None if it was. IllegalState if that is not known yet."""
+        if not self._batch.is_done(self._index):
+            raise IllegalState("the record is still on its way; await the delivery")
+        return self._batch.error_of(self._index)
+
+    def __repr__(self) -> str:
+        tp = self._batch.tp
+        if not self.done():
+            return f"<Delivery to {tp.topic}-{tp.partition}, on its way>"
+        error = self.exception()
+        if error is not None:
+            return f"<Delivery to {tp.topic}-{tp.partition}, failed: {error}>"
+        return f"<Delivery {self.result()}>"

@@ -1,0 +1,66 @@
+"""Which partition a record goes to (C-18).
+
+Keyed records: murmur2 of the key as the Java client computes it, so that clients of all languages
+agree. Records without a key stick to a partition until a batch's worth of bytes went there, then go
+to another one, the likelier the shorter its queue (KIP-794).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import unpack_from
+
+from odradek_client.retry import Random
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_POSITIVE = 0x7FFFFFFF
+_CACHED_KEYS = 8192
+_CACHED_KEY_BYTES = 64
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 hash with Kafka's seed, unsigned."""
+    length = len(data)
+    h = _SEED ^ length
+    for k in unpack_from(f"<{length >> 2}I", data):
+        k = k * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    rest = length & 3
+    if rest:
+        h ^= int.from_bytes(data[length - rest :], "little")
+        h = h * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+@lru_cache(maxsize=_CACHED_KEYS)
+def _hash_of_short_key(key: bytes) -> int:
+    return murmur2(key) & _POSITIVE
+
+
+def partition_for_key(key: bytes, partitions: int) -> int:
+    """The partition of a key among `partitions`."""
+    if len(key) > _CACHED_KEY_BYTES:
+        return (murmur2(key) & _POSITIVE) % partitions
+    return _hash_of_short_key(key) % partitions
+
+
+def next_sticky(candidates: Sequence[int], queue_lengths: Sequence[int], random: Random) -> int:
+    """One of `candidates`, with a likelihood that falls with the length of its queue.
+
+    `queue_lengths` are batches waiting, in the order of `candidates`. The longest queue still has a
+    share, so that its partition is not given up.
+    """
+    if len(candidates) == 1:
+        return candidates[0]
+    longest = max(queue_lengths) + 1
+    point = random.random() * sum(longest - length for length in queue_lengths)
+    for candidate, length in zip(candidates, queue_lengths, strict=True):
+        point -= longest - length
+        if point < 0:
+            return candidate
+    return candidates[-1]

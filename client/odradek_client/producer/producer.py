@@ -1,0 +1,535 @@
+"""The producer that users hold.
+
+    async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+        delivery = await producer.send("flights", b"N14228", key=b"EWR")
+        metadata = await delivery
+
+`send` puts the record into a batch; the sender loop takes it from there. The way of an ordinary
+record into an open batch is `_append` and `PartitionQueue.try_append`, and runs once per record:
+those two are written for speed. Everything rarer is in `_append_slowly`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from odradek_client.config import ProducerConfig
+from odradek_client.consumer.types import TopicPartition
+from odradek_client.errors import (
+    BufferFull,
+    BufferTimeout,
+    Closed,
+    MetadataTimeout,
+    RecordTooLarge,
+)
+from odradek_client.network import Network
+from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
+from odradek_client.producer.batch import Delivery, RecordMetadata
+from odradek_client.producer.partitioner import next_sticky, partition_for_key
+from odradek_client.producer.sender import Sender, codec_of
+from odradek_client.producer.sender_loop import SenderLoop
+from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_client.retry import Backoff
+from odradek_protocol.records import HEADER_BYTES, record_upper_bound
+
+
+class _Topic:
+    """What is remembered of a topic between records, until its metadata changes."""
+
+    __slots__ = ("available", "name", "next_partition", "queues", "sticky", "sticky_from")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: list[PartitionQueue] = []
+        self.available: list[int] = []
+        self.sticky: PartitionQueue | None = None
+        self.sticky_from = 0
+        self.next_partition = 0
+
+
+class Producer:
+    """Sends records. Settings are the rows of `ProducerConfig`, e.g. `linger_ms=20`.
+
+    Use it with `async with`, or call `start` and `close`. ConfigError for a wrong setting.
+    One event loop, one producer; all methods are called from that loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        random: random_module.Random | None = None,
+        wall_clock: Callable[[], float] = time.time,
+        **settings: Any,
+    ) -> None:
+        self.config = ProducerConfig.from_settings(settings)
+        self._random = random or random_module.Random()
+        self._wall_clock = wall_clock
+        self._network = Network(self.config, random=self._random)
+        self._key_serializer = self.config.key_serializer
+        self._value_serializer = self.config.value_serializer
+        self._serializes = bool(self._key_serializer or self._value_serializer)
+        self._partitioner = self.config.partitioner
+        self._default_partitioner = self._partitioner == "default"
+        self._topics: dict[str, _Topic] = {}
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._accumulator: Accumulator | None = None
+        self._sender: Sender | None = None
+        self._loop: SenderLoop | None = None
+        self._closing = False
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect. MetadataTimeout if no broker can be reached within max_block_ms."""
+        if self._closing:
+            raise Closed("this producer was closed; make a new one")
+        if self._loop is not None:
+            return
+        await self._network.start()
+        config = self.config
+        loop = asyncio.get_running_loop()
+        self._accumulator = Accumulator(
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            buffer_memory=config.buffer_memory,
+            codec=codec_of(config),
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            new_future=loop.create_future,
+        )
+        transactions = TransactionManager() if config.enable_idempotence else None
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._random)
+        self._sender = Sender(
+            config, self._network.cluster, self._accumulator, transactions, backoff
+        )
+        self._loop = SenderLoop(self._sender, self._network, self._wake_waiters)
+        self._network.add_listener(self._metadata_changed)
+        self._loop.wake()
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """Send what is buffered, then close. May be called again.
+
+        What is not delivered within `timeout_ms` fails with Closed; None waits for all of it, which
+        delivery_timeout_ms bounds (C-34).
+        """
+        if self._closing:
+            return
+        self._closing = True
+        self._topics.clear()  # closes the fast way in
+        try:
+            if self._accumulator is not None:
+                self._accumulator.closing = True
+                limit_s = None if timeout_ms is None else timeout_ms / 1000
+                try:
+                    async with asyncio.timeout(limit_s):
+                        await self.flush()
+                except TimeoutError:
+                    pass
+        finally:
+            if self._sender is not None:
+                self._sender.fail_all(Closed("the producer was closed before the record was sent"))
+            if self._loop is not None:
+                self._loop.stop()
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers | Mapping[str, bytes | None] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Buffer a record; await the `Delivery` returned to know that it is written.
+
+        `value` and `key` are bytes or None, unless there is a serializer. `timestamp_ms` is since
+        1970, now if None. Waits for metadata and for room, at most max_block_ms (C-11). Raises
+        MetadataTimeout, BufferTimeout, RecordTooLarge (C-12), InvalidTopic,
+        TopicAuthorizationFailed, Closed, TypeError, ValueError.
+        """
+        if self._serializes:
+            key, value = self._serialize(key, value)
+        delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
+        if delivery is not None:
+            return delivery
+        return await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers | Mapping[str, bytes | None] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """`send`, and wait until the record is written."""
+        delivery = await self.send(
+            topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        return await delivery
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers | Mapping[str, bytes | None] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """`send` that never waits: BufferFull if there is no room, MetadataTimeout if the topic is
+        not known yet (await `partitions_for` once). A loop over it must let the event loop run now
+        and then, or nothing is sent.
+        """
+        if self._serializes:
+            key, value = self._serialize(key, value)
+        delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
+        if delivery is not None:
+            return delivery
+        self._check_open()
+        state = self._known_topic(topic)
+        if state is None:
+            raise MetadataTimeout(
+                f"topic {topic!r} is not known yet; await partitions_for({topic!r}) first"
+            )
+        headers = self._check_record(value, key, headers)
+        queue = self._choose(state, key, value, partition)
+        stamp = self._timestamp(timestamp_ms)
+        delivery = queue.try_append(stamp, key, value, headers)
+        if delivery is not None:
+            return delivery
+        delivery = self._begin(queue, stamp, key, value, headers)
+        if delivery is None:
+            raise BufferFull(
+                f"buffer_memory={self.config.buffer_memory} is used up; await send() instead, or "
+                "wait for deliveries"
+            )
+        return delivery
+
+    async def flush(self) -> None:
+        """Send everything buffered so far and wait until its fate is known, good or bad."""
+        accumulator, loop = self._accumulator, self._loop
+        if accumulator is None or loop is None:
+            raise Closed('this producer was not started; use "async with" or call start()')
+        batches = list(accumulator.incomplete)
+        accumulator.flushes += 1
+        loop.wake()
+        try:
+            for batch in batches:
+                while not batch.done:
+                    await batch.wait()
+        finally:
+            accumulator.flushes -= 1
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic, in order. Raises as `send` does."""
+        self._check_open()
+        await self._find_topic(topic, self.config.max_block_ms)
+        return self._network.cluster.partitions_of(topic) or []
+
+    # --- the fast way -----------------------------------------------------------------------------
+
+    def _append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery | None:
+        """Into an open batch with room; None if this record needs more than that."""
+        state = self._topics.get(topic)
+        if state is None:
+            return None
+        if timestamp_ms is None:
+            timestamp_ms = int(self._wall_clock() * 1000)
+        try:
+            if partition is None:
+                if not self._default_partitioner:
+                    return None
+                if key is None:
+                    queue = state.sticky
+                    if queue is None:
+                        return None
+                else:
+                    queues = state.queues
+                    queue = queues[partition_for_key(key, len(queues))]
+            elif 0 <= partition < len(state.queues):
+                queue = state.queues[partition]
+            else:
+                return None
+            return queue.try_append(timestamp_ms, key, value, headers)
+        except TypeError:
+            return None  # the slow way says what is wrong
+
+    # --- the slow way -----------------------------------------------------------------------------
+
+    async def _append_slowly(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery:
+        self._check_open()
+        headers = self._check_record(value, key, headers)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.max_block_ms / 1000
+        state = self._known_topic(topic)
+        if state is None or (partition is not None and partition >= len(state.queues)):
+            await self._find_topic(topic, self.config.max_block_ms)
+            state = self._known_topic(topic)
+            if state is None:
+                raise MetadataTimeout(f"topic {topic!r} is gone again")
+        queue = self._choose(state, key, value, partition)
+        stamp = self._timestamp(timestamp_ms)
+        delivery = queue.try_append(stamp, key, value, headers)
+        if delivery is not None:
+            return delivery
+        delivery = None if self._waiters else self._begin(queue, stamp, key, value, headers)
+        if delivery is None:
+            return await self._wait_for_room(queue, stamp, key, value, headers, deadline)
+        # A loop of sends that never has to wait must not keep the sender from running.
+        await asyncio.sleep(0)
+        return delivery
+
+    async def _wait_for_room(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        deadline: float,
+    ) -> Delivery:
+        """First come, first served, until the deadline (C-11)."""
+        assert self._accumulator is not None and self._loop is not None
+        loop = asyncio.get_running_loop()
+        self._accumulator.waiting_for_memory += 1
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        self._loop.wake()
+        try:
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    await waiter
+                self._check_open()
+                delivery = queue.try_append(timestamp_ms, key, value, headers)
+                if delivery is None:
+                    delivery = self._begin(queue, timestamp_ms, key, value, headers)
+                if delivery is not None:
+                    return delivery
+                at = self._waiters.index(waiter)
+                waiter = self._waiters[at] = loop.create_future()
+        except TimeoutError:
+            raise BufferTimeout(
+                f"no room for a record within max_block_ms={self.config.max_block_ms}: "
+                f"buffer_memory={self.config.buffer_memory} is used up, the broker is not keeping "
+                "up or not reachable"
+            ) from None
+        finally:
+            self._waiters.remove(waiter)
+            self._accumulator.waiting_for_memory -= 1
+            self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
+        """Let who waits longest for room look again; it wakes the next one."""
+        if self._waiters and not self._waiters[0].done():
+            self._waiters[0].set_result(None)
+
+    def _begin(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> Delivery | None:
+        """Begin a batch with this record; None if there is no memory for one."""
+        accumulator, loop = self._accumulator, self._loop
+        assert accumulator is not None and loop is not None
+        limit, reserved = accumulator.batch_bytes(queue.tp.topic, key, value, headers)
+        if not accumulator.has_room(reserved):
+            return None
+        now_ms = self._network.now_ms()
+        batch = accumulator.begin(queue, limit, reserved, now_ms)
+        try:
+            index = batch.builder.append(timestamp_ms, key, value, headers)
+        except Exception:
+            accumulator.withdraw(queue, batch)
+            raise
+        loop.wake()
+        return Delivery(batch, index)
+
+    def _choose(
+        self, state: _Topic, key: bytes | None, value: bytes | None, partition: int | None
+    ) -> PartitionQueue:
+        """The queue of a record that does not fit the obvious batch, or is the first of its kind."""
+        queues = state.queues
+        if partition is not None:
+            if not isinstance(partition, int) or not 0 <= partition < len(queues):
+                raise ValueError(
+                    f"topic {state.name!r} has the partitions 0 to {len(queues) - 1}, not {partition!r}"
+                )
+            return queues[partition]
+        if callable(self._partitioner):
+            chosen = self._partitioner(state.name, key, len(queues))
+            if not isinstance(chosen, int) or not 0 <= chosen < len(queues):
+                raise ValueError(
+                    f"the partitioner chose {chosen!r}; topic {state.name!r} has the partitions 0 "
+                    f"to {len(queues) - 1}"
+                )
+            return queues[chosen]
+        if self._partitioner == "round_robin":
+            candidates = state.available or range(len(queues))
+            chosen = candidates[state.next_partition % len(candidates)]
+            state.next_partition += 1
+            return queues[chosen]
+        if key is not None:
+            return queues[partition_for_key(bytes(key), len(queues))]
+        return self._choose_sticky(state)
+
+    def _choose_sticky(self, state: _Topic) -> PartitionQueue:
+        """Stay until a batch's worth of bytes went to the partition, then go on (C-18)."""
+        assert self._accumulator is not None
+        sticky = state.sticky
+        # An open batch that has no room for this record is a batch's worth.
+        if (
+            sticky is not None
+            and sticky.open is None
+            and sticky.closed_bytes - state.sticky_from < self.config.batch_size
+        ):
+            return sticky
+        candidates = state.available or list(range(len(state.queues)))
+        lengths = self._accumulator.queue_lengths(state.queues[c].tp for c in candidates)
+        chosen = state.queues[next_sticky(candidates, lengths, self._random)]
+        state.sticky = chosen
+        state.sticky_from = chosen.closed_bytes
+        return chosen
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    async def _find_topic(self, topic: str, timeout_ms: float) -> None:
+        if not isinstance(topic, str) or not topic:
+            raise ValueError(f"a topic is a name, not {topic!r}")
+        until_ms = self._network.now_ms() + self.config.metadata_max_idle_ms
+        await self._network.wait_for_metadata([topic], timeout_ms, until_ms=until_ms)
+
+    def _known_topic(self, topic: str) -> _Topic | None:
+        """The topic's state, made from metadata if that is there."""
+        state = self._topics.get(topic)
+        cluster = self._network.cluster
+        if topic in cluster.topics:
+            until_ms = self._network.now_ms() + self.config.metadata_max_idle_ms
+            cluster.want([topic], until_ms=until_ms)
+            if state is None:
+                state = _Topic(topic)
+                self._refresh(state)
+                self._topics[topic] = state
+        return state
+
+    def _refresh(self, state: _Topic) -> None:
+        assert self._accumulator is not None
+        info = self._network.cluster.topics[state.name]
+        count = max(info.partitions, default=-1) + 1
+        state.queues = [
+            self._accumulator.queue(TopicPartition(state.name, index)) for index in range(count)
+        ]
+        state.available = [
+            index for index, part in sorted(info.partitions.items()) if part.leader is not None
+        ]
+        sticky = state.sticky
+        if sticky is not None and sticky.tp.partition not in state.available:
+            state.sticky = None
+
+    def _metadata_changed(self, _: object) -> None:
+        topics = self._network.cluster.topics
+        for name, state in list(self._topics.items()):
+            if name in topics:
+                self._refresh(state)
+            else:
+                del self._topics[name]
+        if self._loop is not None:
+            self._loop.wake()
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Closed("this producer was closed; make a new one")
+        if self._loop is None:
+            raise Closed('this producer was not started; use "async with" or call start()')
+
+    def _timestamp(self, timestamp_ms: int | None) -> int:
+        return int(self._wall_clock() * 1000) if timestamp_ms is None else timestamp_ms
+
+    def _serialize(self, key: Any, value: Any) -> tuple[Any, Any]:
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        return key, value
+
+    def _check_record(self, value: Any, key: Any, headers: Any) -> Headers:
+        """Types and size (C-12); headers as a sequence of pairs."""
+        pairs: Headers
+        for what, content in (("value", value), ("key", key)):
+            if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+                _refuse_type(what, content)
+        if isinstance(headers, Mapping):
+            pairs = list(headers.items())
+        elif not isinstance(headers, list | tuple):
+            raise TypeError(f"headers must be (name, bytes) pairs, not {type(headers).__name__}")
+        else:
+            pairs = headers
+        size = HEADER_BYTES + record_upper_bound(key, value, pairs)
+        for limit in ("max_request_size", "buffer_memory"):
+            allowed = getattr(self.config, limit)
+            if size > allowed:
+                raise RecordTooLarge(
+                    f"the record takes {size} bytes, {limit} is {allowed}; send less at once or "
+                    "raise it"
+                )
+        return pairs
+
+
+def _refuse_type(what: str, content: object) -> NoReturn:
+    if isinstance(content, str):
+        raise TypeError(
+            f"the {what} is str, but records are bytes: encode it, as in {what}.encode(), or give "
+            f"the producer {what}_serializer=str.encode"
+        )
+    raise TypeError(
+        f"the {what} is {type(content).__name__}, but records are bytes: make bytes of it, or give "
+        f"the producer a {what}_serializer"
+    )

@@ -1,0 +1,457 @@
+"""What to send next, and what an answer means: the producer's decisions, without I/O.
+
+`Sender.step` is one pass (C-30); its shell carries the plan out and reports every answer through
+`answered` or `unanswered`. The reaction to each error code is one table (C-50 to C-55).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from odradek_client.cluster import BrokerAddress, ClusterView
+from odradek_client.config import ProducerConfig
+from odradek_client.errors import (
+    ClusterAuthorizationFailed,
+    DeliveryTimeout,
+    OdradekError,
+    UnsupportedByBroker,
+    error_for,
+)
+from odradek_client.producer.accumulator import Accumulator, PartitionQueue
+from odradek_client.producer.batch import NO_OFFSET, ProducerBatch, ProducerIdentity
+from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_client.retry import Backoff
+from odradek_protocol.compression import Codec
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek_protocol.schemas.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+#: From this version on topics go by id, not by name.
+TOPIC_IDS_FROM = 13
+#: Below this version a broker takes no zstd (R-09).
+ZSTD_FROM = 7
+
+
+class Reaction(Enum):
+    """What a produce error code asks for."""
+
+    WRITTEN = auto()  # success
+    WRITTEN_BEFORE = auto()  # success, at an offset that nobody knows any more (C-24)
+    SPLIT = auto()  # try again in smaller batches (C-25)
+    OUT_OF_ORDER = auto()  # C-50
+    FORGOTTEN = auto()  # C-52
+    RETRY = auto()  # C-53
+    FAIL = auto()  # this batch only; a transaction must be aborted
+    FATAL = auto()  # C-55
+
+
+_SPECIAL = {
+    ErrorCode.NONE: Reaction.WRITTEN,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Reaction.WRITTEN_BEFORE,
+    ErrorCode.MESSAGE_TOO_LARGE: Reaction.SPLIT,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Reaction.OUT_OF_ORDER,
+    ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.FORGOTTEN,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Reaction.FATAL,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.FATAL,
+    ErrorCode.PRODUCER_FENCED: Reaction.FATAL,
+    ErrorCode.UNSUPPORTED_VERSION: Reaction.FATAL,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Reaction.FATAL,
+}
+
+#: The reaction to every code, for a producer with an identity.
+REACTIONS: dict[ErrorCode, Reaction] = {
+    code: _SPECIAL.get(code, Reaction.RETRY if code.retriable else Reaction.FAIL)
+    for code in ErrorCode
+}
+#: What a producer without an identity does instead: sequences and fences do not concern it.
+WITHOUT_IDENTITY: dict[ErrorCode, Reaction] = {
+    code: Reaction.FAIL
+    if reaction in {Reaction.OUT_OF_ORDER, Reaction.FORGOTTEN, Reaction.FATAL}
+    else reaction
+    for code, reaction in REACTIONS.items()
+}
+
+
+@dataclass(slots=True)
+class Produce:
+    """One request to send: the batches, at most one per partition."""
+
+    node_id: int
+    batches: list[ProducerBatch]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one pass decided. `wake_ms`: when the next pass is due without any event."""
+
+    produce: list[Produce] = field(default_factory=list)
+    init_producer_id: InitProducerIdRequest | None = None
+    refresh_metadata: bool = False
+    connect: list[int] = field(default_factory=list)
+    failed: list[ProducerBatch] = field(default_factory=list)
+    wake_ms: float | None = None
+
+    def wake_within(self, wait_ms: float | None) -> None:
+        """Have the next pass at most so far away."""
+        if wait_ms is not None and (self.wake_ms is None or wait_ms < self.wake_ms):
+            self.wake_ms = wait_ms
+
+
+class Sender:
+    """The decisions of one producer. All times are the loop's clock, in ms."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: ClusterView,
+        accumulator: Accumulator,
+        transactions: TransactionManager | None,
+        backoff: Backoff,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._transactions = transactions
+        self._backoff = backoff
+        self._reactions = WITHOUT_IDENTITY if transactions is None else REACTIONS
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._mutes = transactions is None and self._max_in_flight == 1
+        self._in_flight: dict[int, int] = {}
+        self._identity_failures = 0
+        self._identity_at_ms = 0.0
+        self.refresh_metadata = False
+
+    # --- one pass ---------------------------------------------------------------------------------
+
+    def step(self, now_ms: float, is_ready: Callable[[int], bool]) -> Plan:
+        """One pass of C-30. `is_ready`: whether a request to a node would be written at once."""
+        plan = Plan(failed=self._expire(now_ms))
+        transactions = self._transactions
+        if transactions is not None:
+            if transactions.fatal_error is not None:
+                plan.failed += self._fail_all(transactions.fatal_error)
+                return plan
+            transactions.resolve()
+            transactions.bump_if_requested()
+            if transactions.needs_identity:
+                if now_ms >= self._identity_at_ms:
+                    plan.init_producer_id = transactions.begin_identity()
+                else:
+                    plan.wake_within(self._identity_at_ms - now_ms)
+        self._plan_produce(plan, now_ms, is_ready)
+        plan.refresh_metadata = plan.refresh_metadata or self.refresh_metadata
+        self.refresh_metadata = False
+        expiry_ms = self._accumulator.expiry_ms()
+        if expiry_ms is not None:
+            plan.wake_within(expiry_ms - now_ms)
+        return plan
+
+    def _plan_produce(self, plan: Plan, now_ms: float, is_ready: Callable[[int], bool]) -> None:
+        ready = self._accumulator.ready(now_ms, self._cluster.leader_of)
+        plan.refresh_metadata = ready.unknown_leaders
+        plan.wake_within(ready.check_ms)
+        for node_id, queues in ready.nodes.items():
+            if self._in_flight.get(node_id, 0) >= self._max_in_flight:
+                continue  # its next answer brings the next pass
+            if not is_ready(node_id):
+                plan.connect.append(node_id)
+                continue
+            self._plan_node(plan, node_id, queues, now_ms)
+
+    def _plan_node(
+        self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
+    ) -> None:
+        """Requests to one node, until nothing more is ready there or its window is full."""
+        while queues and self._in_flight.get(node_id, 0) < self._max_in_flight:
+            batches = self._accumulator.drain(
+                node_id,
+                queues,
+                self._config.max_request_size,
+                now_ms,
+                self._may_drain,
+                self._stamp,
+            )
+            if not batches:
+                return
+            for batch in batches:
+                batch.last_leader = node_id
+                batch.was_sent = batch.on_wire = True
+                if self._mutes:
+                    self._accumulator.queue(batch.tp).muted = True
+            self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+            plan.produce.append(Produce(node_id, batches))
+            # What is full behind a batch goes at once; what is open has its linger yet.
+            queues = [
+                queue
+                for queue in queues
+                if not queue.muted
+                and queue.batches
+                and queue.batches[0] is not queue.open
+                and not queue.batches[0].attempts
+            ]
+
+    def _may_drain(self, batch: ProducerBatch) -> bool:
+        return self._transactions is None or self._transactions.may_drain(batch)
+
+    def _stamp(self, batch: ProducerBatch) -> None:
+        if self._transactions is not None:
+            self._transactions.drained(batch)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def version_limit(self, batches: list[ProducerBatch]) -> int | None:
+        """The highest version of Produce that these batches can go by; None for any.
+
+        Without the id of a topic, which brokers before Metadata 10 do not tell, names must do.
+        """
+        for batch in batches:
+            if self._cluster.topic_id(batch.tp.topic) == ZERO_UUID:
+                return TOPIC_IDS_FROM - 1
+        return None
+
+    def request(self, batches: list[ProducerBatch], version: int) -> ProduceRequest:
+        """The request for drained batches. UnsupportedByBroker if that version cannot carry them."""
+        if self._config.compression_type == "zstd" and version < ZSTD_FROM:
+            raise UnsupportedByBroker(
+                "the broker is too old for compression_type=zstd; choose another one"
+            )
+        transactional = self._transactions is not None and self._transactions.is_transactional
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            topic, partition = batch.tp
+            data = topics.get(topic)
+            if data is None:
+                data = topics[topic] = TopicProduceData(name=topic, partition_data=[])
+                if version >= TOPIC_IDS_FROM:
+                    data.topic_id = self._cluster.topic_id(topic)
+            if batch.encoded is None:
+                estimated = batch.builder.estimated_bytes
+                batch.encode(transactional=transactional)
+                self._accumulator.encoded(batch, estimated)
+            data.partition_data.append(PartitionProduceData(index=partition, records=batch.encoded))
+        return ProduceRequest(
+            transactional_id=self._config.transactional_id,
+            acks=self._config.acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def answered(
+        self, sent: Produce, response: ProduceResponse | None, now_ms: float
+    ) -> list[ProducerBatch]:
+        """What a broker said of a request; None with acks=0. The batches that failed for good."""
+        self._returned(sent)
+        if response is None:
+            for batch in sent.batches:
+                self._complete(batch, NO_OFFSET, -1)
+            return []
+        answers = self._by_partition(response)
+        nodes = {
+            node.node_id: BrokerAddress(node.node_id, node.host, node.port, node.rack)
+            for node in response.node_endpoints
+        }
+        failed: list[ProducerBatch] = []
+        for batch in sent.batches:
+            answer = answers.get((batch.tp.topic, batch.tp.partition))
+            if answer is None:
+                answer = PartitionProduceResponse(
+                    error_code=ErrorCode.UNKNOWN_SERVER_ERROR,
+                    error_message="the answer does not mention the partition",
+                )
+            leader = answer.current_leader
+            if leader.leader_id >= 0:
+                self._cluster.update_leader(
+                    *batch.tp, leader.leader_id, leader.leader_epoch, nodes.get(leader.leader_id)
+                )
+            if not batch.done:
+                self._react(batch, answer, now_ms, failed)
+        return failed
+
+    def unanswered(
+        self, sent: Produce, code: ErrorCode, reason: OdradekError, now_ms: float
+    ) -> list[ProducerBatch]:
+        """No answer came: NETWORK_EXCEPTION or REQUEST_TIMED_OUT (C-54), or an error of our own."""
+        self._returned(sent)
+        failed: list[ProducerBatch] = []
+        for batch in sent.batches:
+            if not batch.done:
+                answer = PartitionProduceResponse(error_code=code, error_message=str(reason))
+                self._react(batch, answer, now_ms, failed, reason)
+        return failed
+
+    def _by_partition(
+        self, response: ProduceResponse
+    ) -> dict[tuple[str, int], PartitionProduceResponse]:
+        answers = {}
+        for topic in response.responses:
+            name = topic.name or self._cluster.topic_names.get(topic.topic_id, "")
+            for answer in topic.partition_responses:
+                answers[(name, answer.index)] = answer
+        return answers
+
+    def _returned(self, sent: Produce) -> None:
+        self._in_flight[sent.node_id] -= 1
+        for batch in sent.batches:
+            batch.on_wire = False
+            if self._mutes:
+                self._accumulator.queue(batch.tp).muted = False
+
+    def _react(
+        self,
+        batch: ProducerBatch,
+        answer: PartitionProduceResponse,
+        now_ms: float,
+        failed: list[ProducerBatch],
+        reason: OdradekError | None = None,
+    ) -> None:
+        code = ErrorCode.of(answer.error_code)
+        if code.refreshes_metadata:
+            self.refresh_metadata = True
+        reaction = self._reactions[code]
+        if reaction is Reaction.SPLIT and batch.record_count == 1:
+            reaction = Reaction.FAIL
+        elif reaction is Reaction.OUT_OF_ORDER:
+            assert self._transactions is not None
+            retry = self._transactions.out_of_order(batch)
+            reaction = Reaction.RETRY if retry else Reaction.FAIL
+        elif reaction is Reaction.FORGOTTEN:
+            assert self._transactions is not None
+            retry = self._transactions.forgotten(batch, answer.log_start_offset)
+            reaction = Reaction.RETRY if retry else Reaction.FAIL
+        if reaction is Reaction.WRITTEN:
+            self._complete(batch, answer.base_offset, answer.log_append_time_ms)
+        elif reaction is Reaction.WRITTEN_BEFORE:
+            self._complete(batch, NO_OFFSET, -1)
+        elif reaction is Reaction.SPLIT:
+            self._split(batch)
+        elif reaction is Reaction.RETRY and batch.attempts < self._config.retries:
+            batch.attempts += 1
+            batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
+            self._accumulator.requeue(batch)
+        else:
+            error = _error(batch, answer, reason)
+            failed.append(batch)
+            if reaction is Reaction.FATAL and self._transactions is not None:
+                self._transactions.fail(error)
+            self._fail(batch, error, may_be_written=reaction is Reaction.RETRY, answer=answer)
+
+    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        if self._transactions is not None:
+            self._transactions.acknowledged(batch, base_offset)
+        self._accumulator.finished(batch)
+        batch.complete(base_offset, log_append_time_ms)
+
+    def _fail(
+        self,
+        batch: ProducerBatch,
+        error: OdradekError,
+        *,
+        may_be_written: bool,
+        answer: PartitionProduceResponse | None = None,
+    ) -> None:
+        if self._transactions is not None and batch.has_sequence:
+            self._transactions.gave_up(batch, may_be_written=may_be_written)
+        self._accumulator.finished(batch)
+        reasons = {
+            item.batch_index: item.batch_index_error_message or str(error)
+            for item in (answer.record_errors if answer is not None else ())
+        }
+        batch.fail(error, reasons)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        # Half at most, so that a broker with a small limit is satisfied in the end.
+        target = min(self._config.batch_size, batch.builder.estimated_bytes // 2)
+        parts = batch.split(target)
+        self._accumulator.replace(batch, parts)
+        if self._transactions is not None:
+            self._transactions.replaced(batch, parts)
+
+    # --- the identity -----------------------------------------------------------------------------
+
+    def identity_answered(self, response: InitProducerIdResponse, now_ms: float) -> None:
+        """The answer to InitProducerId."""
+        code = ErrorCode.of(response.error_code)
+        if code is ErrorCode.NONE:
+            assert self._transactions is not None
+            self._identity_failures = 0
+            self._transactions.identity_given(
+                ProducerIdentity(response.producer_id, response.producer_epoch)
+            )
+        else:
+            self.identity_failed(error_for(response.error_code, about="producer id"), now_ms)
+
+    def identity_failed(self, error: OdradekError, now_ms: float) -> None:
+        """No producer id: try again later, or never."""
+        assert self._transactions is not None
+        if error.retriable:
+            self._transactions.identity_refused()
+            self._identity_failures += 1
+            self._identity_at_ms = now_ms + self._backoff.delay_ms(self._identity_failures)
+            return
+        if isinstance(error, UnsupportedByBroker | ClusterAuthorizationFailed):
+            error = type(error)(
+                f"{error}; an idempotent producer needs it: set enable_idempotence=False to go "
+                "without",
+                code=error.code,
+            )
+        self._transactions.fail(error)
+
+    # --- giving up --------------------------------------------------------------------------------
+
+    def _expire(self, now_ms: float) -> list[ProducerBatch]:
+        """Fail what is older than delivery_timeout_ms (C-40)."""
+        expiry_ms = self._accumulator.expiry_ms()
+        if expiry_ms is None or now_ms < expiry_ms:
+            return []
+        expired = self._accumulator.expired(now_ms)
+        for batch in expired:
+            self._fail(batch, self._timeout(batch), may_be_written=batch.was_sent)
+        return expired
+
+    def _timeout(self, batch: ProducerBatch) -> DeliveryTimeout:
+        where = f"{batch.tp.topic}-{batch.tp.partition}"
+        if batch.was_sent:
+            what = "were sent but not acknowledged; they may be written or not"
+        elif self._cluster.leader_of(*batch.tp) is None:
+            what = "could not be sent: the partition has no known leader"
+        else:
+            what = "could not be sent: the broker is not reachable or not keeping up"
+        return DeliveryTimeout(
+            f"records for {where} {what}; delivery_timeout_ms="
+            f"{self._config.delivery_timeout_ms} is over"
+        )
+
+    def fail_all(self, error: OdradekError) -> list[ProducerBatch]:
+        """Fail everything without a fate: a forced close."""
+        return self._fail_all(error)
+
+    def _fail_all(self, error: OdradekError) -> list[ProducerBatch]:
+        failed = self._accumulator.take_all()
+        for batch in failed:
+            self._fail(batch, error, may_be_written=batch.was_sent)
+        return failed
+
+
+def _error(
+    batch: ProducerBatch, answer: PartitionProduceResponse, reason: OdradekError | None
+) -> OdradekError:
+    if reason is not None:
+        return reason
+    about = f"{batch.record_count} records for {batch.tp.topic}-{batch.tp.partition}"
+    return error_for(answer.error_code, answer.error_message, about=about)
+
+
+def codec_of(config: ProducerConfig) -> Codec:
+    """The codec of compression_type."""
+    return Codec.of_name(config.compression_type)

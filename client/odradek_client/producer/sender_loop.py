@@ -1,0 +1,163 @@
+"""Turns the sender's plans into traffic, and traffic into calls of the sender.
+
+There is no task: a pass runs when something happened (a record, an answer, new metadata) or when a
+plan's time has come; passes asked for in one turn of the loop are one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from odradek_client.errors import (
+    BadAnswer,
+    Closed,
+    OdradekError,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
+from odradek_client.network import Network
+from odradek_client.producer.batch import ProducerBatch
+from odradek_client.producer.sender import Plan, Produce, Sender
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.primitives import WireError
+
+#: A pass that was due "now" by rounding must not spin.
+_WAKE_MS_MIN = 1.0
+
+log = logging.getLogger("odradek.client.producer")
+
+
+class SenderLoop:
+    """Runs a `Sender` over a `Network`. `on_progress` is called after answers: room may be free."""
+
+    def __init__(self, sender: Sender, network: Network, on_progress: Callable[[], None]) -> None:
+        self._sender = sender
+        self._network = network
+        self._on_progress = on_progress
+        self._loop = network.loop
+        self._scheduled: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._identity: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def wake(self) -> None:
+        """Have a pass run soon."""
+        if self._scheduled is None and not self._stopped:
+            self._scheduled = self._loop.call_soon(self._pass)
+
+    def stop(self) -> None:
+        """No more passes. Answers that still come are taken."""
+        self._stopped = True
+        for handle in (self._scheduled, self._timer):
+            if handle is not None:
+                handle.cancel()
+        if self._identity is not None:
+            self._identity.cancel()
+
+    def _pass(self) -> None:
+        self._scheduled = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._stopped:
+            return
+        plan = self._sender.step(self._now_ms(), self._network.is_ready)
+        for produce in plan.produce:
+            self._produce(produce)
+        if plan.init_producer_id is not None:
+            request = plan.init_producer_id
+            self._identity = self._loop.create_task(self._ask_identity(request))
+        for node_id in plan.connect:
+            self._connect(node_id, plan)
+        if plan.refresh_metadata:
+            self._network.request_metadata_update()
+        if plan.failed:
+            self._report(plan.failed)
+            self._on_progress()
+        if plan.wake_ms is not None:
+            wait_s = max(plan.wake_ms, _WAKE_MS_MIN) / 1000
+            self._timer = self._loop.call_later(wait_s, self._pass)
+
+    def _connect(self, node_id: int, plan: Plan) -> None:
+        try:
+            wait_s = self._network.connect_soon(node_id, self.wake)
+        except OdradekError:
+            # The node left the metadata a moment ago: that brings the next pass.
+            return
+        if wait_s is not None:
+            plan.wake_within(wait_s * 1000)
+
+    def _produce(self, sent: Produce) -> None:
+        try:
+            limit = self._sender.version_limit(sent.batches)
+            version = self._network.version_now(sent.node_id, ApiKey.PRODUCE, max_version=limit)
+            request = self._sender.request(sent.batches, version)
+        except UnsupportedByBroker as error:
+            self._unanswered(sent, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, error)
+            return
+        except OdradekError as error:
+            self._unanswered(sent, ErrorCode.NETWORK_EXCEPTION, error)
+            return
+        future = self._network.submit(sent.node_id, request, version=version)
+        future.add_done_callback(partial(self._produced, sent))
+
+    def _produced(self, sent: Produce, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            self._unanswered(sent, ErrorCode.NETWORK_EXCEPTION, Closed("the request was cancelled"))
+            return
+        error = future.exception()
+        if error is None:
+            failed = self._sender.answered(sent, future.result(), self._now_ms())
+            self._after(failed)
+        elif isinstance(error, OdradekError):
+            code = _CODES.get(type(error), ErrorCode.NETWORK_EXCEPTION)
+            self._unanswered(sent, code, error)
+        elif isinstance(error, WireError):
+            reason = BadAnswer(f"the request cannot be put into bytes: {error}")
+            self._unanswered(sent, ErrorCode.INVALID_REQUEST, reason)
+        else:
+            raise error
+
+    def _unanswered(self, sent: Produce, code: ErrorCode, error: OdradekError) -> None:
+        self._after(self._sender.unanswered(sent, code, error, self._now_ms()))
+
+    def _after(self, failed: list[ProducerBatch]) -> None:
+        self._report(failed)
+        self._on_progress()
+        self.wake()
+
+    async def _ask_identity(self, request: Any) -> None:
+        try:
+            node_id = await self._network.least_loaded_node()
+            response = await self._network.send(node_id, request)
+        except OdradekError as error:
+            self._sender.identity_failed(error, self._now_ms())
+        else:
+            self._sender.identity_answered(response, self._now_ms())
+        self.wake()
+
+    def _now_ms(self) -> float:
+        return self._loop.time() * 1000
+
+    def _report(self, failed: list[ProducerBatch]) -> None:
+        """One line per batch: nobody may be looking at the deliveries."""
+        for batch in failed:
+            log.warning(
+                "%d records for %s-%d were not written: %s",
+                batch.record_count,
+                *batch.tp,
+                batch.error_of(0),
+            )
+
+
+#: What a failed request counts as (C-54). The others count as a lost connection.
+_CODES: dict[type[OdradekError], ErrorCode] = {
+    RequestTimedOut: ErrorCode.REQUEST_TIMED_OUT,
+    UnsupportedByBroker: ErrorCode.UNSUPPORTED_VERSION,
+    BadAnswer: ErrorCode.NETWORK_EXCEPTION,
+}

@@ -1,0 +1,57 @@
+"""The states of a producer with an identity, as a table.
+
+A plain idempotent producer knows UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR; the others are a
+transactional one's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class State(Enum):
+    """Where a producer stands."""
+
+    UNINITIALIZED = auto()
+    INITIALIZING = auto()
+    READY = auto()
+    IN_TRANSACTION = auto()
+    COMMITTING = auto()
+    ABORTING = auto()
+    ABORTABLE_ERROR = auto()
+    FATAL_ERROR = auto()
+
+
+_S = State
+
+#: State -> the states it may be entered from.
+ALLOWED_FROM: dict[State, frozenset[State]] = {
+    # INITIALIZING: when authorization failed, so that it may be tried again.
+    _S.UNINITIALIZED: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
+    # COMMITTING and ABORTING: the epoch is bumped behind the end of a transaction.
+    _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.COMMITTING, _S.ABORTING}),
+    _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),
+    _S.IN_TRANSACTION: frozenset({_S.READY}),
+    _S.COMMITTING: frozenset({_S.IN_TRANSACTION}),
+    _S.ABORTING: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
+    _S.ABORTABLE_ERROR: frozenset(
+        {_S.IN_TRANSACTION, _S.COMMITTING, _S.ABORTABLE_ERROR, _S.INITIALIZING}
+    ),
+    # Terminal.
+    _S.FATAL_ERROR: frozenset(State),
+}
+
+
+class IllegalTransition(RuntimeError):
+    """A step that the table does not have: a mistake of ours or of the caller (C-61)."""
+
+
+def step(current: State, target: State) -> State:
+    """`target`, if it may be entered from `current`."""
+    if current is State.FATAL_ERROR and target is not State.FATAL_ERROR:
+        raise IllegalTransition(
+            f"{target.name} cannot follow FATAL_ERROR: the producer is finished"
+        )
+    if current not in ALLOWED_FROM[target]:
+        raise IllegalTransition(f"{target.name} cannot follow {current.name}")
+    return target
