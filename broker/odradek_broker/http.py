@@ -73,8 +73,6 @@ class HttpServer:
                 async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S):
                     writer.write(await self._answer(reader))
                     await writer.drain()
-        except Exception:
-            log.exception("an HTTP request failed unexpectedly")
         finally:
             self._open.discard(task)
             writer.close()
@@ -97,7 +95,11 @@ class HttpServer:
         method, target, _ = parts
         if method not in (b"GET", b"HEAD"):
             return _response(405, b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
-        status, body, content_type = self._resource(target.split(b"?", 1)[0])
+        try:
+            status, body, content_type = self._resource(target.split(b"?", 1)[0])
+        except Exception:
+            log.exception("an HTTP request failed unexpectedly", target=target.decode("latin-1"))
+            return _response(500, b"the broker failed to answer; see its log\n")
         return _response(status, body, content_type, head_only=method == b"HEAD")
 
     def _resource(self, path: bytes) -> tuple[int, bytes, str]:

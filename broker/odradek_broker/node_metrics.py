@@ -5,8 +5,8 @@ A dashboard made for kafka_exporter works without one: same metric names, same l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import Metric
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
 
 _PARTITION = ["topic", "partition"]
 _GROUP = ["consumergroup", "topic", "partition"]
-
-
-class GroupFacts(Protocol):
-    """What is told of one consumer group. `offsets`: committed ones by (topic, partition)."""
-
-    @property
-    def group_id(self) -> str: ...
-    @property
-    def members(self) -> int: ...
-    @property
-    def offsets(self) -> Mapping[tuple[str, int], int]: ...
 
 
 def node_families(node: Node) -> Iterator[Metric]:
@@ -96,6 +85,11 @@ def _group_families(node: Node) -> Iterator[Metric]:
         "Amount of members in a consumer group",
         labels=["consumergroup"],
     )
+    state = Gauge(
+        "odradek_consumergroup_state",
+        "1 for the state that a consumer group is in.",
+        labels=["consumergroup", "state"],
+    )
     current = Gauge(
         "kafka_consumergroup_current_offset",
         "Current Offset of a ConsumerGroup at Topic/Partition",
@@ -116,10 +110,11 @@ def _group_families(node: Node) -> Iterator[Metric]:
         "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
         labels=["consumergroup", "topic"],
     )
-    for group in node.groups.facts():
+    for group in node.groups.groups():
         members.add_metric([group.group_id], group.members)
+        state.add_metric([group.group_id, group.state.value], 1)
         sums: dict[str, list[int]] = {}
-        for (topic, index), offset in group.offsets.items():
+        for (topic, index), offset in node.groups.committed(group.group_id).items():
             labels = [group.group_id, topic, str(index)]
             current.add_metric(labels, offset)
             both = sums.setdefault(topic, [0, 0])
@@ -132,4 +127,4 @@ def _group_families(node: Node) -> Iterator[Metric]:
         for topic, (offsets, behind) in sums.items():
             current_sum.add_metric([group.group_id, topic], offsets)
             lag_sum.add_metric([group.group_id, topic], behind)
-    yield from (members, current, lag, current_sum, lag_sum)
+    yield from (members, state, current, lag, current_sum, lag_sum)
