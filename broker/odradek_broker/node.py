@@ -25,6 +25,7 @@ from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
+    PartitionRecord,
     RemoveTopicRecord,
     decode_record,
 )
@@ -100,11 +101,12 @@ class Node:
             if partition_log.topic_id in self._removed_topic_ids:
                 # Its deletion was durable, the end of its files was not.
                 self.logs.delete(partition_log.topic, partition_log.partition)
-        for topic in list(self.metadata.topics):
-            self._open_partitions(topic)
+        for topic in self.metadata.topics.values():
+            for index in topic.partitions:
+                self._open_partition(topic.name, index)
         for partition_log in self.logs:
-            topic = partition_log.topic
-            if topic != METADATA_TOPIC and topic not in self.metadata.topics:
+            name = partition_log.topic
+            if name != METADATA_TOPIC and name not in self.metadata.topics:
                 report.problems.append(
                     f"{partition_log.directory} belongs to no topic; it is left alone"
                 )
@@ -211,19 +213,19 @@ class Node:
     def _lead(self, partition_log: PartitionLog, leader_epoch: int) -> Partition:
         return Partition(partition_log, leader_epoch, self._request_flush)
 
-    def _open_partitions(self, topic_name: str) -> None:
-        """Lead every partition of a topic that we do not lead yet, making logs that are missing."""
-        topic = self.metadata.topics[topic_name]
+    def _open_partition(self, topic_name: str, index: int) -> None:
+        """Lead a partition that we do not lead yet, making its log if it is missing."""
         held = self._partitions.setdefault(topic_name, {})
-        for index, state in topic.partitions.items():
-            if index not in held:
-                try:
-                    partition_log = self.logs.create(
-                        topic_name, index, topic.topic_id, self.metadata.log_config(topic_name)
-                    )
-                except ValueError as error:
-                    raise DataDirectoryError(str(error)) from error
-                held[index] = self._lead(partition_log, state.leader_epoch)
+        if index in held:
+            return
+        topic = self.metadata.topics[topic_name]
+        try:
+            partition_log = self.logs.create(
+                topic_name, index, topic.topic_id, self.metadata.log_config(topic_name)
+            )
+        except ValueError as error:
+            raise DataDirectoryError(str(error)) from error
+        held[index] = self._lead(partition_log, topic.partitions[index].leader_epoch)
 
     def _drop_partitions(self, topic_name: str) -> None:
         """The topic is gone: its logs go too, and whoever waits for them is told."""
@@ -242,17 +244,13 @@ class Node:
         if not records:
             later.resolve(None)
             return later
-        if self._metadata_log is None:
-            raise RuntimeError("the node is not loaded")
         encoded: list[tuple[bytes | None, bytes | None]] = [
             (None, self.metadata.encode(record)) for record in records
         ]
-        appended = self._metadata_log.append_internal(encoded, self.clock.wall_ms())
+        appended = self._require_metadata_log().append_internal(encoded, self.clock.wall_ms())
         if not appended.done or appended.result() is ErrorCode.NONE:
-            before = {topic.name: topic.topic_id for topic in self.metadata.topics.values()}
             for record in records:
-                self.metadata.replay(record)
-            self._follow_metadata(before)
+                self._replay(record)
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
@@ -271,19 +269,28 @@ class Node:
             if error is ErrorCode.NONE:
                 later.resolve(None)
 
-        last_offset = self._metadata_log.log.log_end_offset - 1
-        self._metadata_log.when_durable(last_offset, settled)
+        metadata_log = self._require_metadata_log()
+        metadata_log.when_durable(metadata_log.log.log_end_offset - 1, settled)
         return later
 
-    def _follow_metadata(self, before: dict[str, bytes]) -> None:
-        """Make logs and metadata agree after a change; `before`: topic names to their ids."""
-        for name, topic_id in before.items():
-            topic = self.metadata.topics.get(name)
-            if topic is None or topic.topic_id != topic_id:
-                self._drop_partitions(name)
-                self.groups.topic_deleted(name, topic_id)
-        for name in list(self.metadata.topics):
-            self._open_partitions(name)
+    def _require_metadata_log(self) -> Partition:
+        if self._metadata_log is None:
+            raise RuntimeError("the node is not loaded")
+        return self._metadata_log
+
+    def _replay(self, record: MetadataRecord) -> None:
+        """Replay one record and make the logs agree with it."""
+        removed: str | None = None
+        if isinstance(record, RemoveTopicRecord):
+            removed = self.metadata.topic_name(record.topic_id)
+        self.metadata.replay(record)
+        if isinstance(record, RemoveTopicRecord) and removed is not None:
+            self._drop_partitions(removed)
+            self.groups.topic_deleted(removed, record.topic_id)
+        elif isinstance(record, PartitionRecord):
+            name = self.metadata.topic_name(record.topic_id)
+            if name is not None:
+                self._open_partition(name, record.partition_id)
 
     def topic_config_changed(self, topic: str) -> None:
         """A setting of the topic, or a default under it, is another one now."""

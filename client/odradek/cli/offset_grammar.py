@@ -1,0 +1,105 @@
+"""Where to begin and where to end reading, as typed: kcat's grammar, with ISO times.
+
+    beginning | earliest     the oldest record
+    end | latest             only what comes from now on
+    stored                   where the group stands
+    N                        this offset
+    -N                       N records before the end
+    s@TIME  or  @TIME        the first record at TIME or later
+    e@TIME                   stop before the first record at TIME or later
+
+TIME is milliseconds since the epoch, or ISO 8601 (2024-05-01, 2024-05-01T12:30, with or without a
+zone; without one it is the local time).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class OffsetError(ValueError):
+    """An offset that cannot be read; the text says what may be written."""
+
+
+class Place(Enum):
+    BEGINNING = "beginning"
+    END = "end"
+    STORED = "stored"
+    OFFSET = "offset"
+    BEFORE_END = "before end"
+    TIME = "time"
+
+
+_NAMES = {
+    "beginning": Place.BEGINNING,
+    "earliest": Place.BEGINNING,
+    "end": Place.END,
+    "latest": Place.END,
+    "stored": Place.STORED,
+}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`value`: an offset, a count, or milliseconds since the epoch."""
+
+    place: Place
+    value: int = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """`stop_ms`: None reads on."""
+
+    start: Bound | None
+    stop_ms: int | None = None
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch. OffsetError."""
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise OffsetError(
+            f"{text!r} is no time; write milliseconds since the epoch, or 2024-05-01T12:30:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.astimezone()
+    return round(moment.timestamp() * 1000)
+
+
+def parse_offset(text: str) -> Bound:
+    """One starting place. OffsetError."""
+    if text in _NAMES:
+        return Bound(_NAMES[text])
+    if re.fullmatch(r"\d+", text):
+        return Bound(Place.OFFSET, int(text))
+    if re.fullmatch(r"-\d+", text):
+        return Bound(Place.BEFORE_END, -int(text))
+    for prefix in ("s@", "@"):
+        if text.startswith(prefix):
+            return Bound(Place.TIME, parse_time(text[len(prefix) :]))
+    raise OffsetError(
+        f"{text!r} is no offset; write beginning, end, stored, N, -N, s@TIME or e@TIME"
+    )
+
+
+def parse_span(texts: list[str]) -> Span:
+    """All `-o` of one command: at most one start and one e@TIME. OffsetError."""
+    start: Bound | None = None
+    stop_ms: int | None = None
+    for text in texts:
+        if text.startswith("e@"):
+            if stop_ms is not None:
+                raise OffsetError("two ends are given; write e@TIME once")
+            stop_ms = parse_time(text[2:])
+        elif start is not None:
+            raise OffsetError(f"two starts are given, the second is {text!r}")
+        else:
+            start = parse_offset(text)
+    return Span(start, stop_ms)

@@ -1,0 +1,42 @@
+"""The grammar of offsets on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.cli.offset_grammar import Bound, OffsetError, Place, parse_offset, parse_span
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("beginning", Bound(Place.BEGINNING)),
+        ("earliest", Bound(Place.BEGINNING)),
+        ("end", Bound(Place.END)),
+        ("latest", Bound(Place.END)),
+        ("stored", Bound(Place.STORED)),
+        ("0", Bound(Place.OFFSET, 0)),
+        ("17", Bound(Place.OFFSET, 17)),
+        ("-5", Bound(Place.BEFORE_END, 5)),
+        ("s@1700000000000", Bound(Place.TIME, 1_700_000_000_000)),
+        ("@2023-11-14T22:13:20Z", Bound(Place.TIME, 1_700_000_000_000)),
+        ("s@2023-11-14T22:13:20.250+00:00", Bound(Place.TIME, 1_700_000_000_250)),
+    ],
+)
+def test_starts(text: str, bound: Bound) -> None:
+    assert parse_offset(text) == bound
+
+
+@pytest.mark.parametrize("text", ["", "begin", "1.5", "--1", "s@", "s@yesterday", "x@1"])
+def test_bad_starts_say_what_may_be_written(text: str) -> None:
+    with pytest.raises(OffsetError, match="write"):
+        parse_offset(text)
+
+
+def test_a_span_has_one_start_and_one_end() -> None:
+    span = parse_span(["s@1", "e@5"])
+    assert (span.start, span.stop_ms) == (Bound(Place.TIME, 1), 5)
+    assert parse_span([]).start is None
+    for bad in (["1", "2"], ["e@1", "e@2"]):
+        with pytest.raises(OffsetError):
+            parse_span(bad)
