@@ -23,6 +23,8 @@ log = structlog.get_logger("odradek.http")
 _REQUEST_BYTES_MAX = 8 * 1024
 _REQUEST_TIMEOUT_S = 5.0
 _CONNECTIONS_MAX = 64
+_LINGER_S = 1.0
+_LINGER_READS_MAX = 64
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {
@@ -44,7 +46,7 @@ class HttpServer:
         self._node = node
         self._metrics = metrics
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; the address that was bound. OSError if that is not possible."""
@@ -60,21 +62,21 @@ class HttpServer:
         if self._server is None:
             return
         self._server.close()
-        for task in list(self._open):
-            task.cancel()
+        for writer in list(self._open.values()):
+            writer.transport.abort()
         await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._open.add(task)
+        self._open[task] = writer
         try:
             with suppress(ConnectionError, TimeoutError):
                 async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S):
                     writer.write(await self._answer(reader))
-                    await writer.drain()
+                    await _linger(reader, writer)
         finally:
-            self._open.discard(task)
+            del self._open[task]
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
@@ -122,6 +124,15 @@ class HttpServer:
         content = {"ready": not offline, "offline_partitions": offline}
         body = json.dumps(content).encode() + b"\n"
         return (503 if offline else 200), body, "application/json"
+
+
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Let the peer read its answer: closing on bytes that were not read would take it back."""
+    writer.write_eof()
+    async with asyncio.timeout(_LINGER_S):
+        for _ in range(_LINGER_READS_MAX):
+            if not await reader.read(_REQUEST_BYTES_MAX):
+                break
 
 
 def _response(
