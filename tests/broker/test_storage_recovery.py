@@ -35,7 +35,7 @@ def log_path(base_offset: int, suffix: str = "log") -> str:
     return f"{DIRECTORY}/{base_offset:020d}.{suffix}"
 
 
-def damage(files: MemoryFiles, path: str, content: bytes) -> None:
+def damage(files: MemoryFiles, path: str, content: bytes | bytearray) -> None:
     assert files.exists(path)
     files.put(path, content)
 
@@ -192,7 +192,7 @@ def test_l30_clean_stop_that_does_not_match_is_scanned(files: MemoryFiles) -> No
 @pytest.mark.parametrize("how", ["missing", "empty", "half", "odd", "too long", "noise"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_l33_indexes_are_rebuilt(files: MemoryFiles, suffix: str, how: str, clean: bool) -> None:
-    settings = {"segment_bytes": 70_000, "index_interval_bytes": 500}
+    settings: dict[str, Any] = {"segment_bytes": 70_000, "index_interval_bytes": 500}
     log = make_log(files, **settings)
     for at in range(400):
         append(log, make_batch(2, value=bytes(150), timestamp=NOW_MS - 1000 + at))
@@ -397,7 +397,11 @@ def run_workload(log: PartitionLog, acknowledged: list[tuple[int, bytes]]) -> No
 
 
 def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
-    settings: dict[str, Any] = {"segment_bytes": 500, "durability": "fsync", "index_interval_bytes": 100}
+    settings: dict[str, Any] = {
+        "segment_bytes": 500,
+        "durability": "fsync",
+        "index_interval_bytes": 100,
+    }
     probe = MemoryFiles()
     run_workload(make_log(probe, **settings), [])
     total = probe.operations
@@ -431,9 +435,7 @@ def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
         assert read_all(again) == read_all(recovered_copy(files, again, settings))
 
 
-def recovered_copy(
-    files: MemoryFiles, log: PartitionLog, settings: dict[str, Any]
-) -> PartitionLog:
+def recovered_copy(files: MemoryFiles, log: PartitionLog, settings: dict[str, Any]) -> PartitionLog:
     """The same directory after the process died: a scan finds just what trust found."""
     log.flush()
     return make_log(files, start=LogStart(log_start_offset=log.log_start_offset), **settings)

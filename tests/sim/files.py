@@ -291,7 +291,7 @@ class MemoryFiles:
     def content(self, path: str) -> bytes:
         return bytes(self._names[_clean(path)].content)
 
-    def put(self, path: str, content: bytes) -> None:
+    def put(self, path: str, content: bytes | bytearray) -> None:
         """Write a durable file, as if by somebody else."""
         path = _clean(path)
         parent = _parent(path)

@@ -748,7 +748,7 @@ class PartitionLog:
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
-        Raises PartitionOffline."""
+        Waits for the disk. Raises PartitionOffline."""
         self._ensure_loaded(now_ms)
         offset = max(offset, self.log_start_offset)
         if offset >= self.log_end_offset:
@@ -757,6 +757,9 @@ class PartitionLog:
         self._directory_dirty = True
         try:
             end, gone = self._segments.truncate_to(offset)
+            # At once: what was cut off must not come back under offsets that are given anew.
+            self._segments.active.file.sync()
+            self._files.sync_dir(self.directory)
             for segment in gone:
                 self._producers.forget_segment(segment)
             self._producers.truncate_to(self._segments.active, end)

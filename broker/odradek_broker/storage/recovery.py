@@ -184,7 +184,7 @@ class LogLoader:
             if problem:
                 self.report.truncated_bytes += size_before - segment.size_bytes
                 self._note(problem)
-            if self.sync and segment.size_bytes:
+            if self.sync and size_before:
                 segment.file.sync()
             segment.synced_bytes = segment.size_bytes
             if problem:
