@@ -1,0 +1,184 @@
+"""A batch read: offsets are planned once on the driver, each range is read by a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from odradek_client.config import ConsumerConfig
+from odradek_client.errors import OdradekError
+from odradek_client.network import Network
+from odradek_protocol.records.batch import BatchError
+from odradek_protocol.schemas.fetch import PartitionData
+from pyspark_odradek import blocking, cluster, columns, planning
+from pyspark_odradek.errors import SourceError
+from pyspark_odradek.fetching import RangeReader, Then
+from pyspark_odradek.offsets import EARLIEST
+from pyspark_odradek.options import SourceOptions
+from pyspark_odradek.planning import OffsetRange
+from pyspark_odradek.schema import check_read_schema
+
+log = logging.getLogger("odradek.spark")
+
+_BACKOFF_S = 0.1
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """One task's share; it is pickled to an executor."""
+
+    wanted: OffsetRange
+    topic_id: bytes
+
+    def __post_init__(self) -> None:
+        # What Spark's base class keeps; it is not looked at.
+        self.value = str(self.wanted)
+
+
+class Fetched(NamedTuple):
+    """An answer, and what of it is wanted: from the position it was fetched at."""
+
+    answer: PartitionData
+    wanted: OffsetRange
+
+
+class BatchReader(DataSourceReader):
+    """`partitions` runs on the driver, `read` on an executor with a pickled copy of this."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_read_schema(schema, options.include_headers)
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges, resolved now: what arrives later is not part of this batch."""
+        network = blocking.network(self.options.client)
+        found = blocking.shared().thread.run(cluster.plan(network, self.options))
+        for warning in found.warnings:
+            log.warning("odradek: %s; reading what is there (failOnDataLoss=false)", warning)
+        ranges = planning.split(
+            found.ranges,
+            min_partitions=self.options.min_partitions,
+            max_records=self.options.max_records_per_partition,
+        )
+        return [RangePartition(each, found.topic_ids[each.partition.topic]) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one range, in offset order."""
+        if not isinstance(partition, RangePartition):
+            # Spark makes up a partition where a plan has none.
+            return iter(())
+        return read_range(blocking.network(self.options.client), partition, self.options)
+
+
+def read_range(
+    network: Network, partition: RangePartition, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """Fetches one step ahead: the next bytes travel while these are decoded and handed to Spark."""
+    config = network.config
+    assert isinstance(config, ConsumerConfig)
+    settings = columns.DecodeSettings(
+        check_crcs=config.check_crcs,
+        read_committed=config.isolation_level == "read_committed",
+        include_headers=options.include_headers,
+    )
+    state = RangeReader(
+        partition.wanted,
+        fail_on_data_loss=options.fail_on_data_loss,
+        poll_timeout_ms=options.poll_timeout_ms,
+        gone_answers_max=options.num_retries,
+        progress_ms=_now_ms(),
+    )
+    thread = blocking.shared().thread
+
+    def begin() -> Future[Fetched | None] | None:
+        return None if state.done else thread.submit(_next(network, partition, state, options))
+
+    pending = begin()
+    try:
+        while pending is not None:
+            fetched = _result(pending, partition)
+            if fetched is None:
+                return
+            pending = begin()
+            yield from _decode(fetched, partition, settings)
+    finally:
+        if pending is not None:
+            pending.cancel()
+
+
+async def _next(
+    network: Network, partition: RangePartition, state: RangeReader, options: SourceOptions
+) -> Fetched | None:
+    """The next answer that has batches; `state` has moved behind them. None at the end of the range."""
+    while not state.done:
+        position = state.position
+        try:
+            answer = await cluster.fetch(
+                network,
+                partition.wanted.partition,
+                partition.topic_id,
+                position,
+                state.remaining_ms(_now_ms()),
+            )
+            then = state.on_answer(answer, _now_ms())
+        except OdradekError as error:
+            then = state.on_failure(error.code, str(error), retriable=error.retriable)
+        if then is Then.DECODE:
+            return Fetched(
+                answer, OffsetRange(partition.wanted.partition, position, state.wanted.end)
+            )
+        if then is Then.FIND_START:
+            await _skip_to_log_start(network, partition, state, options)
+        elif then is Then.WARN:
+            log.warning("%s", state.last_trouble)
+        else:
+            network.request_metadata_update()
+            await asyncio.sleep(_BACKOFF_S)
+    return None
+
+
+async def _skip_to_log_start(
+    network: Network, partition: RangePartition, state: RangeReader, options: SourceOptions
+) -> None:
+    where = partition.wanted.partition
+    found = await cluster.list_offsets(network, {where: EARLIEST}, options)
+    log.warning("%s", state.log_starts_at(found[where] or 0, _now_ms()))
+
+
+def _result(pending: Future[Fetched | None], partition: RangePartition) -> Fetched | None:
+    try:
+        return pending.result()
+    except BatchError as error:
+        raise _damaged(partition, error) from error
+
+
+def _decode(
+    fetched: Fetched, partition: RangePartition, settings: columns.DecodeSettings
+) -> Iterator[Any]:
+    answer = fetched.answer
+    try:
+        yield from columns.decode(
+            answer.records or b"", fetched.wanted, answer.aborted_transactions, settings
+        )
+    except BatchError as error:
+        raise _damaged(partition, error) from error
+
+
+def _damaged(partition: RangePartition, error: BatchError) -> SourceError:
+    return SourceError(
+        f"odradek: a batch of {partition.wanted.partition} is damaged: {error}. Look at the broker's "
+        "disk; kafka.check.crcs=false reads damaged records as they are"
+    )
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000

@@ -1,0 +1,159 @@
+"""Runs the asyncio client from Spark's synchronous calls.
+
+One thread with one event loop per Python process, and the clients on it, kept for the next task: Spark
+reuses its Python workers, and connecting costs more than a small read. Nothing here survives a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from odradek_client.config import ConsumerConfig
+from odradek_client.errors import OdradekError
+from odradek_client.network import Network
+from odradek_client.producer.producer import Producer
+from pyspark_odradek.errors import SinkError, SourceError
+from pyspark_odradek.options import ClientSettings
+
+T = TypeVar("T")
+
+#: Clients kept per process; the one not used for longest is closed first.
+POOL_CLIENTS_MAX = 8
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class LoopThread:
+    """An event loop that runs in a thread of its own, until the process ends."""
+
+    def __init__(self) -> None:
+        self.loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name="odradek-spark", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start it; the caller goes on meanwhile."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Its result. TimeoutError, and the coroutine is cancelled, after `timeout_s`."""
+        future = self.submit(coroutine)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+
+class Pool(Generic[T]):
+    """Started clients by their settings, the most recently used last."""
+
+    def __init__(
+        self,
+        start: Callable[[dict[str, str]], Awaitable[T]],
+        close: Callable[[T], Awaitable[None]],
+        clients_max: int = POOL_CLIENTS_MAX,
+    ) -> None:
+        self._start = start
+        self._close = close
+        self._clients_max = clients_max
+        self._clients: OrderedDict[ClientSettings, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def take(self, thread: LoopThread, settings: ClientSettings) -> T:
+        """The client for these settings, started if it is not there."""
+        client = self._clients.get(settings)
+        if client is None:
+            client = thread.run(_awaited(self._start(dict(settings))))
+            self._clients[settings] = client
+        self._clients.move_to_end(settings)
+        while len(self._clients) > self._clients_max:
+            self.discard(thread, next(iter(self._clients)))
+        return client
+
+    def discard(self, thread: LoopThread, settings: ClientSettings) -> None:
+        """Close one and forget it; one that cannot be closed is forgotten all the same."""
+        client = self._clients.pop(settings, None)
+        if client is None:
+            return
+        with contextlib.suppress(OdradekError, TimeoutError, OSError):
+            thread.run(_awaited(self._close(client)), _CLOSE_TIMEOUT_S)
+
+
+class Shared:
+    """What a process has: its loop thread and its pools. `pid` tells a copy made by a fork."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.thread = LoopThread()
+        self.networks: Pool[Network] = Pool(_start_network, Network.close)
+        self.producers: Pool[Producer] = Pool(_start_producer, Producer.close)
+
+
+_lock = threading.Lock()
+_shared: Shared | None = None
+
+
+def shared() -> Shared:
+    """This process's, made at the first call."""
+    global _shared
+    with _lock:
+        if _shared is None or _shared.pid != os.getpid():
+            _shared = Shared()
+        return _shared
+
+
+def network(settings: ClientSettings) -> Network:
+    """A started network. SourceError if no broker can be reached."""
+    here = shared()
+    try:
+        return here.networks.take(here.thread, settings)
+    except OdradekError as error:
+        raise SourceError(f"odradek: {error}") from error
+
+
+def producer(settings: ClientSettings) -> Producer:
+    """A started producer. SinkError if no broker can be reached."""
+    here = shared()
+    try:
+        return here.producers.take(here.thread, settings)
+    except OdradekError as error:
+        raise SinkError(f"odradek: {error}") from error
+
+
+async def _start_network(settings: dict[str, str]) -> Network:
+    started = Network(ConsumerConfig.from_settings(settings))
+    await started.start()
+    return started
+
+
+async def _start_producer(settings: dict[str, str]) -> Producer:
+    values: dict[str, Any] = dict(settings)
+    started = Producer(**values)
+    await started.start()
+    return started
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

@@ -1,0 +1,299 @@
+"""Questions to the cluster: which partitions, from where to where, and their bytes.
+
+Asynchronous; decisions are made in `offsets.py`, `fetching.py`. Nothing here waits without a limit, and
+nothing creates a topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek_client.cluster import TOPIC_REFUSALS, PartitionInfo
+from odradek_client.config import ConsumerConfig
+from odradek_client.consumer.offsets import FoundOffsets, list_offsets_requests, read_list_offsets
+from odradek_client.consumer.types import TopicPartition
+from odradek_client.errors import OdradekError, Retriable, error_for
+from odradek_client.network import Network
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pyspark_odradek import offsets
+from pyspark_odradek.errors import OptionsError, SourceError
+from pyspark_odradek.offsets import LogBounds
+from pyspark_odradek.options import SourceOptions, Subscription
+from pyspark_odradek.planning import OffsetRange, Partition
+
+#: Newer versions of Fetch name topics by id only.
+_FETCH_BY_NAME_NEWEST = 12
+#: What follows is for brokers among themselves.
+_FETCH_NEWEST = 16
+_METADATA_RETRY_MS_MIN = 100
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a batch reads. `topic_ids` where the brokers have such; `warnings` for people."""
+
+    ranges: list[OffsetRange]
+    topic_ids: dict[str, bytes]
+    warnings: list[str]
+
+
+async def plan(network: Network, options: SourceOptions) -> Plan:
+    """Every partition's range of offsets, as of now. Raises SourceError, OptionsError."""
+    partitions = await find_partitions(network, options)
+    problems: list[str] = []
+    offsets.check_named(options.start, partitions, options.start_option, problems)
+    offsets.check_named(options.end, partitions, options.end_option, problems)
+    if problems:
+        raise OptionsError(problems)
+
+    async def ask(times: dict[Partition, int]) -> dict[Partition, int | None]:
+        return await list_offsets(network, times, options)
+
+    starts, ends, start_found, end_found = await asyncio.gather(
+        ask(dict.fromkeys(partitions, offsets.EARLIEST)),
+        ask(dict.fromkeys(partitions, offsets.LATEST)),
+        ask(offsets.times_to_ask(options.start, partitions)),
+        ask(offsets.times_to_ask(options.end, partitions)),
+    )
+    logs = {each: LogBounds(starts[each] or 0, ends[each] or 0) for each in partitions}
+    # A record may arrive between two questions: no answer may lie behind the end that was seen.
+    for found in (start_found, end_found):
+        for each, offset in found.items():
+            if offset is not None and offset > logs[each].end:
+                found[each] = None
+    ranges, warnings = offsets.resolve(
+        offsets.Resolution(
+            options.start,
+            options.end,
+            logs,
+            start_found,
+            end_found,
+            options.latest_if_no_record,
+            options.fail_on_data_loss,
+        )
+    )
+    topics = {each.topic for each in partitions}
+    return Plan(ranges, {each: network.cluster.topic_id(each) for each in topics}, warnings)
+
+
+async def find_partitions(network: Network, options: SourceOptions) -> list[Partition]:
+    """The partitions of the subscription, in order. SourceError names what is not there."""
+    subscription = options.subscription
+    for attempt in range(options.num_retries + 1):
+        if attempt:
+            await _pause(options)
+        await refresh(network, subscription)
+        missing = _missing(network, subscription)
+        if not missing:
+            return _partitions(network, subscription)
+    network.cluster.unwant(_topics(subscription))
+    servers = ", ".join(network.config.bootstrap_servers)
+    raise SourceError(f"odradek: {'; '.join(missing)} (asked {servers})")
+
+
+async def refresh(network: Network, subscription: Subscription) -> None:
+    """Have new metadata of what is subscribed to. SourceError if no broker answers in time."""
+    network.cluster.want(_topics(subscription))
+    network.cluster.set_all_topics(bool(subscription.pattern))
+    timeout_ms = network.config.default_api_timeout_ms
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await network.refresh_metadata()
+    except TimeoutError:
+        servers = ", ".join(network.config.bootstrap_servers)
+        raise SourceError(
+            f"odradek: no broker of {servers} answered within {timeout_ms} ms; check "
+            "kafka.bootstrap.servers, that a broker runs there, and that the addresses it advertises "
+            "can be reached from here"
+        ) from None
+
+
+def _topics(subscription: Subscription) -> set[str]:
+    return set(subscription.topics) | {each.topic for each in subscription.partitions}
+
+
+def _missing(network: Network, subscription: Subscription) -> list[str]:
+    """What the metadata lacks, in sentences. Raises what asking again cannot mend."""
+    cluster = network.cluster
+    missing = []
+    for topic in sorted(_topics(subscription)):
+        code = cluster.topic_errors.get(topic)
+        if code in TOPIC_REFUSALS:
+            cluster.unwant([topic])
+            raise SourceError(f"odradek: {error_for(code, about=f'topic {topic!r}')}")
+        if topic not in cluster.topics:
+            missing.append(f"there is no topic {topic!r}")
+    for partition in subscription.partitions:
+        known = cluster.partitions_of(partition.topic)
+        if known is not None and partition.number not in known:
+            missing.append(
+                f"there is no {partition}; {partition.topic!r} has {len(known)} partitions"
+            )
+    return missing
+
+
+def _partitions(network: Network, subscription: Subscription) -> list[Partition]:
+    if subscription.partitions:
+        return sorted(subscription.partitions)
+    topics = list(subscription.topics)
+    if subscription.pattern:
+        pattern = re.compile(subscription.pattern)
+        topics = [
+            name
+            for name, info in network.cluster.topics.items()
+            if not info.is_internal and pattern.fullmatch(name)
+        ]
+        network.cluster.set_all_topics(False)
+        network.cluster.want(topics)
+    found = []
+    for topic in topics:
+        found += [Partition(topic, number) for number in network.cluster.partitions_of(topic) or ()]
+    return sorted(found)
+
+
+async def list_offsets(
+    network: Network, times: Mapping[Partition, int], options: SourceOptions
+) -> dict[Partition, int | None]:
+    """The offset at each time (EARLIEST and LATEST too), None where no record is that young.
+
+    Tried 1 + `fetchOffset.numRetries` times. SourceError names a partition that does not answer.
+    """
+    wanted = {TopicPartition(*partition): time for partition, time in times.items()}
+    found: dict[Partition, int | None] = {}
+    failure: object = "it has no leader"
+    for attempt in range(options.num_retries + 1):
+        if not wanted:
+            return found
+        if attempt:
+            await _pause(options)
+            await refresh(network, options.subscription)
+        answers, failure = await _ask_offsets(network, wanted, failure)
+        for each, answer in answers.items():
+            found[Partition(*each)] = None if answer is None else answer
+            del wanted[each]
+    if not wanted:
+        return found
+    first = next(iter(wanted))
+    raise SourceError(
+        f"odradek: the offsets of {Partition(*first)}"
+        f"{f' and {len(wanted) - 1} more' if len(wanted) > 1 else ''} cannot be had in "
+        f"{options.num_retries + 1} attempts ({failure}); fetchOffset.numRetries sets how many"
+    )
+
+
+async def _ask_offsets(
+    network: Network, wanted: Mapping[TopicPartition, int], failure: object
+) -> tuple[dict[TopicPartition, int | None], object]:
+    """One attempt, all brokers at once: (offsets found, the last failure)."""
+    config = network.config
+    assert isinstance(config, ConsumerConfig)
+    requests, _ = list_offsets_requests(
+        wanted, network.cluster, read_committed=config.isolation_level == "read_committed"
+    )
+    for request in requests.values():
+        request.timeout_ms = config.request_timeout_ms
+    answers = await asyncio.gather(
+        *(network.send(node_id, request) for node_id, request in requests.items()),
+        return_exceptions=True,
+    )
+    into = FoundOffsets()
+    for answer in answers:
+        if isinstance(answer, Retriable):
+            failure = answer
+        elif isinstance(answer, OdradekError):
+            raise SourceError(f"odradek: {answer}") from answer
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            try:
+                read_list_offsets(answer, into)
+            except OdradekError as error:
+                raise SourceError(f"odradek: {error}") from error
+    if into.retry:
+        failure = "its leader has changed"
+    found = {each: None if answer is None else answer.offset for each, answer in into.found.items()}
+    return found, failure
+
+
+async def _pause(options: SourceOptions) -> None:
+    # Spark's default of 10 ms is less than an election takes.
+    await asyncio.sleep(max(options.retry_interval_ms, _METADATA_RETRY_MS_MIN) / 1000)
+
+
+# --- fetching -------------------------------------------------------------------------------------
+
+
+async def fetch(
+    network: Network, partition: Partition, topic_id: bytes, offset: int, timeout_ms: float
+) -> PartitionData:
+    """One fetch from the partition's leader. Raises Retriable and other OdradekErrors.
+
+    With a topic id, a topic that was deleted and made anew is told from the one that was planned.
+    """
+    info = await _leader(network, partition, timeout_ms)
+    assert info.leader is not None
+    config = network.config
+    assert isinstance(config, ConsumerConfig)
+    request = FetchRequest(
+        max_wait_ms=config.fetch_max_wait_ms,
+        min_bytes=max(config.fetch_min_bytes, 1),
+        max_bytes=max(config.fetch_max_bytes, config.max_partition_fetch_bytes),
+        isolation_level=int(config.isolation_level == "read_committed"),
+        topics=[
+            FetchTopic(
+                topic=partition.topic,
+                topic_id=topic_id,
+                partitions=[
+                    FetchPartition(
+                        partition=partition.number,
+                        current_leader_epoch=info.leader_epoch,
+                        fetch_offset=offset,
+                        partition_max_bytes=config.max_partition_fetch_bytes,
+                    )
+                ],
+            )
+        ],
+    )
+    newest = _FETCH_BY_NAME_NEWEST if topic_id == ZERO_UUID else _FETCH_NEWEST
+    response: FetchResponse = await network.send(
+        info.leader,
+        request,
+        channel="fetch",
+        max_version=newest,
+        timeout_ms=min(config.request_timeout_ms, timeout_ms),
+    )
+    if response.error_code:
+        raise error_for(response.error_code, about=f"fetch of {partition}")
+    for topic in response.responses:
+        for answer in topic.partitions:
+            if answer.partition_index == partition.number:
+                return answer
+    raise Retriable(f"the broker's answer does not mention {partition}")
+
+
+async def _leader(network: Network, partition: Partition, timeout_ms: float) -> PartitionInfo:
+    info = network.cluster.partition(*partition)
+    if info is None or info.leader is None:
+        network.cluster.want([partition.topic])
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await network.refresh_metadata()
+        except TimeoutError:
+            raise Retriable("no broker answers") from None
+        info = network.cluster.partition(*partition)
+    if info is None or info.leader is None:
+        code = network.cluster.topic_errors.get(partition.topic)
+        if code:
+            raise error_for(code, about=f"topic {partition.topic!r}")
+        raise Retriable(f"{partition} has no leader")
+    return info

@@ -1,0 +1,139 @@
+"""What to do with the answer to a fetch: the state of reading one range of offsets.
+
+    answer                              then
+    records                             go on behind the last batch, whatever offsets it has (R-19)
+    nothing                             ask again, until `poll_timeout_ms` have brought no progress
+    another leader, loading, lost       new metadata, ask again, within the same limit
+    offset out of range                 data loss, judged against the log's start
+    no such topic or partition          a few times more, then data loss: it was deleted, or made anew
+    anything else                       fail
+
+With `fail_on_data_loss` off, data loss ends in a warning and reading goes on with what is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.fetch import PartitionData
+from pyspark_odradek import columns
+from pyspark_odradek.errors import DataLoss, SourceError
+from pyspark_odradek.planning import OffsetRange
+
+_GONE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class Then(Enum):
+    """What the caller does next."""
+
+    DECODE = "decode what came, and fetch on if not done"
+    WAIT = "refresh metadata, back off, fetch again"
+    WARN = "say `last_trouble` and stop"
+    FIND_START = "ask for the log's start, tell it by `log_starts_at`"
+
+
+@dataclass(slots=True)
+class RangeReader:
+    """Reading `wanted`; `position` is the next offset to fetch. `now_ms` never goes back."""
+
+    wanted: OffsetRange
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+    gone_answers_max: int
+    progress_ms: float
+    position: int = -1
+    gone_answers: int = 0
+    last_trouble: str = "the broker sends nothing"
+
+    def __post_init__(self) -> None:
+        self.position = max(self.position, self.wanted.start)
+
+    @property
+    def done(self) -> bool:
+        return self.position >= self.wanted.end
+
+    def remaining_ms(self, now_ms: float) -> float:
+        """How long there may be no progress from now on. SourceError, or the end, when it is over."""
+        left = self.progress_ms + self.poll_timeout_ms - now_ms
+        if left > 0:
+            return left
+        raise SourceError(
+            f"odradek: no record of {self.wanted.partition} at or behind offset {self.position} came "
+            f"within {self.poll_timeout_ms} ms, up to {self.wanted.end} were planned "
+            f"({self.last_trouble}); kafkaConsumer.pollTimeoutMs sets the limit"
+        )
+
+    def on_answer(self, answer: PartitionData, now_ms: float) -> Then:
+        """What to do with it. Raises DataLoss, SourceError, BatchError."""
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return Then.FIND_START
+        if code is not ErrorCode.NONE:
+            return self.on_failure(code, code.name, retriable=code.retriable)
+        self.gone_answers = 0
+        following = columns.next_offset(answer.records or b"", self.position)
+        if following > self.position:
+            self.position = following
+            self.progress_ms = now_ms
+            return Then.DECODE
+        if answer.records:
+            raise SourceError(
+                f"odradek: the first batch of {self.wanted.partition} at offset {self.position} did "
+                f"not fit into a fetch of {len(answer.records)} bytes; raise "
+                "kafka.max.partition.fetch.bytes above the topic's max.message.bytes"
+            )
+        self.last_trouble = "the broker sends nothing"
+        return Then.WAIT
+
+    def on_failure(self, code: ErrorCode | None, what: str, *, retriable: bool) -> Then:
+        """A fetch that failed, with a broker's code or without. Raises DataLoss, SourceError."""
+        if code in _GONE:
+            return self._on_gone(what)
+        if not retriable:
+            raise SourceError(
+                f"odradek: {self.wanted.partition} cannot be read at offset {self.position}: {what}"
+            )
+        self.last_trouble = what
+        return Then.WAIT
+
+    def log_starts_at(self, log_start: int, now_ms: float) -> str:
+        """After FIND_START. The warning if reading goes on; DataLoss if it may not."""
+        first_kept = min(max(log_start, self.position), self.wanted.end)
+        if log_start <= self.position:
+            # Not deleted at the front: the log was cut behind, or is another one.
+            first_kept = self.wanted.end
+        text = (
+            f"odradek: offsets {self.position} to {first_kept - 1} of {self.wanted.partition} are gone: "
+            f"the log starts at {log_start}"
+        )
+        if self.fail_on_data_loss:
+            raise DataLoss(
+                f"{text}. Retention may have overtaken the query; set failOnDataLoss to false to read "
+                "what is left"
+            )
+        self.position = first_kept
+        self.progress_ms = now_ms
+        return text
+
+    def _on_gone(self, what: str) -> Then:
+        self.gone_answers += 1
+        self.last_trouble = what
+        if self.gone_answers <= self.gone_answers_max:
+            return Then.WAIT
+        text = (
+            f"odradek: {self.wanted.partition} was deleted, or its topic was made anew, while offsets "
+            f"{self.position} to {self.wanted.end - 1} were to be read ({what})"
+        )
+        if self.fail_on_data_loss:
+            raise DataLoss(f"{text}; set failOnDataLoss to false to go on without them")
+        self.last_trouble = text
+        self.position = self.wanted.end
+        return Then.WARN

@@ -1,0 +1,162 @@
+"""What becomes of options that begin with `kafka.`: Java's property names, settings of our client.
+
+Most names are the same, with underscores. Some of Java's have no meaning here; those that could not
+change a result are accepted and do nothing, those that could are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek_client.config import ConsumerConfig, ProducerConfig
+from odradek_client.errors import ConfigError
+from odradek_client.settings import Settings
+
+PREFIX = "kafka."
+
+_USE_STARTING = "where a read begins is said by startingOffsets"
+_BYTES_COME = "keys and values come as bytes; cast or parse the columns instead"
+_BYTES_GO = "keys and values must be strings or bytes; cast or format the columns instead"
+_NO_CODE = "classes of Java cannot run here; transform the rows instead"
+_NO_AUTO_COMMIT = "Spark keeps the offsets, and no group's are committed"
+
+REFUSED_IN_SOURCE: dict[str, str] = {
+    "auto.offset.reset": _USE_STARTING,
+    "key.deserializer": _BYTES_COME,
+    "value.deserializer": _BYTES_COME,
+    "enable.auto.commit": _NO_AUTO_COMMIT,
+    "interceptor.classes": _NO_CODE,
+}
+REFUSED_IN_SINK: dict[str, str] = {
+    "key.serializer": _BYTES_GO,
+    "value.serializer": _BYTES_GO,
+    "interceptor.classes": _NO_CODE,
+    "transactional.id": "the sink names its transactions itself",
+}
+
+#: Tuning and monitoring of the Java client: no effect here, and none on what is read or written.
+WITHOUT_EFFECT: frozenset[str] = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "client.rack",
+        "enable.metrics.push",
+        "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "receive.buffer.bytes",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "partition.assignment.strategy",
+    }
+)
+#: Settings whose only harmless value is Java's default; any other would be silently not obeyed.
+_ONLY_DEFAULT: dict[str, tuple[str, str]] = {
+    "security.protocol": ("PLAINTEXT", "encryption and authentication are not supported yet"),
+    "partitioner.class": ("", _NO_CODE),
+    "partitioner.ignore.keys": ("false", "give the column `partition` instead"),
+}
+_NOT_YET = {
+    "ssl.": "encryption is not supported yet",
+    "sasl.": "authentication is not supported yet",
+}
+
+#: Reads go straight through one partition: larger steps than an application's consumer takes.
+_SOURCE_DEFAULTS = {
+    "max_partition_fetch_bytes": "4194304",
+    "allow_auto_create_topics": "false",
+    "client_id": "odradek-spark",
+}
+_SINK_DEFAULTS = {
+    "batch_size": "262144",
+    "linger_ms": "20",
+    "client_id": "odradek-spark",
+}
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """Settings of our client by our names, values as text; `problems` in sentences."""
+
+    settings: dict[str, str]
+    problems: list[str] = field(default_factory=list)
+
+
+def for_source(options: Mapping[str, str]) -> KafkaSettings:
+    """Of all options of a read (keys in lower case), those for the consumer."""
+    return _translate(options, ConsumerConfig, ProducerConfig, REFUSED_IN_SOURCE, _SOURCE_DEFAULTS)
+
+
+def for_sink(options: Mapping[str, str]) -> KafkaSettings:
+    """Of all options of a write (keys in lower case), those for the producer."""
+    return _translate(options, ProducerConfig, ConsumerConfig, REFUSED_IN_SINK, _SINK_DEFAULTS)
+
+
+def _translate(
+    options: Mapping[str, str],
+    config: type[Settings],
+    other: type[Settings],
+    refused: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> KafkaSettings:
+    rows = config.rows()
+    other_rows = other.rows()
+    settings = dict(defaults)
+    problems: list[str] = []
+    for option, value in options.items():
+        if not option.startswith(PREFIX):
+            continue
+        name = option.removeprefix(PREFIX)
+        ours = name.replace(".", "_")
+        why_not = refused.get(name) or _refusal(name, value)
+        if why_not:
+            problems.append(f"{option} cannot be set: {why_not}")
+        elif name in WITHOUT_EFFECT or name in _ONLY_DEFAULT:
+            continue
+        elif ours in rows and rows[ours].kind not in ("function", "object"):
+            settings[ours] = value
+        elif ours not in other_rows:
+            # What only the other direction knows is let pass: one set of options often serves both.
+            problems.append(_unknown(option, rows))
+    problems += _wrong_values(settings, config)
+    if "kafka.bootstrap.servers" not in options:
+        problems.insert(0, 'kafka.bootstrap.servers is missing; set it to "host:port"')
+    return KafkaSettings(settings, problems)
+
+
+def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[str]:
+    try:
+        config.from_settings(settings)
+    except ConfigError as error:
+        together = str(error)
+    else:
+        return []
+    alone = []
+    for name, value in settings.items():
+        try:
+            config.from_settings({name: value})
+        except ConfigError as error:
+            alone.append(f"{PREFIX}{name.replace('_', '.')}: {error}")
+    return alone or [together]
+
+
+def _refusal(name: str, value: str) -> str:
+    """Why a setting that is known to Java cannot be obeyed; "" if it can, or is not known at all."""
+    if name in _ONLY_DEFAULT:
+        harmless, why = _ONLY_DEFAULT[name]
+        return "" if value.strip().lower() == harmless.lower() else why
+    return next((why for start, why in _NOT_YET.items() if name.startswith(start)), "")
+
+
+def _unknown(option: str, known: Iterable[str]) -> str:
+    names = [PREFIX + name.replace("_", ".") for name in known]
+    near = difflib.get_close_matches(option, names, n=1, cutoff=0.75)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{option} is not a setting that this client has{hint}"

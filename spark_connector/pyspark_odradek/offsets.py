@@ -1,0 +1,267 @@
+"""Where to begin and where to end: Spark's ways to say it, and what they come to.
+
+Offsets are said as "earliest", "latest" or JSON, times in milliseconds since 1970 for all partitions or
+as JSON. JSON has one shape throughout, {"topic": {"partition": number}}, and names every partition.
+
+From words to numbers in three steps, so that only the middle one needs a cluster: parse (a `Bound`),
+ask for offsets (`times_to_ask`), `resolve` what was answered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pyspark_odradek.errors import DataLoss, OptionsError
+from pyspark_odradek.planning import OffsetRange, Partition
+
+EARLIEST = -2
+LATEST = -1
+_MAX_NUMBER = 2**63 - 1
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class AtEdge:
+    """ "earliest" or "latest" for every partition; `edge` is EARLIEST or LATEST."""
+
+    edge: int
+
+
+@dataclass(frozen=True)
+class AtOffsets:
+    """An offset per partition; EARLIEST and LATEST among them have their meaning."""
+
+    offsets: Mapping[Partition, int]
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """The first record at or behind a time, in ms: one for all, or one per partition."""
+
+    time_ms: int | None = None
+    times_ms: Mapping[Partition, int] | None = None
+
+    def of(self, partition: Partition) -> int | None:
+        return self.time_ms if self.times_ms is None else self.times_ms.get(partition)
+
+
+Bound = AtEdge | AtOffsets | AtTime
+
+
+# --- parsing --------------------------------------------------------------------------------------
+
+
+def parse_offsets(text: str, option: str) -> Bound:
+    """ "earliest", "latest" or JSON. ValueError says what is wrong with it."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return AtEdge(EARLIEST if word == "earliest" else LATEST)
+    example = '"earliest", "latest" or JSON such as {"topic": {"0": 23, "1": -2}}'
+    offsets = _parse_numbers(text, option, example)
+    for partition, offset in offsets.items():
+        if offset < EARLIEST:
+            raise ValueError(
+                f"{option}: offset {offset} of {partition} is impossible; it must be 0 or more, "
+                f"{EARLIEST} for earliest or {LATEST} for latest"
+            )
+    return AtOffsets(offsets)
+
+
+def parse_times(text: str, option: str) -> AtTime:
+    """JSON of times in ms per partition. ValueError says what is wrong with it."""
+    times = _parse_numbers(text, option, 'JSON such as {"topic": {"0": 1700000000000}}')
+    for partition, time_ms in times.items():
+        if time_ms < 0:
+            raise ValueError(f"{option}: time {time_ms} of {partition} is before 1970")
+    return AtTime(times_ms=times)
+
+
+def parse_time(text: str, option: str) -> AtTime:
+    """One time in ms for all partitions. ValueError says what is wrong with it."""
+    try:
+        time_ms = int(text.strip())
+    except ValueError:
+        time_ms = -1
+    if not 0 <= time_ms <= _MAX_NUMBER:
+        raise ValueError(
+            f"{option}={text!r} must be milliseconds since 1970, such as 1700000000000"
+        )
+    return AtTime(time_ms=time_ms)
+
+
+def parse_assignment(text: str, option: str) -> tuple[Partition, ...]:
+    """{"topic": [0, 1]} of the option `assign`. ValueError says what is wrong with it."""
+    example = 'JSON such as {"topic": [0, 1]}'
+    found: dict[Partition, None] = {}
+    for topic, numbers in _parse_object(text, option, example).items():
+        if not isinstance(numbers, list) or not numbers:
+            raise ValueError(f"{option}: {topic!r} needs a list of partitions: write {example}")
+        for number in numbers:
+            found[Partition(topic, _partition_number(number, topic, option))] = None
+    if not found:
+        raise ValueError(f"{option} names no partition: write {example}")
+    return tuple(sorted(found))
+
+
+def _parse_numbers(text: str, option: str, example: str) -> dict[Partition, int]:
+    numbers: dict[Partition, int] = {}
+    for topic, inner in _parse_object(text, option, example).items():
+        if not isinstance(inner, dict):
+            raise ValueError(f"{option}: {topic!r} needs an object of partitions: write {example}")  # noqa: TRY004
+        for key, number in inner.items():
+            partition = Partition(topic, _partition_number(key, topic, option))
+            if not isinstance(number, int) or isinstance(number, bool) or abs(number) > _MAX_NUMBER:
+                raise ValueError(f"{option}: {number!r} of {partition} is no whole number")
+            numbers[partition] = number
+    if not numbers:
+        raise ValueError(f"{option} names no partition: write {example}")
+    return numbers
+
+
+def _parse_object(text: str, option: str, example: str) -> dict[str, Any]:
+    def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError(f"{option}: a name is there twice in {text!r}")
+        return found
+
+    try:
+        value = json.loads(text, object_pairs_hook=without_repetition)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{option}={text!r} is not understood ({error}): write {example}"
+        ) from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{option}={text!r} is no object: write {example}")  # noqa: TRY004
+    return value
+
+
+def _partition_number(value: Any, topic: str, option: str) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise ValueError(f"{option}: {value!r} is no partition of {topic!r}")
+    return value
+
+
+# --- from bounds to ranges ------------------------------------------------------------------------
+
+
+class LogBounds(NamedTuple):
+    """What a partition holds: from `start` up to, not including, `end`.
+
+    `end` is the high watermark, or the last stable offset under read_committed.
+    """
+
+    start: int
+    end: int
+
+
+def check_named(
+    bound: Bound, partitions: Collection[Partition], option: str, problems: list[str]
+) -> None:
+    """JSON must name exactly the partitions that are read, as Spark demands."""
+    named = bound.offsets if isinstance(bound, AtOffsets) else None
+    if isinstance(bound, AtTime):
+        named = bound.times_ms
+    if named is None:
+        return
+    missing = sorted(set(partitions) - set(named))
+    surplus = sorted(set(named) - set(partitions))
+    if missing:
+        problems.append(f"{option} does not name {_some(missing)}, which would be read; name all")
+    if surplus:
+        problems.append(
+            f"{option} names {_some(surplus)}, which would not be read or does not exist"
+        )
+
+
+def times_to_ask(bound: Bound, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The times to ask the brokers about; nothing unless the bound is a time."""
+    if not isinstance(bound, AtTime):
+        return {}
+    return {each: time for each in partitions if (time := bound.of(each)) is not None}
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """All that `resolve` needs. `start_found`, `end_found`: the answers to `times_to_ask`, None where
+    no record is that young."""
+
+    start: Bound
+    end: Bound
+    logs: Mapping[Partition, LogBounds]
+    start_found: Mapping[Partition, int | None]
+    end_found: Mapping[Partition, int | None]
+    latest_if_no_record: bool
+    fail_on_data_loss: bool
+
+
+def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
+    """(one range per partition in order, warnings). Ranges may be empty.
+
+    Raises DataLoss if an offset that was asked for lies outside of the log, judged by the log's start
+    and end and never by gaps (transactions and compaction leave those); with `fail_on_data_loss` off
+    the range is cut to what is there. Raises OptionsError for a time that no record has reached, and for a start behind the end.
+    """
+    ranges: list[OffsetRange] = []
+    lost: list[str] = []
+    problems: list[str] = []
+    for partition in sorted(case.logs):
+        log = case.logs[partition]
+        start = _start(case, partition, log, problems)
+        end = _end(case, partition, log)
+        if isinstance(case.start, AtOffsets) and isinstance(case.end, AtOffsets) and start > end:
+            problems.append(f"{partition}: it would start at {start}, behind its end at {end}")
+        if start < log.start:
+            lost.append(f"{partition}: offset {start} is asked for, the log starts at {log.start}")
+            start = log.start
+        for which, offset in (("start", start), ("end", end)):
+            if offset > log.end:
+                lost.append(
+                    f"{partition}: {which} {offset} is asked for, the log ends at {log.end}"
+                )
+        start, end = min(start, log.end), min(end, log.end)
+        ranges.append(OffsetRange(partition, start, max(start, end)))
+    if problems:
+        raise OptionsError(problems)
+    if lost and case.fail_on_data_loss:
+        raise DataLoss(
+            f"{'; '.join(lost[:_SHOWN])}. Records may have been deleted by retention, or the topic was "
+            "made anew. Correct the offsets, or set failOnDataLoss to false to read what is there"
+        )
+    return ranges, lost
+
+
+def _start(case: Resolution, partition: Partition, log: LogBounds, problems: list[str]) -> int:
+    if isinstance(case.start, AtEdge):
+        return log.start if case.start.edge == EARLIEST else log.end
+    if isinstance(case.start, AtOffsets):
+        offset = case.start.offsets[partition]
+        return {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
+    found = case.start_found.get(partition)
+    if found is None and not case.latest_if_no_record:
+        problems.append(
+            f"{partition}: no record is at or behind time {case.start.of(partition)}; set "
+            "startingOffsetsByTimestampStrategy to latest to begin at the end there"
+        )
+    return log.end if found is None else found
+
+
+def _end(case: Resolution, partition: Partition, log: LogBounds) -> int:
+    if isinstance(case.end, AtEdge):
+        return log.end
+    if isinstance(case.end, AtOffsets):
+        offset = case.end.offsets[partition]
+        return log.end if offset == LATEST else offset
+    found = case.end_found.get(partition)
+    return log.end if found is None else found
+
+
+def _some(partitions: list[Partition]) -> str:
+    shown = ", ".join(map(str, partitions[:_SHOWN]))
+    more = len(partitions) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,298 @@
+"""The options of `format("odradek")`: parsed once, into one frozen object, all errors at once.
+
+Names, meanings and defaults are those of Spark's own `kafka` format. Spark hands options over with
+names in lower case; values keep theirs. What is not an option at all is refused with the nearest that
+is, because a mistyped option that is silently ignored reads the wrong data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyspark_odradek import kafka_settings
+from pyspark_odradek.errors import OptionsError
+from pyspark_odradek.offsets import (
+    EARLIEST,
+    LATEST,
+    AtEdge,
+    AtOffsets,
+    Bound,
+    parse_assignment,
+    parse_offsets,
+    parse_time,
+    parse_times,
+)
+from pyspark_odradek.planning import Partition
+
+T = TypeVar("T")
+
+INT64_MAX = 2**63 - 1
+POLL_TIMEOUT_MS = 120_000
+NUM_RETRIES = 3
+RETRY_INTERVAL_MS = 10
+
+#: As people write them: errors speak of these.
+SOURCE_OPTIONS = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "groupIdPrefix",
+    "includeHeaders",
+)
+SINK_OPTIONS = ("topic", "includeHeaders")
+#: What Spark itself, or a helper around it, adds to anybody's options.
+_SPARKS_OWN = frozenset({"path", "paths", "checkpointlocation", "queryname"})
+_KNOWN = {name.lower(): name for name in SOURCE_OPTIONS + SINK_OPTIONS}
+_SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
+
+ClientSettings = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What to read; exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[Partition, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """A batch read. `start_option`, `end_option`: the names that the bounds were given under."""
+
+    subscription: Subscription
+    start: Bound
+    end: Bound
+    start_option: str
+    end_option: str
+    latest_if_no_record: bool
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+    num_retries: int
+    retry_interval_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    include_headers: bool
+    client: ClientSettings
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """A batch write. `topic`: None if a column tells it."""
+
+    topic: str | None
+    client: ClientSettings
+
+
+class _Reader:
+    """Takes options one by one and keeps the complaints."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = {name.lower(): value for name, value in options.items()}
+        self.problems: list[str] = []
+
+    def text(self, name: str) -> str | None:
+        return self.options.get(name.lower())
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self.options
+
+    def parsed(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
+        """`parse(text, name)`; the default if the option is not there, or is wrong."""
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            return parse(text, name)
+        except ValueError as error:
+            self.problems.append(str(error))
+            return default
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.parsed(name, _parse_flag, default)
+
+    def number(self, name: str, default: int, at_least: int) -> int:
+        return self.parsed(name, _parse_number(at_least), default)
+
+    def optional_number(self, name: str, at_least: int) -> int | None:
+        return self.number(name, 0, at_least) if self.has(name) else None
+
+    def refuse_unknown(self) -> None:
+        for name in self.options:
+            if name in _KNOWN or name in _SPARKS_OWN or name.startswith(kafka_settings.PREFIX):
+                continue
+            near = difflib.get_close_matches(
+                name, [*_KNOWN, "kafka.bootstrap.servers"], n=1, cutoff=0.6
+            )
+            hint = f"; did you mean {_KNOWN.get(near[0], near[0])}?" if near else ""
+            if "." in name and not near:
+                hint = f"; settings of the client are written kafka.{name}"
+            self.problems.append(f"there is no option {name}{hint}")
+
+    def finish(self) -> None:
+        if self.problems:
+            raise OptionsError(self.problems)
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Only `includeHeaders`: what the row schema depends on."""
+    reader = _Reader(options)
+    found = reader.flag("includeHeaders", False)
+    reader.finish()
+    return found
+
+
+def parse_source(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+    """The options of a read. OptionsError tells everything that is wrong with them.
+
+    `streaming` leaves out what is wrong for a batch only; the defaults stay those of a batch.
+    """
+    reader = _Reader(options)
+    reader.refuse_unknown()
+    client = kafka_settings.for_source(reader.options)
+    reader.problems += client.problems
+    subscription = _subscription(reader)
+    start_option, start = _bound(reader, "starting", AtEdge(EARLIEST))
+    end_option, end = _bound(reader, "ending", AtEdge(LATEST))
+    if not streaming:
+        _check_batch_bounds(reader, start_option, start, end_option, end)
+    strategy = reader.text("startingOffsetsByTimestampStrategy") or "error"
+    if strategy.strip().lower() not in ("error", "latest"):
+        reader.problems.append(
+            f"startingOffsetsByTimestampStrategy={strategy!r} must be error or latest"
+        )
+    parsed = SourceOptions(
+        subscription=subscription,
+        start=start,
+        end=end,
+        start_option=start_option,
+        end_option=end_option,
+        latest_if_no_record=strategy.strip().lower() == "latest",
+        fail_on_data_loss=reader.flag("failOnDataLoss", True),
+        poll_timeout_ms=reader.number("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS, 1),
+        num_retries=reader.number("fetchOffset.numRetries", NUM_RETRIES, 0),
+        retry_interval_ms=reader.number("fetchOffset.retryIntervalMs", RETRY_INTERVAL_MS, 0),
+        min_partitions=reader.optional_number("minPartitions", 1),
+        max_records_per_partition=reader.optional_number("maxRecordsPerPartition", 1),
+        include_headers=reader.flag("includeHeaders", False),
+        client=tuple(sorted(client.settings.items())),
+    )
+    reader.finish()
+    return parsed
+
+
+def parse_sink(options: Mapping[str, str]) -> SinkOptions:
+    """The options of a write. OptionsError tells everything that is wrong with them."""
+    reader = _Reader(options)
+    reader.refuse_unknown()
+    client = kafka_settings.for_sink(reader.options)
+    reader.problems += client.problems
+    topic = reader.text("topic")
+    if topic is not None and not topic.strip():
+        reader.problems.append(
+            "topic is empty; name one, or leave it out and give a column `topic`"
+        )
+    reader.flag("includeHeaders", False)
+    reader.finish()
+    return SinkOptions(
+        topic=None if topic is None else topic.strip(),
+        client=tuple(sorted(client.settings.items())),
+    )
+
+
+def _subscription(reader: _Reader) -> Subscription:
+    given = [name for name in _SUBSCRIPTIONS if reader.has(name)]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} exclude each other" if given else "nothing says what to read"
+        reader.problems.append(f"{what}; give exactly one of {', '.join(_SUBSCRIPTIONS)}")
+        return Subscription()
+    if given == ["assign"]:
+        return Subscription(partitions=reader.parsed("assign", parse_assignment, ()))
+    if given == ["subscribe"]:
+        return Subscription(topics=reader.parsed("subscribe", _parse_topics, ()))
+    return Subscription(pattern=reader.parsed("subscribePattern", _parse_pattern, ""))
+
+
+def _bound(reader: _Reader, which: str, default: Bound) -> tuple[str, Bound]:
+    """(option that counts, what it says). The first of the three that is there counts, as in Spark."""
+    time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
+    if reader.has(time):
+        return time, reader.parsed(time, parse_time, default)
+    if reader.has(times):
+        return times, reader.parsed(times, parse_times, default)
+    return offsets, reader.parsed(offsets, parse_offsets, default)
+
+
+def _check_batch_bounds(
+    reader: _Reader, start_option: str, start: Bound, end_option: str, end: Bound
+) -> None:
+    if start == AtEdge(LATEST):
+        reader.problems.append(f"{start_option}=latest would read nothing in a batch query")
+    if end == AtEdge(EARLIEST):
+        reader.problems.append(f"{end_option}=earliest would read nothing in a batch query")
+    for option, bound, edge in ((start_option, start, LATEST), (end_option, end, EARLIEST)):
+        if isinstance(bound, AtOffsets) and edge in bound.offsets.values():
+            word = "latest" if edge == LATEST else "earliest"
+            reader.problems.append(
+                f"{option} says {edge} ({word}) of a partition, which a batch query cannot use there"
+            )
+
+
+def _parse_flag(text: str, name: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{name}={text!r} must be true or false")
+    return word == "true"
+
+
+def _parse_number(at_least: int) -> Callable[[str, str], int]:
+    def parse(text: str, name: str) -> int:
+        try:
+            number = int(text.strip())
+        except ValueError:
+            raise ValueError(f"{name}={text!r} is no whole number") from None
+        if not at_least <= number <= INT64_MAX:
+            raise ValueError(f"{name}={number} is out of range; it must be {at_least} or more")
+        return number
+
+    return parse
+
+
+def _parse_topics(text: str, name: str) -> tuple[str, ...]:
+    topics = dict.fromkeys(topic for part in text.split(",") if (topic := part.strip()))
+    if not topics:
+        raise ValueError(f"{name} names no topic; write one, or several with commas between them")
+    return tuple(topics)
+
+
+def _parse_pattern(text: str, name: str) -> str:
+    if not text.strip():
+        raise ValueError(f"{name} is empty")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(
+            f"{name}={text!r} is no regular expression that Python understands: {error}"
+        ) from None
+    return text

@@ -1,0 +1,84 @@
+"""From offset ranges to Spark's input partitions.
+
+The splits are those of Spark's own `kafka` format: first no range above `maxRecordsPerPartition`, then,
+if there are fewer than `minPartitions`, large ranges are divided in proportion to their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Partition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+class OffsetRange(NamedTuple):
+    """The offsets from `start` up to, not including, `end`. Not every one needs to hold a record."""
+
+    partition: Partition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; an upper bound of how many records."""
+        return self.end - self.start
+
+
+def split(
+    ranges: Iterable[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[OffsetRange]:
+    """The ranges to read, one task each; empty ones are left out.
+
+    `min_partitions` is a hint: rounding may give a few more or less.
+    """
+    parts = [each for each in ranges if each.size > 0]
+    if max_records is not None:
+        parts = [piece for each in parts for piece in divide(each, -(-each.size // max_records))]
+    if min_partitions is None or len(parts) >= min_partitions:
+        return parts
+    return _spread(parts, min_partitions)
+
+
+def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """`count` ranges of nearly the same size, the larger ones last."""
+    pieces = []
+    start = whole.start
+    for index in range(count):
+        size = (whole.end - start) // (count - index)
+        pieces.append(OffsetRange(whole.partition, start, start + size))
+        start += size
+    return pieces
+
+
+def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """Small ranges stay whole; they are left out of the proportions, or the large would get too few."""
+    total = sum(each.size for each in parts)
+    is_small = [_share(each.size, total, min_partitions) == 1 for each in parts]
+    large_total = sum(each.size for each, small in zip(parts, is_small, strict=True) if not small)
+    for_large = max(min_partitions - sum(is_small), 1)
+    spread: list[OffsetRange] = []
+    for each, small in zip(parts, is_small, strict=True):
+        if small:
+            spread.append(each)
+        else:
+            # Never more pieces than offsets: an empty range is no partition.
+            count = min(_share(each.size, large_total, for_large), each.size)
+            spread += divide(each, count)
+    return spread
+
+
+def _share(size: int, total: int, partitions: int) -> int:
+    """How many partitions a range is worth: rounded half up, at least one."""
+    return max((2 * size * partitions + total) // (2 * total), 1)

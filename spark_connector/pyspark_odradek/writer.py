@@ -1,0 +1,194 @@
+"""A batch write: each task sends its rows through the producer and reports how many were written.
+
+At-least-once, as Spark's own sink: a task that fails after part of its rows were sent is run again from
+its first row. A row counts as written when the brokers have acknowledged it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from odradek_client.errors import OdradekError
+from pyspark_odradek import blocking
+from pyspark_odradek.errors import SinkError
+from pyspark_odradek.options import SinkOptions
+from pyspark_odradek.schema import check_write_schema
+
+if TYPE_CHECKING:
+    from odradek_client.producer.batch import Delivery
+    from odradek_client.producer.producer import Producer
+
+log = logging.getLogger("odradek.spark")
+
+#: Arrow batches whose records may be on their way while the next one is sent.
+CHUNKS_MAX = 16
+
+Headers = list[tuple[str, bytes | None]] | tuple[()]
+Row = tuple[bytes | None, bytes | None, Headers, str | None, int | None]
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote: rows that were acknowledged, and the bytes of their keys and values."""
+
+    rows: int = 0
+    value_bytes: int = 0
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Made on the driver, where the schema is checked; `write` runs on executors with a copy of it."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.places = check_write_schema(schema, options.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """All rows, acknowledged. Raises SinkError, naming the first row that was not."""
+        here = blocking.shared()
+        producer = blocking.producer(self.options.client)
+        sending = Sending(producer, self.options.topic)
+        written = Written()
+        pending: Future[None] | None = None
+        try:
+            # Spark makes the next batch while this one is sent.
+            for batch in iterator:
+                rows = rows_of(batch, self.places)
+                if pending is not None:
+                    pending.result()
+                written.rows += batch.num_rows
+                written.value_bytes += _content_bytes(batch, self.places)
+                pending = here.thread.submit(sending.send(rows))
+            if pending is not None:
+                pending.result()
+            here.thread.run(sending.finish())
+        except BaseException as error:
+            if pending is not None:
+                pending.cancel()
+            # Whatever is wrong with it: the next attempt shall have another.
+            here.producers.discard(here.thread, self.options.client)
+            if isinstance(error, OdradekError):
+                raise SinkError(f"odradek: rows could not be written: {error}") from error
+            raise
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is left to do: what the tasks report is in the topic."""
+        done = [message for message in messages if isinstance(message, Written)]
+        log.info(
+            "odradek: %d tasks wrote %d records", len(done), sum(message.rows for message in done)
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A topic takes nothing back: say how much a failed job has left there."""
+        rows = sum(message.rows for message in messages if isinstance(message, Written))
+        log.warning(
+            "odradek: the job failed; at least %d records of it were written and stay in the topic",
+            rows,
+        )
+
+
+class Sending:
+    """One task's rows on their way. All coroutines run on the producer's loop, one at a time."""
+
+    def __init__(self, producer: Producer, topic: str | None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._chunks: deque[list[Delivery]] = deque()
+
+    async def send(self, rows: Iterable[Row]) -> None:
+        """Buffer them, waiting for room where there is none."""
+        send, fixed_topic = self._producer.send, self._topic
+        deliveries: list[Delivery] = []
+        self._chunks.append(deliveries)
+        for key, value, headers, topic, partition in rows:
+            topic = fixed_topic if fixed_topic is not None else topic
+            if topic is None:
+                raise SinkError(
+                    "odradek: a row has no topic: its column `topic` is null; fill it, or set the "
+                    "option `topic`"
+                )
+            try:
+                deliveries.append(
+                    await send(topic, value, key, headers=headers, partition=partition)
+                )
+            except ValueError as error:
+                raise SinkError(f"odradek: a row cannot be written: {error}") from error
+        while len(self._chunks) > CHUNKS_MAX or (self._chunks and _all_done(self._chunks[0])):
+            await _check(self._chunks.popleft())
+
+    async def finish(self) -> None:
+        """Until the fate of every row is known; raises that of the first that was not written."""
+        await self._producer.flush()
+        while self._chunks:
+            await _check(self._chunks.popleft())
+
+
+def _all_done(deliveries: list[Delivery]) -> bool:
+    return all(delivery.done() for delivery in reversed(deliveries))
+
+
+async def _check(deliveries: list[Delivery]) -> None:
+    for delivery in deliveries:
+        if not delivery.done():
+            await delivery
+        error = delivery.exception()
+        if error is not None:
+            raise error
+
+
+def rows_of(batch: Any, places: Mapping[str, int]) -> Iterator[Row]:
+    """Key, value, headers, topic and partition of each row, as the producer takes them."""
+    return zip(
+        _bytes(batch, places.get("key")),
+        _bytes(batch, places.get("value")),
+        _headers(batch, places.get("headers")),
+        _column(batch, places.get("topic")),
+        _column(batch, places.get("partition")),
+        strict=False,
+    )
+
+
+def _column(batch: Any, place: int | None) -> Iterable[Any]:
+    return repeat(None) if place is None else batch.column(place).to_pylist()
+
+
+def _bytes(batch: Any, place: int | None) -> Iterable[bytes | None]:
+    """Strings become their UTF-8, as in Spark."""
+    if place is None:
+        return repeat(None)
+    column = batch.column(place)
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    elif pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
+
+
+def _headers(batch: Any, place: int | None) -> Iterable[Headers]:
+    if place is None:
+        return repeat(())
+    return [
+        () if headers is None else [_header(header) for header in headers]
+        for headers in batch.column(place).to_pylist()
+    ]
+
+
+def _header(header: Mapping[str, Any] | None) -> tuple[str, bytes | None]:
+    if header is None or header["key"] is None:
+        raise SinkError("odradek: a header has no key: every element of `headers` needs one")
+    return header["key"], header["value"]
+
+
+def _content_bytes(batch: Any, places: Mapping[str, int]) -> int:
+    return sum(batch.column(places[name]).nbytes for name in ("key", "value") if name in places)
