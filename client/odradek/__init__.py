@@ -15,19 +15,21 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin as Admin
     from odradek_client.admin import ConfigResource as ConfigResource
     from odradek_client.admin import NewTopic as NewTopic
-    from odradek_client.consumer.consumer import Consumer as Consumer
-    from odradek_client.producer.batch import Delivery as Delivery
-    from odradek_client.producer.batch import RecordMetadata as RecordMetadata
-    from odradek_client.producer.producer import Producer as Producer
 
+    from odradek import errors as errors
+    from odradek import sync as sync
+    from odradek import testing as testing
     from odradek.broker import Broker as Broker
-    from odradek_client import errors as errors
+    from odradek_client.consumer.consumer import Consumer as Consumer
     from odradek_client.consumer.types import ConsumerRecord as ConsumerRecord
     from odradek_client.consumer.types import OffsetAndMetadata as OffsetAndMetadata
     from odradek_client.consumer.types import OffsetAndTimestamp as OffsetAndTimestamp
     from odradek_client.consumer.types import TopicPartition as TopicPartition
     from odradek_client.errors import ConfigError as ConfigError
     from odradek_client.errors import OdradekError as OdradekError
+    from odradek_client.producer.batch import Delivery as Delivery
+    from odradek_client.producer.batch import RecordMetadata as RecordMetadata
+    from odradek_client.producer.producer import Producer as Producer
 
     __version__: str
 
@@ -47,7 +49,7 @@ _HOMES = {
     "RecordMetadata": "odradek_client.producer.batch",
     "TopicPartition": "odradek_client.consumer.types",
 }
-_MODULES = {"errors": "odradek_client.errors"}
+_MODULES = {"errors": "odradek.errors", "sync": "odradek.sync", "testing": "odradek.testing"}
 
 __all__ = [
     "Admin",
@@ -66,6 +68,8 @@ __all__ = [
     "TopicPartition",
     "__version__",
     "errors",
+    "sync",
+    "testing",
 ]
 
 
