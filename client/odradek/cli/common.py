@@ -1,0 +1,151 @@
+"""What the subcommands that talk to a broker share: options, errors, progress."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from odradek.cli import fail
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_PROGRESS_EVERY_S = 0.1
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT,...",
+        envvar="ODRADEK_BOOTSTRAP",
+        help="Brokers to ask first; any Kafka.",
+    ),
+]
+ClientSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X", metavar="KEY=VALUE", help="A setting of the client, by Kafka's name; repeatable."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON Lines instead of text.")]
+
+
+def client_settings(bootstrap: str, assignments: list[str] | None) -> dict[str, Any]:
+    """Keyword arguments for a client. Ends the program for an assignment without `=`."""
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
+    for assignment in assignments or []:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            fail(f"-X {assignment!r} must be KEY=VALUE", 2)
+        settings[name.strip().replace(".", "_")] = value.strip()
+    return settings
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a client to its end; what goes wrong is one line on stderr.
+
+    Ends the program with 130 on Ctrl+C, 2 for a wrong setting, 1 for anything else.
+    """
+    from odradek_client.errors import ConfigError, OdradekError
+
+    try:
+        return asyncio.run(main)
+    except ConfigError as error:
+        fail(str(error), 2)
+    except OdradekError as error:
+        fail(str(error) or type(error).__name__)
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Python must not complain while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def console() -> Console:
+    """For tables on stdout; plain and wide when it is no terminal, so that `cut` and `awk` work."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        return Console()
+    return Console(width=10_000, color_system=None)
+
+
+def print_table(columns: list[str], rows: list[list[str]]) -> None:
+    """Aligned columns with Kafka's headings; every column as wide as it needs."""
+    widths = [
+        max(len(column), *(len(row[index]) for row in rows)) if rows else len(column)
+        for index, column in enumerate(columns)
+    ]
+    for row in [columns, *rows]:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        typer.echo(line.rstrip())
+
+
+class Progress:
+    """Counts records and bytes; drawn only for a person who would otherwise see nothing."""
+
+    def __init__(self, task: str, total: int | None) -> None:
+        self.records = 0
+        self.size_bytes = 0
+        self._bar: Any = None
+        self._task: Any = None
+        self._description = task
+        self._total = total
+
+    def start(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task(self._description, total=self._total, rate="")
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def add(self, records: int, size_bytes: int) -> None:
+        self.records += records
+        self.size_bytes += size_bytes
+        if self._bar is not None:
+            task = self._bar.tasks[0]
+            elapsed_s = task.elapsed or 0
+            rate = f"{self.records / elapsed_s:,.0f}/s" if elapsed_s > _PROGRESS_EVERY_S else ""
+            self._bar.update(self._task, completed=self.records, rate=rate)
+
+
+@contextmanager
+def progress(task: str, total: int | None = None, *, wanted: bool) -> Iterator[Progress]:
+    """A progress bar on stderr, if `wanted` and stderr is a terminal."""
+    shown = Progress(task, total)
+    if wanted and sys.stderr.isatty():
+        shown.start()
+    try:
+        yield shown
+    finally:
+        shown.stop()

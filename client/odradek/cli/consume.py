@@ -1,0 +1,285 @@
+"""`odradek consume`: records to standard output."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    Progress,
+    client_settings,
+    progress,
+    run,
+)
+from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
+from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
+
+if TYPE_CHECKING:
+    from odradek_client.consumer.consumer import Consumer
+    from odradek_client.consumer.types import TopicPartition
+
+_POLL_RECORDS = 5000
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far one run has come. `ends`: where it stops in each partition, if it does at all."""
+
+    printer: Printer
+    shown: Progress
+    records_left: int | None
+    ends: dict[TopicPartition, int] | None = None
+    finished: set[TopicPartition] = field(default_factory=set)
+
+    def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
+        """What to print of these records; remembers what they finish."""
+        end = None if self.ends is None else self.ends.get(partition)
+        if end is not None and records[-1].offset >= end - 1:
+            self.finished.add(partition)
+            records = [record for record in records if record.offset < end]
+        if self.records_left is not None:
+            records = records[: self.records_left]
+            self.records_left -= len(records)
+        out = b"".join([self.printer(record) for record in records])
+        self.shown.add(len(records), len(out))
+        return out
+
+    @property
+    def done(self) -> bool:
+        if self.records_left == 0:
+            return True
+        return self.ends is not None and self.finished.issuperset(self.ends)
+
+
+async def _start_offsets(
+    consumer: Consumer, partitions: list[TopicPartition], bound: Bound
+) -> dict[TopicPartition, int]:
+    """Where to begin in each partition."""
+    if bound.place is Place.OFFSET:
+        return dict.fromkeys(partitions, bound.value)
+    if bound.place is Place.BEGINNING:
+        return await consumer.beginning_offsets(*partitions)
+    ends = await consumer.end_offsets(*partitions)
+    if bound.place is Place.END:
+        return ends
+    if bound.place is Place.BEFORE_END:
+        starts = await consumer.beginning_offsets(*partitions)
+        return {each: max(starts[each], ends[each] - bound.value) for each in partitions}
+    found = await consumer.offsets_for_times(dict.fromkeys(partitions, bound.value))
+    offsets = {}
+    for each in partitions:
+        at = found.get(each)
+        offsets[each] = ends[each] if at is None else at.offset
+    return offsets
+
+
+async def _stop_offsets(
+    consumer: Consumer, partitions: list[TopicPartition], span: Span, stop_at_end: bool
+) -> dict[TopicPartition, int] | None:
+    """Where to stop in each partition; None to read on."""
+    if span.stop_ms is None and not stop_at_end:
+        return None
+    ends = await consumer.end_offsets(*partitions)
+    if span.stop_ms is None:
+        return ends
+    found = await consumer.offsets_for_times(dict.fromkeys(partitions, span.stop_ms))
+    return {
+        each: ends[each] if (at := found.get(each)) is None else at.offset for each in partitions
+    }
+
+
+async def _find_partitions(
+    consumer: Consumer, topics: list[str], wanted: list[int]
+) -> list[TopicPartition]:
+    from odradek_client.consumer.types import TopicPartition
+
+    found = []
+    for topic in topics:
+        there = await consumer.partitions_for(topic)
+        for partition in wanted:
+            if partition not in there:
+                fail(f"topic {topic} has no partition {partition}; it has {len(there)}")
+        found += [TopicPartition(topic, partition) for partition in wanted or there]
+    return found
+
+
+async def _consume(
+    settings: dict[str, Any],
+    topics: list[str],
+    partitions: list[int],
+    span: Span,
+    stop_at_end: bool,
+    reading: Reading,
+) -> None:
+    from odradek_client.consumer.consumer import Consumer
+
+    async with Consumer(**settings) as consumer:
+        if settings.get("group_id") is None or partitions:
+            await _assign(consumer, topics, partitions, span, stop_at_end, reading)
+        else:
+            consumer.subscribe(topics)
+            if stop_at_end or span.stop_ms is not None:
+                all_of_them = await _find_partitions(consumer, topics, [])
+                reading.ends = await _stop_offsets(consumer, all_of_them, span, stop_at_end)
+                await _skip_finished(consumer, reading)
+        await _print(consumer, reading)
+
+
+async def _assign(
+    consumer: Consumer,
+    topics: list[str],
+    partitions: list[int],
+    span: Span,
+    stop_at_end: bool,
+    reading: Reading,
+) -> None:
+    found = await _find_partitions(consumer, topics, partitions)
+    reading.ends = await _stop_offsets(consumer, found, span, stop_at_end)
+    consumer.assign(found)
+    bound = span.start or Bound(Place.BEGINNING)
+    if bound.place is not Place.STORED:
+        starts = await _start_offsets(consumer, found, bound)
+        for each, offset in starts.items():
+            consumer.seek(each, offset)
+        for each, end in (reading.ends or {}).items():
+            if starts[each] >= end:
+                reading.finished.add(each)
+    else:
+        await _skip_finished(consumer, reading)
+
+
+async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
+    """Partitions where the group has read everything already are finished before they begin."""
+    starts = await consumer.beginning_offsets(*(reading.ends or {}))
+    for each, end in (reading.ends or {}).items():
+        stored = await consumer.committed(each)
+        if max(starts[each], stored.offset if stored is not None else 0) >= end:
+            reading.finished.add(each)
+
+
+async def _print(consumer: Consumer, reading: Reading) -> None:
+    out = sys.stdout.buffer
+    while not reading.done:
+        limit = _POLL_RECORDS
+        if reading.records_left is not None:
+            limit = min(limit, reading.records_left)
+        found = await consumer.getmany(timeout_ms=500, max_records=limit)
+        for partition, records in found.items():
+            out.write(reading.take(partition, records))
+        if found:
+            out.flush()
+        if reading.ends is not None and not found:
+            await _note_positions(consumer, reading)
+
+
+async def _note_positions(consumer: Consumer, reading: Reading) -> None:
+    """The end may be a control record, which no poll hands out: look at the position too."""
+    for partition in consumer.assignment():
+        end = (reading.ends or {}).get(partition)
+        if (
+            end is not None
+            and partition not in reading.finished
+            and await consumer.position(partition) >= end
+        ):
+            reading.finished.add(partition)
+
+
+def consume(
+    topics: Annotated[list[str], typer.Argument(help="Topics to read.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="OFFSET",
+            help="beginning (default), end, stored, N, -N (before the end), s@TIME, e@TIME (stop "
+            "there); TIME in ms or ISO 8601.",
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeatable.")
+    ] = None,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
+            r"%S %K lengths; \n, \t, \xHH.",
+        ),
+    ] = None,
+    key_delimiter: Annotated[
+        str | None,
+        typer.Option("--key-delimiter", "-K", help="Print the key and this before the value."),
+    ] = None,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", "-D", help="What is printed behind a record.")
+    ] = r"\n",
+    null_text: Annotated[
+        bool, typer.Option("--null", "-Z", help="Print null keys and values as NULL.")
+    ] = False,
+    as_json: AsJson = False,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Read as a member of this consumer group.")
+    ] = None,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Leave out what is not committed.")
+    ] = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Print records of topics until Ctrl+C, --exit, --count or e@TIME.
+
+    With --json every line is what `odradek produce --json` reads.
+    """
+    try:
+        span = parse_span(offset or [])
+        printer = _printer(as_json, format_, key_delimiter, delimiter, null_text)
+    except (OffsetError, FormatError) as error:
+        fail(str(error), 2)
+    if span.start is not None and span.start.place is Place.STORED and group is None:
+        fail("-o stored needs --group: a group is what stores offsets", 2)
+    if group is not None and not partition and span.start not in (None, Bound(Place.STORED)):
+        fail("a group begins where it stands: leave out -o, or name partitions with -p", 2)
+    settings = {
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed" if read_committed else "read_uncommitted",
+        "enable_auto_commit": group is not None,
+        **({} if group is None else {"group_id": group}),
+        **client_settings(bootstrap, setting),
+    }
+    with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
+        reading = Reading(printer, shown, count)
+        run(_consume(settings, topics, partition or [], span, exit_at_end, reading))
+
+
+def _printer(
+    as_json: bool, text: str | None, key_delimiter: str | None, delimiter: str, null_text: bool
+) -> Printer:
+    """FormatError."""
+    if as_json:
+        if text is not None or key_delimiter is not None:
+            raise FormatError("--json has a form of its own; leave out --format and -K")
+        return to_json_line
+    null = b"NULL" if null_text else b""
+    if text is None:
+        head = "" if key_delimiter is None else f"%k{key_delimiter.replace('%', '%%')}"
+        text = f"{head}%s{delimiter.replace('%', '%%')}"
+    elif key_delimiter is not None:
+        raise FormatError("--format and -K exclude each other; write %k in the format")
+    unescape(delimiter)
+    return compile_format(text, null)
