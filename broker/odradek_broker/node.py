@@ -21,7 +21,7 @@ from odradek_broker.seams import Clock, Randomness
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
-from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
@@ -173,17 +173,19 @@ class Node:
         if timer is not None:
             timer.cancel()
 
-    def keep_house(self) -> None:
-        """What is due of retention, deletion and expiry. Called about once a second."""
+    def keep_house(self) -> MaintenanceReport:
+        """What is due of retention, deletion and expiry. Called about once a second. OSError."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()
         self.logs.remove_deleted_files(wall_ms)
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
-            self.logs.apply_retention(wall_ms)
+            self.logs.begin_retention()
+        report = self.logs.continue_retention(wall_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.remove_expired_producers(wall_ms)
+        return report
 
     # --- Partitions ---
 

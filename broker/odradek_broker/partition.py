@@ -43,6 +43,7 @@ class Partition:
         self.data_waiters: dict[Waiter, None] = {}
         log.on_high_watermark = self._advanced
         log.on_offline = self._failed
+        log.on_flush_wanted = request_flush
 
     def append(
         self, batch: memoryview, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT

@@ -36,6 +36,7 @@ T = TypeVar("T")
 _DRAIN_S = 3.0
 _IDLE_CHECK_S = 30.0
 _HOUSEKEEPING_S = 1.0
+_RECOVERY_POINTS_S = 60.0
 _BACKLOG = 1024
 
 
@@ -130,6 +131,7 @@ class Server:
         self._tasks = [
             loop.create_task(self._close_idle()),
             loop.create_task(self._keep_house()),
+            loop.create_task(self._keep_recovery_points()),
         ]
         log.info("ready", host=host, port=port, node_id=node.node_id, cluster_id=node.cluster_id)
         return host, port
@@ -279,6 +281,22 @@ class Server:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
             try:
-                self.node.keep_house()
+                report = self.node.keep_house()
             except OSError as error:
                 log.error("housekeeping failed", error=str(error))
+                continue
+            for name, count in report.deleted_segments.items():
+                log.info("deleted old segments", partition=name, segments=count)
+            for problem in report.problems:
+                log.error("retention failed", problem=problem)
+
+    async def _keep_recovery_points(self) -> None:
+        """Note every minute what is on disk, so that a start after a crash scans little (L-30)."""
+        while True:
+            await asyncio.sleep(_RECOVERY_POINTS_S)
+            write = self.node.logs.recovery_points_writer()
+            if write is not None:
+                try:
+                    await asyncio.to_thread(write)
+                except OSError as error:
+                    log.error("the recovery points were not written", error=str(error))

@@ -369,6 +369,16 @@ def test_l20_retention_pass(files: MemoryFiles, two_topics: LogManager) -> None:
     assert "a-0" in report.problems[0]
 
 
+def test_retention_comes_in_small_steps(files: MemoryFiles, two_topics: LogManager) -> None:
+    two_topics.close()
+    manager, _ = start(files, config=LogConfig(retention_ms=1000))
+    manager.begin_retention()
+    assert len(manager.continue_retention(NOW_MS + 5000, 2).deleted_segments) == 2
+    assert [log.loaded for log in manager] == [True, True, False]
+    manager.delete("b-c", 0)
+    assert manager.continue_retention(NOW_MS + 5000, 2) == MaintenanceReport()
+
+
 def test_p24_expired_producers(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert log is not None

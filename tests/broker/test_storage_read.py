@@ -175,6 +175,7 @@ def test_damaged_batch_fails_the_read_and_nothing_else(
     assert not log.offline
     assert headers(read(log, last))[0].base_offset == last
     assert append(log).base_offset == end
+    assert log.readable_bytes(0, EVERYTHING) > 10**6
 
 
 def test_failing_disk_takes_the_partition_offline(log: PartitionLog, files: MemoryFiles) -> None:

@@ -10,6 +10,7 @@ check and append are one critical section (P-19).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from odradek_broker.seams import Files, Randomness
@@ -28,6 +29,7 @@ from odradek_broker.storage.errors import (
     LogCorrupt,
     OffsetOutOfRange,
     PartitionOffline,
+    StorageError,
 )
 from odradek_broker.storage.flushing import FlushTicket
 from odradek_broker.storage.handles import HandleCache
@@ -51,6 +53,8 @@ from odradek_protocol.records.batch import BatchError, BatchHeader, stamp
 
 HIGH_WATERMARK = -1
 """DeleteRecords' name for "up to the high watermark" (L-11)."""
+
+PLENTY_BYTES = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -295,9 +299,11 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed stops: HW, or the first transaction not yet decided (T-45, L-12)."""
+        """Where read_committed stops: HW, or the first transaction not yet decided (T-45, L-12).
+        Never raises: of a partition that is offline it is what it was."""
         if not self._loaded and not self.offline:
-            self.load(0)
+            with suppress(PartitionOffline):
+                self.load(0)
         return self._last_stable_offset
 
     @property
@@ -543,15 +549,21 @@ class PartitionLog:
 
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
         """How many bytes lie between the batch that holds `offset` and the bound (F-04).
-        0 for an offset outside the log. Raises LogCorrupt, PartitionOffline."""
+
+        0 for an offset outside the log. Never raises: where the bytes cannot be read it promises
+        plenty, so that the read is tried and says why.
+        """
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0
-        self._ensure_loaded()
         try:
+            self._ensure_loaded()
             return count_bytes(self._segments, offset, upper_bound)
+        except StorageError:
+            return PLENTY_BYTES
         except OSError as problem:
-            raise self._read_failed(problem) from problem
+            self._read_failed(problem)
+            return PLENTY_BYTES
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of every transaction that was aborted with a marker at or

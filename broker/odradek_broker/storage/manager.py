@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from odradek_broker.seams import Clock, Files, Randomness, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -97,6 +98,7 @@ class LogManager:
         self._randomness = randomness
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed_directories: list[tuple[int, str]] = []
+        self._retention_due: dict[TopicPartition, None] = {}
         self._written_points: dict[TopicPartition, int] = {}
         self._closed = False
         self._options = LogOptions(
@@ -324,17 +326,28 @@ class LogManager:
 
     # ---- maintenance
 
-    def apply_retention(self, now_ms: int) -> MaintenanceReport:
-        """One pass over all logs (L-20). A log that fails is named in the report."""
+    def begin_retention(self) -> None:
+        """Have `continue_retention` look at every log once (L-20); one that waits still is not
+        asked twice."""
+        self._retention_due.update(dict.fromkeys(self._logs))
+
+    def continue_retention(self, now_ms: int, at_most: int = 20) -> MaintenanceReport:
+        """Apply retention to some of the logs that are due: it may have to open them, and the loop
+        has other things to do. A log that fails is named in the report."""
         report = MaintenanceReport()
-        for log in self:
-            self.apply_retention_to(log, now_ms, report)
+        for key in list(islice(self._retention_due, at_most)):
+            del self._retention_due[key]
+            log = self._logs.get(key)
+            if log is not None and not log.offline:
+                self._apply_retention(log, now_ms, report)
         return report
 
-    def apply_retention_to(self, log: PartitionLog, now_ms: int, report: MaintenanceReport) -> None:
-        """The same for one log, for a shell that wants to breathe in between."""
-        if log.offline:
-            return
+    def apply_retention(self, now_ms: int) -> MaintenanceReport:
+        """The whole pass at once."""
+        self.begin_retention()
+        return self.continue_retention(now_ms, len(self._logs))
+
+    def _apply_retention(self, log: PartitionLog, now_ms: int, report: MaintenanceReport) -> None:
         try:
             count = log.apply_retention(now_ms)
         except (StorageError, OSError) as problem:
@@ -365,13 +378,20 @@ class LogManager:
     def recovery_points_writer(self) -> Callable[[], None] | None:
         """What writes up to where the logs are flushed, so that a start after a crash has less to
         scan (L-30); None if that has not changed. Call it every minute or so and run the result in
-        a worker thread, one at a time and not beside `close`: it waits for the disk. It raises
-        DataDirectoryError."""
+        a worker thread, one at a time: it waits for the disk. It raises OSError."""
         points = {key: log.recovery_point for key, log in self._logs.items()}
         if points == self._written_points:
             return None
         self._written_points = points
-        return lambda: self._write(RECOVERY_POINTS, encode_offsets(points))
+        content = encode_offsets(points)
+        # A name of its own: `close` may write the same checkpoint meanwhile, and either will do.
+        prepared = self._path(RECOVERY_POINTS + ".next")
+
+        def write() -> None:
+            write_atomically(self._files, prepared, content)
+            self._files.rename(prepared, self._path(RECOVERY_POINTS))
+
+        return write
 
     def _write_log_starts(self) -> None:
         self._write(
