@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import javaproperties
-
 from odradek_broker.config_foreign import IGNORED_KEYS, IGNORED_PREFIXES, SECURITY_PREFIXES
 from odradek_broker.config_keys import SETTING_OF_KEY, SETTINGS, BrokerSettings
 from odradek_broker.config_types import (
@@ -161,6 +159,9 @@ def parse_properties(text: str) -> dict[str, str]:
 
     ConfigError for an escape that is none.
     """
+    # Costs a noticeable part of the start, and most brokers have no file.
+    import javaproperties
+
     try:
         return dict(javaproperties.loads(text))
     except javaproperties.InvalidUEscapeError as error:

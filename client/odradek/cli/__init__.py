@@ -15,7 +15,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, NoReturn
 
 import typer
@@ -60,6 +59,9 @@ def fail(message: str, exit_code: int = 1) -> NoReturn:
 
 def installed_version() -> str:
     """The version of the installed distribution, or "unknown" from a bare checkout."""
+    # Costly, and few ask.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("odradek")
     except PackageNotFoundError:

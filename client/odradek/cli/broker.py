@@ -151,13 +151,22 @@ def _say(notices: list[Notice]) -> None:
 
 def _run(config: BrokerConfig, ready: Callable[[str, int], None]) -> None:
     """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
+    from odradek_broker.config import ConfigError
+    from odradek_broker.metadata import MetadataError
     from odradek_broker.server import StartError, run
     from odradek_broker.server import serve as serve_broker
+    from odradek_broker.storage.errors import DataDirectoryError
+    from odradek_protocol.primitives import DecodeError
 
     try:
         run(serve_broker(config, ready))
-    except (StartError, PidFileBusyError) as error:
+    except (StartError, DataDirectoryError, PidFileBusyError) as error:
         fail(str(error))
+    except ConfigError as error:
+        # A dynamic setting in the metadata does not go with the file any more.
+        fail(str(error), EXIT_BAD_CONFIG)
+    except (MetadataError, DecodeError) as error:
+        fail(f"the metadata in {config.data_dir} cannot be used: {error}")
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         fail(f"cannot serve:{where} {_reason(error)}")
