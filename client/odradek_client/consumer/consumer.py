@@ -269,6 +269,10 @@ class Consumer:
             return None
         return self._fetcher.take_one()
 
+    def _take_at_hand(self) -> ConsumerRecord | None:
+        """The same for the blocking consumer, which looks at the clock itself."""
+        return None if self._fresh_until_ms == 0.0 else self._fetcher.take_one()
+
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Records without end, as `getone` gives them; ends when the consumer is closed."""
         return self
@@ -378,7 +382,7 @@ class Consumer:
 
     # --- about partitions -------------------------------------------------------------------------
 
-    async def partitions_of(self, topic: str) -> list[int]:
+    async def partitions_for(self, topic: str) -> list[int]:
         """A topic's partitions. MetadataTimeout if it is not found."""
         self._require_open()
         until_ms = self._network.now_ms() + self.config.metadata_max_age_ms
