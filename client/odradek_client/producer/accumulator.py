@@ -52,25 +52,12 @@ class PartitionQueue:
         value: bytes | None,
         headers: Headers,
     ) -> Delivery | None:
-        """Add a record to the open batch; None if there is none or it has no room.
-
-        This runs once per record: it is written for speed.
-        """
+        """Add a record to the open batch; None if there is none or it has no room."""
         batch = self.open
         if batch is None:
             return None
-        builder = batch.builder
-        if headers:
-            bound = record_upper_bound(key, value, headers)
-        else:
-            bound = _RECORD_OVERHEAD_BYTES
-            if value is not None:
-                bound += len(value)
-            if key is not None:
-                bound += len(key)
-        if builder.estimated_bytes + bound > batch.limit_bytes:
-            return None
-        return Delivery(batch, builder.append(timestamp_ms, key, value, headers))
+        index = batch.append(timestamp_ms, key, value, headers, batch.limit_bytes)
+        return None if index < 0 else Delivery(batch, index)
 
     def close_open(self) -> None:
         """No more records for the last batch."""

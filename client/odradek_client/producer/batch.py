@@ -26,6 +26,8 @@ class Future(Protocol):
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 
+#: A NamedTuple made without its keyword-aware constructor: this runs for every record.
+_new_tuple = tuple.__new__
 NewFuture = Callable[[], Future]
 
 
@@ -72,6 +74,7 @@ class ProducerBatch:
         "_starts",
         "_timestamps",
         "_waiters",
+        "append",
         "attempts",
         "base_offset",
         "base_sequence",
@@ -91,6 +94,7 @@ class ProducerBatch:
         "sequence_was_reset",
         "tp",
         "was_sent",
+        "written",
     )
 
     def __init__(
@@ -104,6 +108,8 @@ class ProducerBatch:
     ) -> None:
         self.tp = tp
         self.builder = BatchBuilder(codec)
+        #: The builder's own, looked up once: it runs for every record.
+        self.append = self.builder.append
         self.limit_bytes = limit_bytes
         self.reserved_bytes = reserved_bytes
         self.created_ms = created_ms
@@ -119,6 +125,7 @@ class ProducerBatch:
         self.on_wire = False
         self.encoded: bytearray | None = None
         self.done = False
+        self.written = False  # done, and without an error
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = -1
         self._timestamps: list[int] = []
@@ -201,6 +208,7 @@ class ProducerBatch:
         self._parts = parts
         self.encoded = None
         self.builder = BatchBuilder()
+        self.append = self.builder.append
         return parts
 
     # --- the end ----------------------------------------------------------------------------------
@@ -209,6 +217,7 @@ class ProducerBatch:
         """The records are written."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
+        self.written = True
         self._finish()
 
     def fail(self, error: OdradekError, record_errors: dict[int, str] | None = None) -> None:
@@ -224,6 +233,7 @@ class ProducerBatch:
             self._timestamps = [row[0] for row in self.builder.records()]
         # Deliveries may be held for long: they must not hold the payload.
         self.builder = BatchBuilder()
+        self.append = self.builder.append
         self.encoded = None
         self._wake()
         parent = self._parent
@@ -274,11 +284,14 @@ class ProducerBatch:
         if self._parts:
             part, inner = self._part_of(index)
             return part.metadata_of(inner)
-        offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index
+        topic, partition = self.tp
         timestamp_ms = self.log_append_time_ms
         if timestamp_ms < 0:
             timestamp_ms = self._timestamps[index]
-        return RecordMetadata(self.tp.topic, self.tp.partition, offset, timestamp_ms)
+        offset = self.base_offset
+        if offset >= 0:
+            offset += index
+        return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
     def _part_of(self, index: int) -> tuple[ProducerBatch, int]:
         at = bisect_right(self._starts, index) - 1
@@ -313,6 +326,9 @@ class Delivery:
 
     def result(self) -> RecordMetadata:
         """As awaiting it, for one that is done. IllegalState otherwise."""
+        batch = self._batch
+        if batch.written:
+            return batch.metadata_of(self._index)
         error = self.exception()
         if error is not None:
             # The exception is shared by the records of a batch; tracebacks must not pile up in it.

@@ -5,8 +5,8 @@
         metadata = await delivery
 
 `send` puts the record into a batch; the sender loop takes it from there. The way of an ordinary
-record into an open batch is `_append` and `PartitionQueue.try_append`, and runs once per record:
-those two are written for speed. Everything rarer is in `_append_slowly`.
+record into an open batch is `_append` and `BatchBuilder.append`, and runs once per record: those two
+are written for speed. Everything rarer is in `_append_slowly`.
 """
 
 from __future__ import annotations
@@ -286,7 +286,12 @@ class Producer:
                 queue = state.queues[partition]
             else:
                 return None
-            return queue.try_append(timestamp_ms, key, value, headers)
+            # As PartitionQueue.try_append, without the call.
+            batch = queue.open
+            if batch is None:
+                return None
+            index = batch.append(timestamp_ms, key, value, headers, batch.limit_bytes)
+            return Delivery(batch, index) if index >= 0 else None
         except TypeError:
             return None  # the slow way says what is wrong
 
