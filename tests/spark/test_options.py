@@ -1,0 +1,221 @@
+"""Options: names and defaults of Spark's own `kafka` format, all errors at once."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark_odradek.errors import OptionsError
+from pyspark_odradek.kafka_settings import REFUSED_IN_SINK, REFUSED_IN_SOURCE
+from pyspark_odradek.offsets import EARLIEST, LATEST, AtEdge, AtTime
+from pyspark_odradek.options import SinkOptions, SourceOptions, parse_sink, parse_source
+from pyspark_odradek.planning import Partition
+
+BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def source(**options: str) -> SourceOptions:
+    dotted = {name.replace("__", "."): value for name, value in options.items()}
+    return parse_source(BROKER | {"subscribe": "t"} | dotted)
+
+
+def sink(**options: str) -> SinkOptions:
+    dotted = {name.replace("__", "."): value for name, value in options.items()}
+    return parse_sink(BROKER | dotted)
+
+
+def problems_of(options: dict[str, str]) -> tuple[str, ...]:
+    with pytest.raises(OptionsError) as caught:
+        parse_source(options)
+    return caught.value.problems
+
+
+def test_defaults_are_sparks() -> None:
+    options = source()
+    assert options.subscription.topics == ("t",)
+    assert (options.start, options.end) == (AtEdge(EARLIEST), AtEdge(LATEST))
+    assert options.fail_on_data_loss is True
+    assert options.poll_timeout_ms == 120_000
+    assert (options.num_retries, options.retry_interval_ms) == (3, 10)
+    assert options.min_partitions is None
+    assert options.max_records_per_partition is None
+    assert options.include_headers is False
+    assert options.latest_if_no_record is False
+
+
+def test_names_do_not_depend_on_case() -> None:
+    options = parse_source(
+        {"KAFKA.bootstrap.SERVERS": "h:1", "SubScribe": "T", "minpartitions": "7"}
+    )
+    assert options.subscription.topics == ("T",)
+    assert options.min_partitions == 7
+    assert dict(options.client)["bootstrap_servers"] == "h:1"
+
+
+def test_options_can_be_sent_to_executors() -> None:
+    options = source(startingOffsets='{"t":{"0":5}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_all_errors_are_told_at_once() -> None:
+    problems = problems_of(
+        {
+            "subscrib": "t",
+            "failOnDataLoss": "perhaps",
+            "minPartitions": "0",
+            "startingOffsets": "latest",
+            "endingOffsets": "earliest",
+            "kafka.auto.offset.reset": "latest",
+        }
+    )
+    text = "\n".join(problems)
+    for told in (
+        "did you mean subscribe?",
+        "failOnDataLoss='perhaps'",
+        "minPartitions=0",
+        "startingOffsets=latest",
+        "endingOffsets=earliest",
+        "kafka.auto.offset.reset cannot be set",
+        "kafka.bootstrap.servers is missing",
+        "give exactly one of assign, subscribe, subscribePattern",
+    ):
+        assert told in text
+    assert len(problems) == 8
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    error = OptionsError(["one", "two"])
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.problems, str(copy)) == (("one", "two"), str(error))
+
+
+def test_subscriptions_exclude_each_other() -> None:
+    problems = problems_of(BROKER | {"subscribe": "a", "assign": '{"a":[0]}'})
+    assert problems == (
+        "assign and subscribe exclude each other; give exactly one of assign, subscribe, "
+        "subscribePattern",
+    )
+
+
+def test_the_three_subscriptions() -> None:
+    assert source(subscribe=" a, b ,a").subscription.topics == ("a", "b")
+    assigned = parse_source(BROKER | {"assign": '{"a":[1]}'}).subscription
+    assert assigned.partitions == (Partition("a", 1),)
+    assert parse_source(BROKER | {"subscribePattern": "a.*"}).subscription.pattern == "a.*"
+    assert "is no regular expression" in problems_of(BROKER | {"subscribePattern": "("})[0]
+    assert "names no topic" in problems_of(BROKER | {"subscribe": " , "})[0]
+
+
+def test_precedence_timestamp_then_timestamps_then_offsets() -> None:
+    options = source(
+        startingTimestamp="5",
+        startingOffsetsByTimestamp='{"t":{"0":6}}',
+        startingOffsets="nonsense",
+        endingOffsetsByTimestamp='{"t":{"0":7}}',
+        endingOffsets="nonsense",
+    )
+    assert options.start == AtTime(time_ms=5)
+    assert options.start_option == "startingTimestamp"
+    assert options.end == AtTime(times_ms={Partition("t", 0): 7})
+
+
+def test_a_batch_refuses_edges_that_read_nothing_but_a_stream_may_have_them() -> None:
+    json_latest = BROKER | {"subscribe": "t", "startingOffsets": '{"t":{"0":-1}}'}
+    assert "latest" in problems_of(json_latest)[0]
+    assert (
+        "earliest" in problems_of(BROKER | {"subscribe": "t", "endingOffsets": '{"t":{"0":-2}}'})[0]
+    )
+    parse_source(json_latest, streaming=True)
+
+
+def test_strategy_for_times() -> None:
+    assert source(startingOffsetsByTimestampStrategy="Latest").latest_if_no_record is True
+    options = BROKER | {"subscribe": "t", "startingOffsetsByTimestampStrategy": "newest"}
+    assert "must be error or latest" in problems_of(options)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("minPartitions", "many"),
+        ("maxRecordsPerPartition", "0"),
+        ("kafkaConsumer.pollTimeoutMs", "-5"),
+        ("fetchOffset.numRetries", "-1"),
+        ("fetchOffset.retryIntervalMs", "x"),
+        ("includeHeaders", "1"),
+    ],
+)
+def test_values_are_checked(name: str, value: str) -> None:
+    (problem,) = problems_of(BROKER | {"subscribe": "t", name: value})
+    assert problem.startswith(name)
+
+
+def test_unknown_options_name_the_nearest() -> None:
+    (problem,) = problems_of(BROKER | {"subscribe": "t", "startingoffset": "earliest"})
+    assert problem == "there is no option startingoffset; did you mean startingOffsets?"
+    (problem,) = problems_of(BROKER | {"subscribe": "t", "security.protocol": "SSL"})
+    assert "kafka.security.protocol" in problem
+
+
+def test_options_of_the_other_direction_and_of_spark_itself_are_let_pass() -> None:
+    source(topic="x", checkpointLocation="/c", kafka__linger__ms="5", maxOffsetsPerTrigger="10")
+    sink(subscribe="x", startingOffsets="earliest", kafka__max__poll__records="10", topic="t")
+
+
+# --- kafka.* --------------------------------------------------------------------------------------
+
+
+def test_java_names_become_ours() -> None:
+    client = dict(
+        source(kafka__fetch__max__wait__ms="77", kafka__isolation__level="read_committed").client
+    )
+    assert client["fetch_max_wait_ms"] == "77"
+    assert client["isolation_level"] == "read_committed"
+    assert dict(sink(kafka__compression__type="zstd").client)["compression_type"] == "zstd"
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_IN_SOURCE))
+def test_settings_that_the_source_refuses(name: str) -> None:
+    (problem,) = problems_of(BROKER | {"subscribe": "t", f"kafka.{name}": "x"})
+    assert problem == f"kafka.{name} cannot be set: {REFUSED_IN_SOURCE[name]}"
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_IN_SINK))
+def test_settings_that_the_sink_refuses(name: str) -> None:
+    with pytest.raises(OptionsError, match=f"kafka.{name} cannot be set"):
+        parse_sink(BROKER | {f"kafka.{name}": "x"})
+
+
+def test_what_would_silently_not_be_obeyed_is_refused() -> None:
+    for name, value in (
+        ("security.protocol", "SSL"),
+        ("sasl.mechanism", "PLAIN"),
+        ("ssl.truststore.location", "/x"),
+    ):
+        (problem,) = problems_of(BROKER | {"subscribe": "t", f"kafka.{name}": value})
+        assert "not supported yet" in problem
+    source(kafka__security__protocol="PLAINTEXT")
+    with pytest.raises(OptionsError, match="classes of Java"):
+        sink(kafka__partitioner__class="com.example.Mine")
+
+
+def test_tuning_of_the_java_client_is_accepted_without_effect() -> None:
+    assert source(kafka__receive__buffer__bytes="65536").client == source().client
+
+
+def test_wrong_and_unknown_settings_are_told() -> None:
+    (problem,) = problems_of(BROKER | {"subscribe": "t", "kafka.fetch.max.wait.ms": "soon"})
+    assert problem.startswith("kafka.fetch.max.wait.ms: ")
+    (problem,) = problems_of(BROKER | {"subscribe": "t", "kafka.fetch.max.wait": "5"})
+    assert "did you mean kafka.fetch.max.wait.ms?" in problem
+    problems = problems_of(
+        BROKER | {"subscribe": "t", "kafka.fetch.max.wait.ms": "x", "kafka.fetch.max.bytes": "y"}
+    )
+    assert len(problems) == 2
+
+
+def test_the_topic_of_a_sink() -> None:
+    assert sink(topic=" t ").topic == "t"
+    assert sink().topic is None
+    with pytest.raises(OptionsError, match="topic is empty"):
+        sink(topic=" ")
