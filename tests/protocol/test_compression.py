@@ -243,6 +243,12 @@ def test_lz4_header_damage(at: int, value: int, message: str) -> None:
         decompress(Codec.LZ4, packed, LIMIT)
 
 
+def test_lz4_block_larger_than_its_frame_allows() -> None:
+    frame = compress(Codec.LZ4, b"")[:7] + struct.pack("<I", 70_000 | 1 << 31) + bytes(70_004)
+    with pytest.raises(CompressionError, match="block of 70000 bytes, more than the frame allows"):
+        decompress(Codec.LZ4, frame, LIMIT)
+
+
 # --- zstd ---------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from odradek_protocol.records import (
     stamp,
     verify_crc,
 )
-from odradek_protocol.records.batch import PACKED_HEADER
+from odradek_protocol.records.batch import PACKED_COVERED, PACKED_FRONT, PACKED_HEADER
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -76,6 +76,8 @@ def test_the_packed_header_equals_the_declaration(header: BatchHeader) -> None:
         if name != "size_bytes":
             assert declared[name] == getattr(header, name), name
     assert BATCH_HEADER.build(declared) == packed
+    fields = PACKED_HEADER.unpack(packed)
+    assert PACKED_FRONT.pack(*fields[:5]) + PACKED_COVERED.pack(*fields[5:]) == packed
     assert read_header_alone(b"~~" + packed, 2) == header
 
 

@@ -132,6 +132,27 @@ def test_estimates_are_upper_bounds(rows: list[Any]) -> None:
     assert BatchBuilder.record_upper_bound(*rows[0][1:]) == record_upper_bound(*rows[0][1:])
 
 
+@pytest.mark.parametrize(
+    ("last", "slack"),
+    [
+        ((NOW + 8191, bytes(100), bytes(100)), 0),  # every number has two bytes
+        ((NOW + 8192, bytes(100), bytes(100)), 19),
+        ((2**63 - 2, bytes(100), bytes(100)), 12),
+        ((2**63 - 2, bytes(2**20), bytes(2**20)), 6),
+    ],
+)
+def test_estimates_hold_where_numbers_are_widest(last: Any, slack: int) -> None:
+    builders = [BatchBuilder(), BatchBuilder()]
+    for builder in builders:
+        for _ in range(70):
+            builder.append(NOW, None, b"x")
+    builders[1].append(*last)
+    estimated = builders[1].estimated_bytes - builders[0].estimated_bytes
+    used = len(builders[1].build()) - len(builders[0].build())
+    assert estimated - used == slack
+    assert used <= record_upper_bound(*last[1:])
+
+
 def test_the_estimate_is_tight_for_ordinary_records() -> None:
     builder = BatchBuilder()
     for n in range(150):

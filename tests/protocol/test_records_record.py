@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -291,6 +292,53 @@ def test_every_single_byte_change_in_a_run_is_read_as_the_plain_reader_does() ->
         body[at] = kept
 
 
+SHAPES: dict[str, Callable[[int], Any]] = {
+    "null keys": lambda n: (NOW + n, None, b"ab"),
+    "keys": lambda n: (NOW, b"k", b"ab"),
+    "null values": lambda n: (NOW - n % 3, b"key", None),
+    "nothing at all": lambda n: (NOW, None, None),
+    "timestamps of two bytes": lambda n: (NOW + (200 + n if n else 0), None, b"a"),
+    "timestamps of three bytes": lambda n: (NOW + (9000 if n else 0), None, b"a"),
+    "timestamps of three bytes that vary": lambda n: (NOW + (9000 + n if n else 0), None, b"a"),
+    "long timestamps": lambda n: (2**50 * (n > 0), b"k", b"a"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_byte_changed_within_a_run_is_read_as_the_plain_reader_does(shape: str) -> None:
+    """A record among those with one byte of offset delta, and one among those with two."""
+    rows = [SHAPES[shape](n) for n in range(120)]
+    body = bytearray(build(rows)[61:])
+    boundaries = [0]
+    for _ in rows:
+        length, start = read_varint(bytes(body), boundaries[-1])
+        boundaries.append(start + length)
+    assert bulk_parse(bytes(body), 120) == plain_parse(bytes(body), 120)
+    for index in (40, 100):
+        for at in range(boundaries[index], boundaries[index + 1]):
+            kept = body[at]
+            for value in {0, 1, 2, 3, 4, 0x7F, 0x80, 0x81, 0xFF, kept ^ 1, kept ^ 0x80}:
+                body[at] = value
+                assert bulk_parse(bytes(body), 120) == plain_parse(bytes(body), 120), (at, value)
+            body[at] = kept
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "00 00 00 01 8080" + "00" * 8193,  # as two bytes, 0x80 0x80 would be a length of 8192
+        "00 00 00 8080" + "00" * 8193 + "01 00",
+        "00 00 8080 00 01 01" + "00" * 20,
+        "00 8080 00 00 01 01" + "00" * 20,
+    ],
+)
+def test_a_number_of_three_bytes_is_not_taken_for_one_of_two(record: str) -> None:
+    data = bytes.fromhex(record)
+    data = zigzag_encode(len(data)) + data
+    assert bulk_parse(data + bytes(12), 1) == plain_parse(data + bytes(12), 1) is None
+    assert bulk_parse(data, 1) == plain_parse(data, 1)
+
+
 # --- damage -------------------------------------------------------------------------------------
 
 
@@ -335,6 +383,33 @@ def test_r12_record_count_that_cannot_be(count: int) -> None:
 def test_impossible_records(record: str, message: str) -> None:
     with pytest.raises(CorruptBatch, match=message):
         parse_records(bytes.fromhex(record), 1)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("22 00 00 00 03 6b 14 76767676767676767676 00", "key of -2 bytes"),
+        ("20 00 00 00 01 15 76767676767676767676 00", "value of -11 bytes"),
+        ("20 00 00 00 01 14 76767676767676767676 01", "impossible number of headers"),
+        ("1e 00 00 00 01 14 76767676767676767676 00", "its fields end at"),
+        ("22 00 00 00 01 14 76767676767676767676 00", "end"),
+    ],
+)
+def test_impossible_records_of_ordinary_length(record: str, message: str) -> None:
+    """As above, where the record is long enough to be read the fast way."""
+    sound = simple_batch([(None, bytes(20))], NOW)[61:]
+    with pytest.raises(CorruptBatch, match=message):
+        parse_records(bytes(sound) + bytes.fromhex(record), 2)
+    with pytest.raises(CorruptBatch):
+        parse_records(bytes.fromhex(record) + bytes(sound), 2)
+
+
+def test_more_records_than_offsets() -> None:
+    batch = simple_batch([(None, b"x")] * 3, NOW)
+    header = read_header(batch)
+    header.last_offset_delta = 1
+    with pytest.raises(CorruptBatch, match=r"outside 0\.\.1"):
+        read_records(batch, 0, header)
 
 
 @pytest.mark.parametrize("delta", ["01", "08", "feffffff0f"])

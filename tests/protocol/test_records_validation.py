@@ -57,6 +57,7 @@ def test_r04_the_maximum_is_that_of_the_records() -> None:
         ((NOW - 2 * HOUR - 1, NOW, NOW - 2 * HOUR - 1), [0, 2]),
         ((-1, NOW), []),  # no timestamp: nothing to test
         ((NOW, 0), [1]),
+        ((-1, 5, NOW), [1]),
     ],
 )
 def test_r05_window(timestamps: tuple[int, ...], bad: list[int]) -> None:

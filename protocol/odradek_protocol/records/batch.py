@@ -87,6 +87,10 @@ BATCH_HEADER: Any = Struct(
 PACKED_HEADER = PackedStruct(">qiibIhiqqqhii")
 """The same for the hot paths; a test holds the two equal."""
 
+PACKED_FRONT = PackedStruct(">qiibI")
+PACKED_COVERED = PackedStruct(">hiqqqhii")
+"""The header in two, before and under the checksum, for writing."""
+
 _PACKED_LENGTH_TO_MAGIC = PackedStruct(">iib")
 _PACKED_INT32 = PackedStruct(">i")
 _PACKED_UINT32 = PackedStruct(">I")

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress
 from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
 
 from .batch import (
     CODEC_MASK,
     CONTROL_BIT,
+    CRC_START,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD_BYTES,
     MAGIC,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    PACKED_COVERED,
+    PACKED_FRONT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
-    update_crc,
 )
 from .encoding import NO_HEADERS, HeaderItems, Row, encode_columns, encode_headers, encode_rows
 from .record import Record, read_body
@@ -38,6 +43,7 @@ _NARROW_RECORDS = 8192
 _NARROW_MS = 8192
 # One less than int64 holds, so that the distance from -1 still is an int64.
 _MAX_TIMESTAMP_MS = 2**63 - 2
+_NO_LIMIT = 2**63
 
 Bytes = bytes | bytearray | memoryview
 
@@ -96,8 +102,10 @@ class BatchBuilder:
         key: Bytes | None,
         value: Bytes | None,
         headers: HeaderItems = (),
+        limit_bytes: int = _NO_LIMIT,
     ) -> int:
-        """Add a record and return its index in the batch.
+        """Add a record and return its index in the batch; -1, and nothing is added, if
+        `estimated_bytes` would exceed `limit_bytes`.
 
         Raises TypeError when something is of a wrong type, ValueError for a timestamp below -1 or a
         header key that UTF-8 cannot hold, BuilderSealed after `build`; the batch stays as it was.
@@ -129,9 +137,12 @@ class BatchBuilder:
         else:
             timestamp_ms = self._admit(timestamp_ms, index)
             size += _WIDEST_OVERHEAD_BYTES
+        size += self._estimated_bytes
+        if size > limit_bytes:
+            return -1
         if block is not None:
             self._blocks[index] = block
-        self._estimated_bytes += size
+        self._estimated_bytes = size
         rows.append((timestamp_ms, key, value, headers))
         return index
 
@@ -192,22 +203,17 @@ class BatchBuilder:
             max_timestamp = log_append_time_ms
         else:
             max_timestamp = self._max_timestamp
-        header = BatchHeader(
-            base_offset=base_offset,
-            size_bytes=HEADER_BYTES + len(body),
-            leader_epoch=leader_epoch,
-            magic=MAGIC,
-            crc=0,
-            attributes=attributes,
-            last_offset_delta=len(rows) - 1,
-            base_timestamp=self._base_timestamp,
-            max_timestamp=max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            record_count=len(rows),
+        covered = PACKED_COVERED.pack(
+            attributes,
+            len(rows) - 1,
+            self._base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(rows),
         )
-        return seal(header, body)
+        return _join(base_offset, leader_epoch, covered, body)
 
     @staticmethod
     def record_upper_bound(
@@ -237,12 +243,17 @@ def _octets(what: str, value: object) -> bytes:
     raise TypeError(f"record {what} is {type(value).__name__}, not bytes or None")
 
 
-def seal(header: BatchHeader, body: Buffer) -> bytearray:
-    """Header and body as one buffer, with the right size and checksum."""
-    header.size_bytes = HEADER_BYTES + len(body)
-    batch = bytearray().join((header.pack(), body))
-    update_crc(batch, 0)
-    return batch
+def seal(header: BatchHeader, body: bytes) -> bytearray:
+    """Header and body as one buffer, with the size and checksum that they have together."""
+    covered = header.pack()[CRC_START:]
+    return _join(header.base_offset, header.leader_epoch, covered, body)
+
+
+def _join(base_offset: int, leader_epoch: int, covered: bytes, body: bytes) -> bytearray:
+    length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body)
+    checksum = crc32c(body, crc32c(covered))
+    front = PACKED_FRONT.pack(base_offset, length, leader_epoch, MAGIC, checksum)
+    return bytearray().join((front, covered, body))
 
 
 def simple_batch(
@@ -330,19 +341,11 @@ def rewrite_batch(
         [record.value for record in records],
         [encode_headers(record.headers) if record.headers else NO_HEADERS for record in records],
     )
-    rewritten = BatchHeader(
-        base_offset=header.base_offset,
-        size_bytes=0,
-        leader_epoch=header.leader_epoch,
-        magic=MAGIC,
-        crc=0,
+    rewritten = replace(
+        header,
         attributes=attributes,
-        last_offset_delta=header.last_offset_delta,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
         record_count=len(records),
     )
     return seal(rewritten, compress(codec, body) if codec is not Codec.NONE else body)
@@ -360,19 +363,5 @@ def recompress(
     Raises CorruptBatch when the body does not decompress within the limit.
     """
     body = read_body(buffer, position, header, max_decompressed_bytes)
-    changed = BatchHeader(
-        base_offset=header.base_offset,
-        size_bytes=0,
-        leader_epoch=header.leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=header.attributes & ~CODEC_MASK | codec,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        record_count=header.record_count,
-    )
+    changed = replace(header, attributes=header.attributes & ~CODEC_MASK | codec)
     return seal(changed, compress(codec, body))

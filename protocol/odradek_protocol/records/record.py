@@ -191,7 +191,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
     patience = MIN_RUN_RECORDS
     last_run = count - MIN_RUN_RECORDS
     key: bytes | None = None
-    at = value_end = offset = timestamp = value_length = 0
+    at = value_end = length = offset = timestamp = value_length = 0
     while index < count:
         start = position
         end = -1
@@ -240,7 +240,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
                 value_length += (following - 1) << 7
                 at += 2
             value_end = at + (value_length >> 1)
-            if value_end + 1 == end and not data[value_end] and not offset & 1:
+            if value_end + 1 == end and not data[value_end] and not (offset | length) & 1:
                 position = end
                 if value_length & 1:
                     if value_length != 1:
@@ -264,8 +264,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
                     else:
                         patience = MIN_RUN_RECORDS
                 continue
-        previous_length = -1  # runs are of records without headers
-        if value_end + 1 < end and not (offset | value_length) & 1:
+        if value_end + 1 < end and not (length | offset | value_length) & 1:
             parsed.headers[index], position = _read_headers(data, value_end, index)
             if position == end:
                 add_timestamp(~(timestamp >> 1) if timestamp & 1 else timestamp >> 1)
@@ -274,7 +273,6 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
                 add_value(data[at:value_end])
                 index += 1
                 continue
-            del parsed.headers[index]
         position = _read_one(data, start, index, parsed)
         index += 1
     return position
