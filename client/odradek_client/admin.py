@@ -1,0 +1,772 @@
+"""Topics, configurations and offsets of a cluster.
+
+    async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+        await admin.create_topics(NewTopic("flights", partitions=6))
+
+A call about one thing raises its error. A call about many tries all of them and raises the first
+error afterwards, with the others in its notes; with `raise_errors=False` it leaves the errors in
+`Results.errors` instead. Changes go to the controller; one that has moved is looked up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from odradek_client.cluster import BrokerAddress
+from odradek_client.config import AdminConfig
+from odradek_client.consumer.types import OffsetAndTimestamp, TopicPartition
+from odradek_client.errors import (
+    ConnectionLost,
+    OdradekError,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from odradek_client.network import Network
+from odradek_client.retry import Backoff
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek_protocol.schemas.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek_protocol.schemas.describe_cluster import DescribeClusterRequest
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek_protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from odradek_protocol.schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+EARLIEST = -2
+LATEST = -1
+_DELETE_BY_STATE_FROM = 6
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Results(dict[K, V]):
+    """What became of each thing that was asked; `errors` has what failed, if that was not raised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: dict[K, OdradekError] = {}
+
+
+class ResourceType(IntEnum):
+    """What has a configuration."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigOperation(IntEnum):
+    """What to do with one setting; APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A topic to create. -1 stands for the broker's own default.
+
+    `assignments`: partition to the node ids of its replicas; then the counts are left at -1.
+    """
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CreatedTopic:
+    """What became of a new topic; -1 and None where an old broker does not say."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True)
+class PartitionDescription:
+    """One partition. `leader` is None while there is none."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """One topic."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: list[PartitionDescription]
+
+
+@dataclass(frozen=True)
+class ClusterDescription:
+    """The brokers. `controller_id` is None if it is not known."""
+
+    cluster_id: str | None
+    controller_id: int | None
+    brokers: list[BrokerAddress]
+
+
+@dataclass(frozen=True)
+class ConfigResource:
+    """A topic or a broker whose configuration is meant. A broker's name is its node id."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        """A topic."""
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int | None) -> ConfigResource:
+        """A broker; None for the default of all brokers."""
+        return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One setting. `value` is None if it is sensitive or not set."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+    documentation: str | None = None
+
+
+@dataclass(frozen=True)
+class ConfigChange:
+    """One setting to change."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+class Admin:
+    """Administers a cluster. Settings are the rows of `AdminConfig`.
+
+    Use it with `async with`, or call `start` and `close`. Every call tries for
+    `default_api_timeout_ms` at most.
+    """
+
+    def __init__(self, *, random: random_module.Random | None = None, **settings: Any) -> None:
+        self.config = AdminConfig.from_settings(settings)
+        rng = random or random_module.Random()
+        self._network = Network(self.config, random=rng)
+        self._backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, rng)
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect. MetadataTimeout if no broker can be reached."""
+        await self._network.start()
+
+    async def close(self) -> None:
+        """Close. May be called again."""
+        await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    async def create_topics(
+        self,
+        topics: NewTopic | Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[str, CreatedTopic]:
+        """Create topics; what became of each, by name.
+
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor,
+        InvalidConfig, PolicyViolation, ClusterAuthorizationFailed.
+        """
+        wanted = {t.name: t for t in ([topics] if isinstance(topics, NewTopic) else topics)}
+        results: Results[str, CreatedTopic] = Results()
+
+        async def ask(names: list[str]) -> dict[str, OdradekError]:
+            request = CreateTopicsRequest(
+                topics=[_creatable(wanted[name]) for name in names],
+                timeout_ms=self.config.request_timeout_ms,
+                validate_only=validate_only,
+            )
+            response = await self._to_controller(request)
+            errors = {}
+            for topic in response.topics:
+                if topic.error_code:
+                    errors[topic.name] = _error(topic, f"topic {topic.name!r}")
+                else:
+                    results[topic.name] = CreatedTopic(
+                        topic.name, topic.topic_id, topic.num_partitions, topic.replication_factor
+                    )
+            return errors
+
+        errors = await self._all(list(wanted), ask)
+        return _settle(results, errors, raise_errors)
+
+    async def delete_topics(
+        self, topics: str | Iterable[str], *, raise_errors: bool = True
+    ) -> Results[str, None]:
+        """Delete topics, with everything in them; by name.
+
+        Raises UnknownTopicOrPartition, TopicAuthorizationFailed, Refused (deletion is disabled).
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        results: Results[str, None] = Results()
+
+        async def ask(names: list[str]) -> dict[str, OdradekError]:
+            request = DeleteTopicsRequest(
+                topic_names=names,
+                topics=[DeleteTopicState(name=name) for name in names],
+                timeout_ms=self.config.request_timeout_ms,
+            )
+            response = await self._to_controller(request, shape=_shape_delete_topics)
+            errors = {}
+            for topic in response.responses:
+                name = topic.name or ""
+                if topic.error_code:
+                    errors[name] = _error(topic, f"topic {name!r}")
+                else:
+                    results[name] = None
+            return errors
+
+        errors = await self._all(names, ask, final=(UnknownTopicOrPartition,))
+        return _settle(results, errors, raise_errors)
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, in order; Kafka's own ones too if `internal`."""
+        response = await self._metadata(None)
+        return sorted(
+            topic.name
+            for topic in response.topics
+            if topic.name is not None and (internal or not topic.is_internal)
+        )
+
+    async def describe_topics(
+        self, topics: str | Iterable[str], *, raise_errors: bool = True
+    ) -> Results[str, TopicDescription]:
+        """Partitions, leaders and replicas of topics, by name.
+
+        Raises UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        results: Results[str, TopicDescription] = Results()
+
+        async def ask(names: list[str]) -> dict[str, OdradekError]:
+            response = await self._metadata(names)
+            errors: dict[str, OdradekError] = {}
+            for topic in response.topics:
+                name = topic.name or ""
+                if topic.error_code:
+                    errors[name] = error_for(topic.error_code, about=f"topic {name!r}")
+                else:
+                    results[name] = _described(topic)
+            return errors
+
+        errors = await self._all(names, ask, final=(UnknownTopicOrPartition,))
+        return _settle(results, errors, raise_errors)
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[str, None]:
+        """Raise the number of partitions of topics to the counts given; by name.
+
+        Keyed records go to other partitions from then on. Raises InvalidPartitions,
+        UnknownTopicOrPartition, TopicAuthorizationFailed.
+        """
+        results: Results[str, None] = Results()
+
+        async def ask(names: list[str]) -> dict[str, OdradekError]:
+            request = CreatePartitionsRequest(
+                topics=[
+                    CreatePartitionsTopic(name=name, count=counts[name], assignments=None)
+                    for name in names
+                ],
+                timeout_ms=self.config.request_timeout_ms,
+                validate_only=validate_only,
+            )
+            response = await self._to_controller(request)
+            errors = {}
+            for topic in response.results:
+                if topic.error_code:
+                    errors[topic.name] = _error(topic, f"topic {topic.name!r}")
+                else:
+                    results[topic.name] = None
+            return errors
+
+        errors = await self._all(list(counts), ask, final=(UnknownTopicOrPartition,))
+        return _settle(results, errors, raise_errors)
+
+    # --- configurations ---------------------------------------------------------------------------
+
+    async def describe_configs(
+        self,
+        resources: ConfigResource | Iterable[ConfigResource],
+        *,
+        names: Iterable[str] | None = None,
+        documentation: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
+        """The settings of topics and brokers; all of them, or those named.
+
+        Raises UnknownTopicOrPartition, TopicAuthorizationFailed, ClusterAuthorizationFailed.
+        """
+        wanted = [resources] if isinstance(resources, ConfigResource) else list(resources)
+        keys = None if names is None else list(names)
+        results: Results[ConfigResource, dict[str, ConfigEntry]] = Results()
+
+        async def ask(asked: list[ConfigResource]) -> dict[ConfigResource, OdradekError]:
+            errors = {}
+            for node_id, group in (await self._by_home(asked)).items():
+                request = DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsResource(
+                            resource_type=r.type, resource_name=r.name, configuration_keys=keys
+                        )
+                        for r in group
+                    ],
+                )
+                version = await self._network.version_for(node_id, ApiKey.DESCRIBE_CONFIGS)
+                request.include_documentation = documentation and version >= 3
+                response = await self._network.send(node_id, request, max_version=version)
+                for result in response.results:
+                    resource = ConfigResource(
+                        ResourceType(result.resource_type), result.resource_name
+                    )
+                    if result.error_code:
+                        errors[resource] = _error(result, _named(resource))
+                    else:
+                        results[resource] = {c.name: _entry(c) for c in result.configs}
+            return errors
+
+        errors = await self._all(wanted, ask, final=(UnknownTopicOrPartition,))
+        return _settle(results, errors, raise_errors)
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None] | Iterable[ConfigChange]],
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, None]:
+        """Change single settings and leave the others (KIP-339); by resource.
+
+        Changes are name to value, None going back to the default, or `ConfigChange`s. Raises
+        InvalidConfig, UnknownTopicOrPartition, TopicAuthorizationFailed, PolicyViolation.
+        """
+        results: Results[ConfigResource, None] = Results()
+        wanted = {resource: _changes(given) for resource, given in changes.items()}
+
+        async def ask(asked: list[ConfigResource]) -> dict[ConfigResource, OdradekError]:
+            errors = {}
+            for node_id, group in (await self._by_home(asked)).items():
+                request = IncrementalAlterConfigsRequest(
+                    resources=[
+                        AlterConfigsResource(
+                            resource_type=r.type, resource_name=r.name, configs=wanted[r]
+                        )
+                        for r in group
+                    ],
+                    validate_only=validate_only,
+                )
+                response = await self._network.send(node_id, request)
+                for result in response.responses:
+                    resource = ConfigResource(
+                        ResourceType(result.resource_type), result.resource_name
+                    )
+                    if result.error_code:
+                        errors[resource] = _error(result, _named(resource))
+                    else:
+                        results[resource] = None
+            return errors
+
+        errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
+        return _settle(results, errors, raise_errors)
+
+    # --- cluster and offsets ----------------------------------------------------------------------
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The brokers, the controller and the cluster's id."""
+
+        async def ask() -> ClusterDescription:
+            node_id = await self._network.least_loaded_node()
+            try:
+                await self._network.version_for(node_id, ApiKey.DESCRIBE_CLUSTER)
+            except OdradekError:
+                # Before Kafka 2.8 metadata says the same.
+                await self._network.refresh_metadata()
+                view = self._network.cluster
+                brokers = sorted(view.brokers.values(), key=lambda broker: broker.node_id)
+                return ClusterDescription(view.cluster_id, view.controller_id, brokers)
+            response = await self._network.send(node_id, DescribeClusterRequest())
+            if response.error_code:
+                raise error_for(response.error_code, response.error_message, about="cluster")
+            brokers = [
+                BrokerAddress(b.broker_id, b.host, b.port, b.rack)
+                for b in sorted(response.brokers, key=lambda broker: broker.broker_id)
+            ]
+            controller = response.controller_id if response.controller_id >= 0 else None
+            return ClusterDescription(response.cluster_id, controller, brokers)
+
+        return await self._retrying(ask)
+
+    async def list_offsets(
+        self,
+        timestamps: Mapping[tuple[str, int], int],
+        *,
+        read_committed: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the offset at a time, in ms since 1970, or at EARLIEST or LATEST.
+
+        It is the first record at that time or later; None if there is none. LATEST is the offset
+        that the next record gets, or the last stable offset if `read_committed`. Raises
+        UnknownTopicOrPartition, TopicAuthorizationFailed.
+        """
+        wanted = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
+        results: Results[TopicPartition, OffsetAndTimestamp | None] = Results()
+
+        async def ask(asked: list[TopicPartition]) -> dict[TopicPartition, OdradekError]:
+            homes, errors = await self._by_leader(asked)
+            for node_id, group in homes.items():
+                request = _offsets_request(group, wanted, read_committed)
+                response = await self._network.send(node_id, request)
+                for topic in response.topics:
+                    for part in topic.partitions:
+                        tp = TopicPartition(topic.name, part.partition_index)
+                        if part.error_code:
+                            errors[tp] = error_for(
+                                part.error_code, about=f"{tp.topic}-{tp.partition}"
+                            )
+                        elif part.offset < 0:
+                            results[tp] = None
+                        else:
+                            results[tp] = OffsetAndTimestamp(
+                                part.offset, part.timestamp, part.leader_epoch
+                            )
+            return errors
+
+        errors = await self._all(list(wanted), ask)
+        return _settle(results, errors, raise_errors)
+
+    # --- how requests find their broker -----------------------------------------------------------
+
+    async def _to_controller(
+        self, request: Message, *, shape: Callable[[Any, int], None] | None = None
+    ) -> Any:
+        """Send to the controller. A broker that is not it answers NOT_CONTROLLER, which `_all`
+        retries behind new metadata; one that forwards (KRaft) may be any.
+        """
+        controller = self._network.cluster.controller_id
+        if controller is None or controller not in self._network.cluster.brokers:
+            controller = await self._network.least_loaded_node()
+        if shape is None:
+            return await self._network.send(controller, request)
+        version = await self._network.version_for(controller, ApiKey.DELETE_TOPICS)
+        shape(request, version)
+        return await self._network.send(controller, request, max_version=version)
+
+    async def _metadata(self, topics: list[str] | None) -> MetadataResponse:
+        """Metadata of some topics, or of all, without changing what the network keeps fresh."""
+
+        async def ask() -> MetadataResponse:
+            node_id = await self._network.least_loaded_node()
+            version = await self._network.version_for(node_id, ApiKey.METADATA)
+            asked = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
+            if asked is None and version == 0:
+                asked = []
+            # Before version 4 there is no such switch, and it may not be set.
+            request = MetadataRequest(topics=asked, allow_auto_topic_creation=version < 4)
+            response: MetadataResponse = await self._network.send(
+                node_id, request, max_version=version
+            )
+            if response.error_code:
+                raise error_for(response.error_code, about="metadata")
+            return response
+
+        return await self._retrying(ask)
+
+    async def _by_home(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[int, list[ConfigResource]]:
+        """Which node to ask: a broker about itself, any about topics."""
+        homes: dict[int, list[ConfigResource]] = {}
+        for resource in resources:
+            if resource.type is ResourceType.BROKER and resource.name:
+                node_id = int(resource.name)
+            else:
+                node_id = await self._network.least_loaded_node()
+            homes.setdefault(node_id, []).append(resource)
+        return homes
+
+    async def _by_leader(
+        self, tps: Iterable[TopicPartition]
+    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OdradekError]]:
+        """The partitions by leader, and those that have none."""
+        tps = list(tps)
+        response = await self._metadata(sorted({tp.topic for tp in tps}))
+        leaders: dict[TopicPartition, int] = {}
+        errors: dict[TopicPartition, OdradekError] = {}
+        for topic in response.topics:
+            name = topic.name or ""
+            for part in topic.partitions:
+                leaders[TopicPartition(name, part.partition_index)] = part.leader_id
+            if topic.error_code:
+                error = error_for(topic.error_code, about=f"topic {name!r}")
+                errors |= {tp: error for tp in tps if tp.topic == name}
+        for broker in response.brokers:
+            self._network.cluster.add_broker(
+                BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
+            )
+        homes: dict[int, list[TopicPartition]] = {}
+        for tp in tps:
+            if tp in errors:
+                continue
+            leader = leaders.get(tp)
+            if leader is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                errors[tp] = error_for(code, about=f"{tp.topic}-{tp.partition}")
+            elif leader < 0:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+                errors[tp] = error_for(code, about=f"{tp.topic}-{tp.partition}")
+            else:
+                homes.setdefault(leader, []).append(tp)
+        return homes, errors
+
+    # --- trying again -----------------------------------------------------------------------------
+
+    async def _all(
+        self,
+        items: list[K],
+        ask: Callable[[list[K]], Awaitable[dict[K, OdradekError]]],
+        *,
+        final: tuple[type[OdradekError], ...] = (),
+    ) -> dict[K, OdradekError]:
+        """Ask about all items, and again about those with a retriable error while there is time.
+
+        `final`: errors that are retriable elsewhere but are the answer here.
+        """
+        loop = self._network.loop
+        deadline = loop.time() + self.config.default_api_timeout_ms / 1000
+        errors: dict[K, OdradekError] = {}
+        failures = 0
+        while items:
+            try:
+                answered = await ask(items)
+            except (ConnectionLost, RequestTimedOut) as lost:
+                answered = dict.fromkeys(items, lost)
+            again = []
+            for item, error in answered.items():
+                errors[item] = error
+                if error.retriable and not isinstance(error, final):
+                    again.append(item)
+            for item in items:
+                if item not in answered:
+                    errors.pop(item, None)
+            items = again
+            failures += 1
+            delay_s = self._backoff.delay_ms(failures) / 1000
+            if not items or loop.time() + delay_s >= deadline:
+                break
+            self._network.request_metadata_update()
+            await asyncio.sleep(delay_s)
+        return errors
+
+    async def _retrying(self, ask: Callable[[], Awaitable[V]]) -> V:
+        """One question, again while its error is retriable and there is time."""
+        loop = self._network.loop
+        deadline = loop.time() + self.config.default_api_timeout_ms / 1000
+        failures = 0
+        while True:
+            try:
+                return await ask()
+            except OdradekError as error:
+                failures += 1
+                delay_s = self._backoff.delay_ms(failures) / 1000
+                if not error.retriable or loop.time() + delay_s >= deadline:
+                    raise
+            await asyncio.sleep(delay_s)
+
+
+def _settle(
+    results: Results[K, V], errors: dict[K, OdradekError], raise_errors: bool
+) -> Results[K, V]:
+    """Results and errors together, or the first error with the others in its notes."""
+    if raise_errors and errors:
+        first, *others = errors.values()
+        for other in others:
+            first.add_note(f"also: {other}")
+        raise first
+    results.errors = errors
+    return results
+
+
+def _error(item: Any, about: str) -> OdradekError:
+    return error_for(item.error_code, getattr(item, "error_message", None), about=about)
+
+
+def _named(resource: ConfigResource) -> str:
+    return f"{resource.type.name.lower()} {resource.name!r}"
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if topic.assignments else topic.partitions,
+        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(nodes))
+            for index, nodes in topic.assignments.items()
+        ],
+        configs=[
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ],
+    )
+
+
+def _shape_delete_topics(request: DeleteTopicsRequest, version: int) -> None:
+    """Names go in another field from version 6 on."""
+    if version >= _DELETE_BY_STATE_FROM:
+        request.topic_names = []
+    else:
+        request.topics = []
+
+
+def _described(topic: MetadataResponseTopic) -> TopicDescription:
+    return TopicDescription(
+        topic.name or "",
+        topic.topic_id,
+        topic.is_internal,
+        [
+            PartitionDescription(
+                part.partition_index,
+                part.leader_id if part.leader_id >= 0 else None,
+                part.leader_epoch,
+                part.replica_nodes,
+                part.isr_nodes,
+                part.offline_replicas,
+            )
+            for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+        ],
+    )
+
+
+def _entry(config: Any) -> ConfigEntry:
+    try:
+        source = ConfigSource(config.config_source)
+    except ValueError:
+        source = ConfigSource.UNKNOWN
+    return ConfigEntry(
+        config.name,
+        config.value,
+        source,
+        source is ConfigSource.DEFAULT or config.is_default,
+        config.read_only,
+        config.is_sensitive,
+        config.documentation,
+    )
+
+
+def _changes(given: Mapping[str, str | None] | Iterable[ConfigChange]) -> list[AlterableConfig]:
+    if isinstance(given, Mapping):
+        given = [
+            ConfigChange(
+                name, value, ConfigOperation.DELETE if value is None else ConfigOperation.SET
+            )
+            for name, value in given.items()
+        ]
+    return [
+        AlterableConfig(name=c.name, config_operation=c.operation, value=c.value) for c in given
+    ]
+
+
+def _offsets_request(
+    tps: Iterable[TopicPartition], timestamps: Mapping[TopicPartition, int], read_committed: bool
+) -> ListOffsetsRequest:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for tp in tps:
+        topic = topics.setdefault(tp.topic, ListOffsetsTopic(name=tp.topic, partitions=[]))
+        topic.partitions.append(
+            ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamps[tp])
+        )
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=int(read_committed), topics=list(topics.values())
+    )
