@@ -19,6 +19,11 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 
+#: No value is longer; settings are kept in memory and in the metadata log.
+VALUE_CHARACTERS_MAX = 32_768
+_SHOWN_CHARACTERS_MAX = 200
+
+
 class ConfigError(ValueError):
     """A setting that cannot be used: which one, what it was, what it may be."""
 
@@ -26,7 +31,7 @@ class ConfigError(ValueError):
         self.key = key
         self.value = value
         self.allowed = allowed
-        shown = "empty" if value is None else repr(value)
+        shown = "empty" if value is None else repr(value[:_SHOWN_CHARACTERS_MAX])
         super().__init__(f"{key} is {shown}; it must be {allowed}")
 
 
@@ -151,8 +156,8 @@ def allowed_text(kind: Kind, check: Check) -> str:
 def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) -> Value:
     """The value of a text. ConfigError names the key, the text and what is allowed."""
     try:
-        if text is None:
-            raise ValueError("null")
+        if text is None or len(text) > VALUE_CHARACTERS_MAX:
+            raise ValueError(key)
         value = _READERS[kind](text.strip())
     except (ValueError, KeyError):
         raise ConfigError(key, text, allowed_text(kind, check)) from None

@@ -121,9 +121,16 @@ class Node:
         return self.metadata.log_config(topic)
 
     def _metadata_config(self) -> LogConfig:
-        """Nothing of it may be deleted: its first record counts as much as its last."""
+        """Nothing of it may be deleted: its first record counts as much as its last.
+
+        Nor may a setting meant for producers' batches keep the broker from recording a request,
+        whose size is limited by max.control.request.bytes.
+        """
         return replace(
             self.config.default_log_config(),
+            max_message_bytes=2**31 - 1,
+            segment_bytes=1024**3,
+            record_validation="header",
             retention_ms=-1,
             retention_bytes=-1,
             cleanup_policy=frozenset({"delete"}),

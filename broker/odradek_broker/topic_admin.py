@@ -19,6 +19,8 @@ from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopic
 
 USE_DEFAULT = -1
 _NAME_MAX = 249
+#: Kafka's limit for one request: more would hold up everybody else for too long.
+_PARTITIONS_PER_REQUEST_MAX = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -80,6 +82,31 @@ def check_topic_name(name: str) -> None:
         )
 
 
+class _Room:
+    """How many partitions may still be created, on this broker and by this request."""
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._most = metadata.config.max_partitions
+        self._on_broker = self._most - metadata.total_partitions
+        self._in_request = _PARTITIONS_PER_REQUEST_MAX
+
+    def check(self, count: int) -> None:
+        """AdminError if so many are too many."""
+        if count > self._in_request:
+            raise AdminError(
+                ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+            )
+        if count > self._on_broker:
+            raise AdminError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} more partitions would be more than max.partitions ({self._most}) allows.",
+            )
+
+    def take(self, count: int) -> None:
+        self._on_broker -= count
+        self._in_request -= count
+
+
 # --- Create ---------------------------------------------------------------------------------------
 
 
@@ -94,7 +121,7 @@ def create_topics(
     # '.' and '_' are one character in the names of metrics, so two topics that differ only in
     # them are refused.
     taken = {name.replace(".", "_"): name for name in metadata.topics}
-    room = metadata.config.max_partitions - metadata.total_partitions
+    room = _Room(metadata)
     records: list[MetadataRecord] = []
     results = {}
     for topic in wanted:
@@ -109,7 +136,7 @@ def create_topics(
             results[topic.name] = TopicResult.refused(topic.name, error)
             continue
         records += made
-        room -= result.num_partitions
+        room.take(result.num_partitions)
         taken[topic.name.replace(".", "_")] = topic.name
         results[topic.name] = result
     return records, list(results.values())
@@ -132,22 +159,18 @@ def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, st
 
 
 def _create_one(
-    metadata: ClusterMetadata, topic: NewTopic, defaults_allowed: bool, room: int
+    metadata: ClusterMetadata, topic: NewTopic, defaults_allowed: bool, room: _Room
 ) -> tuple[list[MetadataRecord], TopicResult]:
     configs = _check_configs(metadata, topic.configs)
     message = None
     if topic.assignments:
         assignments = _manual_assignments(metadata, topic)
+        room.check(len(assignments))
     else:
         count, factor = _numbers(metadata, topic, defaults_allowed)
         if factor > 1:
             message = _check_replication(metadata, factor)
-        if count > room:
-            raise AdminError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{count} more partitions would be more than max.partitions"
-                f" ({metadata.config.max_partitions}) allows.",
-            )
+        room.check(count)
         assignments = {index: [metadata.node_id] for index in range(count)}
     records = metadata.topic_records(topic.name, assignments, configs)
     result = TopicResult(
@@ -331,7 +354,7 @@ def create_partitions(
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
     """The records of the new partitions, and an answer for each topic, once per name."""
     times = Counter(more.name for more in wanted)
-    room = metadata.config.max_partitions - metadata.total_partitions
+    room = _Room(metadata)
     records: list[MetadataRecord] = []
     results = {}
     for more in wanted:
@@ -345,12 +368,12 @@ def create_partitions(
             results[more.name] = TopicResult.refused(more.name, error)
             continue
         records += made
-        room -= len(made)
+        room.take(len(made))
         results[more.name] = TopicResult(more.name, num_partitions=more.count)
     return records, list(results.values())
 
 
-def _grow_one(metadata: ClusterMetadata, more: MorePartitions, room: int) -> list[MetadataRecord]:
+def _grow_one(metadata: ClusterMetadata, more: MorePartitions, room: _Room) -> list[MetadataRecord]:
     topic = metadata.topics.get(more.name)
     if topic is None:
         raise AdminError(
@@ -373,12 +396,7 @@ def _grow_one(metadata: ClusterMetadata, more: MorePartitions, room: int) -> lis
             f" {more.count} would not be an increase.",
         )
     added = more.count - present
-    if added > room:
-        raise AdminError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{added} more partitions would be more than max.partitions"
-            f" ({metadata.config.max_partitions}) allows.",
-        )
+    room.check(added)
     if more.assignments is not None:
         if len(more.assignments) != added:
             raise AdminError(

@@ -500,6 +500,14 @@ def test_alter_configs_in_every_version(version: int) -> None:
     assert alter(2, "t", "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
 
 
+def test_an_empty_list_of_keys_asks_for_all() -> None:
+    node = FakeNode()
+    node.create("t")
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
+    (result,) = call(node, DescribeConfigsRequest(resources=[resource])).results
+    assert len(result.configs) > 20
+
+
 def test_the_empty_broker_name_tells_only_what_is_set_for_all() -> None:
     node = FakeNode(log_retention_ms="1000")
     resource = AlterConfigsResource(

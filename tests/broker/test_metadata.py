@@ -264,6 +264,29 @@ def test_topics_that_are_refused(wanted: NewTopic, error: ErrorCode) -> None:
     assert [record for record in records if isinstance(record, TopicRecord)] == [records[0]]
 
 
+def test_one_request_creates_at_most_ten_thousand_partitions() -> None:
+    node = FakeNode()
+    assert create(node, NewTopic("a", 10_001), NewTopic("b", 6_000), NewTopic("c", 4_001)) == [
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+    ]
+    _, results = create_partitions(
+        node.metadata, [MorePartitions("b", 16_001), MorePartitions("b2", 1)]
+    )
+    assert results[0].error is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_value_that_is_too_long_is_refused() -> None:
+    node = FakeNode()
+    node.create("t")
+    key = "leader.replication.throttled.replicas"
+    for length, error in ((30_000, ErrorCode.NONE), (40_000, ErrorCode.INVALID_CONFIG)):
+        found, message = alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SET, "x" * length))
+        assert found is error
+        assert message is None or len(message) < 1000
+
+
 def test_defaults_need_create_topics_4() -> None:
     node = FakeNode()
     errors = create(node, NewTopic("a"), NewTopic("b", 1), defaults_allowed=False)

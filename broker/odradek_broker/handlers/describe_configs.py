@@ -56,7 +56,8 @@ def _describe(
 ) -> DescribeConfigsResult:
     metadata = node.metadata
     name = resource.resource_name
-    keys = resource.configuration_keys
+    # Some clients send an empty list and mean all, which is how Kafka takes it.
+    keys = resource.configuration_keys or None
     try:
         check_resource(metadata, resource.resource_type, name)
     except AdminError as error:
