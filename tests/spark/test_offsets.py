@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from pyspark_odradek.errors import DataLoss, OptionsError
 from pyspark_odradek.offsets import (
     EARLIEST,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
 from pyspark_odradek.errors import OptionsError
 from pyspark_odradek.kafka_settings import REFUSED_IN_SINK, REFUSED_IN_SOURCE
 from pyspark_odradek.offsets import EARLIEST, LATEST, AtEdge, AtTime
@@ -92,8 +93,10 @@ def test_an_error_survives_the_way_between_processes() -> None:
 def test_subscriptions_exclude_each_other() -> None:
     problems = problems_of(BROKER | {"subscribe": "a", "assign": '{"a":[0]}'})
     assert problems == (
-        "assign and subscribe exclude each other; give exactly one of assign, subscribe, "
-        "subscribePattern",
+        (
+            "assign and subscribe exclude each other; give exactly one of assign, subscribe, "
+            "subscribePattern"
+        ),
     )
 
 

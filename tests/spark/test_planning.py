@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pyspark_odradek.planning import OffsetRange, Partition, divide, split
 
 P0, P1, P2 = (Partition("t", number) for number in range(3))
