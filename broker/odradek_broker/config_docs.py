@@ -31,7 +31,9 @@ warning each.
 
 Settings marked **dynamic** can be changed while the broker runs, for it or for all brokers
 (`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist
-in Kafka. Where another key is given as a synonym, the first one that is set counts.
+in Kafka. Those marked **no effect** are checked and kept, but change nothing in this version: either
+one node has no use for them, or what they are for (transactions, compaction) is not there yet.
+Where another key is given as a synonym, the first one that is set counts.
 
 ## Broker settings
 
@@ -49,6 +51,7 @@ Given when a topic is created, or changed at any time (`odradek topic alter`, `k
 |---|---|---|---|
 """
 
+_NO_EFFECT = "no effect"
 _LARGEST = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit"}
 
 
@@ -71,8 +74,8 @@ def _default(value: Value) -> str:
 
 
 def _broker_row(row: Setting) -> str:
-    marks = [name for name, is_so in (("dynamic", row.dynamic), ("ours", row.ours)) if is_so]
-    doc = row.doc + "".join(f" **{mark}**" for mark in marks)
+    marks = (("dynamic", row.dynamic), ("ours", row.ours), (_NO_EFFECT, not row.effective))
+    doc = row.doc + "".join(f" **{name}**" for name, applies in marks if applies)
     if row.synonyms:
         names = ", ".join(f"`{synonym.name}`" for synonym in row.synonyms)
         doc += f" Synonyms: {names}."
@@ -82,7 +85,8 @@ def _broker_row(row: Setting) -> str:
 
 def _topic_row(row: TopicSetting) -> str:
     broker = f"`{row.broker_key}`" if row.broker_key else ""
-    return _cells((f"`{row.name}`", broker, row.doc, allowed_text(row.kind, row.check)))
+    doc = row.doc if row.effective else f"{row.doc} **{_NO_EFFECT}**"
+    return _cells((f"`{row.name}`", broker, doc, allowed_text(row.kind, row.check)))
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ class BrokerSettings:
         Kind.LIST,
         ("delete",),
         "What happens to old segments: delete removes them, compact keeps the last record of "
-        "each key.",
+        "each key. This version keeps everything in a compacted topic.",
         any_of("delete", "compact"),
         dynamic=True,
     )
@@ -291,6 +291,7 @@ class BrokerSettings:
         "How long a compacted topic keeps the mark of a deleted key.",
         at_least(0),
         dynamic=True,
+        effective=False,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         Kind.DOUBLE,
@@ -298,9 +299,15 @@ class BrokerSettings:
         "Share of a compacted log that must be new before it is compacted.",
         between(0, 1),
         dynamic=True,
+        effective=False,
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
-        Kind.LONG, 0, "How long a record stays out of compaction.", at_least(0), dynamic=True
+        Kind.LONG,
+        0,
+        "How long a record stays out of compaction.",
+        at_least(0),
+        dynamic=True,
+        effective=False,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         Kind.LONG,
@@ -308,6 +315,7 @@ class BrokerSettings:
         "How long a record may stay out of compaction.",
         at_least(1),
         dynamic=True,
+        effective=False,
     )
 
     # --- Connections and requests ---
@@ -324,7 +332,11 @@ class BrokerSettings:
     )
     max_connections: int = setting(Kind.INT, INT32_MAX, "Most connections at a time.", at_least(1))
     queued_max_requests: int = setting(
-        Kind.INT, 500, "Requests in work over all connections before reading stops.", at_least(1)
+        Kind.INT,
+        500,
+        "Accepted for compatibility: queued.max.request.bytes limits what is in work.",
+        at_least(1),
+        effective=False,
     )
     max_in_flight_per_connection: int = setting(
         Kind.INT,
@@ -413,7 +425,11 @@ class BrokerSettings:
         Kind.INT, 600_000, "Time between two looks for producers to forget.", at_least(1)
     )
     transaction_max_timeout_ms: int = setting(
-        Kind.INT, 900_000, "Longest transaction timeout a producer may ask for.", at_least(1)
+        Kind.INT,
+        900_000,
+        "Longest transaction timeout a producer may ask for.",
+        at_least(1),
+        effective=False,
     )
     transaction_state_log_num_partitions: int = setting(
         Kind.INT,
@@ -439,27 +455,37 @@ class BrokerSettings:
         Kind.INT, 104_857_600, "Segment size of __transaction_state.", at_least(14)
     )
     transactional_id_expiration_ms: int = setting(
-        Kind.INT, 604_800_000, "How long an unused transactional id is remembered.", at_least(1)
+        Kind.INT,
+        604_800_000,
+        "How long an unused transactional id is remembered.",
+        at_least(1),
+        effective=False,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         10_000,
         "Time between two looks for transactions that ran out of time.",
         at_least(1),
+        effective=False,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         3_600_000,
         "Time between two looks for transactional ids to forget.",
         at_least(1),
+        effective=False,
     )
     transaction_partition_verification_enable: bool = setting(
-        Kind.BOOLEAN, True, "Check that a transaction knows a partition before it is written to."
+        Kind.BOOLEAN,
+        True,
+        "Check that a transaction knows a partition before it is written to.",
+        effective=False,
     )
     transaction_two_phase_commit_enable: bool = setting(
         Kind.BOOLEAN,
         True,
         "Allow transactions that are prepared and ended later (KIP-939); off in Kafka.",
+        effective=False,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from odradek_broker.config_docs import configuration_page
 from odradek_broker.config_foreign import IGNORED_KEYS, IGNORED_PREFIXES
 from odradek_broker.config_keys import SETTING_OF_KEY, SETTINGS
 from odradek_broker.config_types import ConfigSource, Kind, write_value
+from odradek_broker.topic_keys import LOG_SETTINGS, TOPIC_SETTINGS
 
 
 def parsed(**settings: str) -> BrokerConfig:
@@ -243,10 +245,22 @@ def test_a_stronger_layer_beats_a_stronger_synonym() -> None:
 
 def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
     """A dynamic setting must take effect at once; all of them reach logs through LogConfig."""
-    from odradek_broker.topic_keys import TOPIC_SETTINGS
-
     followed = {row.broker_key for row in TOPIC_SETTINGS.values()}
     assert {name for name, row in SETTINGS.items() if row.dynamic} == followed - {""}
+
+
+def test_every_setting_that_claims_an_effect_is_read_somewhere() -> None:
+    root = Path(__file__).parents[2]
+    sources = [*(root / "broker").rglob("*.py"), root / "client/odradek/cli/broker.py"]
+    code = "".join(path.read_text("utf-8") for path in sources if path.name != "config_keys.py")
+    words = set(re.findall(r"\w+", code))
+    through_logs = {row.broker_key for row in LOG_SETTINGS.values()}
+    unread = [
+        name
+        for name, row in SETTINGS.items()
+        if row.effective and name not in through_logs and row.attribute not in words
+    ]
+    assert unread == []
 
 
 def test_the_page_about_settings_is_made_from_the_rows() -> None:
