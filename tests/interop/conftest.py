@@ -11,7 +11,12 @@ import pytest
 
 from running_broker import BrokerProcess
 
-SETTINGS = ["group.initial.rebalance.delay.ms=0", "log.durability=page-cache"]
+# Records of tests have old timestamps, so that nothing may be deleted for its age.
+SETTINGS = [
+    "group.initial.rebalance.delay.ms=0",
+    "log.durability=page-cache",
+    "log.retention.ms=-1",
+]
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 REQUEST_BYTES_MAX = 2_000_000
 SESSION_TIMEOUT_MS = 10_000
 HEARTBEAT_MS = 200
+#: kafka-python 3.0 loses its assignment if a poll times out between SyncGroup and its answer, so
+#: that its polls must be long beside a rebalance. They end early when there are records.
+_POLL_MS = 1000
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -380,7 +383,7 @@ class KafkaPython:
         with _closing(self._consumer(member.address, member.group)) as consumer:
             consumer.subscribe([member.topic])
             while not member.leaving.is_set():
-                for messages in consumer.poll(20).values():
+                for messages in consumer.poll(_POLL_MS).values():
                     for message in messages:
                         member.take(self._record(message))
                 member.holds({part.partition for part in consumer.assignment()})
@@ -406,7 +409,8 @@ class KafkaPython:
         check = _deadline()
         while len(records) < count:
             check(f"{len(records)} of {count} records")
-            for messages in consumer.poll(50, max_records=count - len(records)).values():
+            found = consumer.poll(_POLL_MS, max_records=count - len(records))
+            for messages in found.values():
                 records.extend(map(self._record, messages))
         return records
 

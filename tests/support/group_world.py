@@ -343,7 +343,7 @@ class GroupWorld:
     def complete(self, members: list[str], group: str = GROUP) -> None:
         """Everyone syncs; each is assigned its own name."""
         held = self.group(group)
-        assert held.state is GroupState.COMPLETING_REBALANCE
+        assert self.state(group) is GroupState.COMPLETING_REBALANCE
         assert held.leader_id is not None
         given = {member_id: member_id.encode() for member_id in members}
         self.sync(held.leader_id, held.generation, given, group=group)
@@ -351,7 +351,7 @@ class GroupWorld:
             answer = self.sync(member_id, held.generation, group=group).result()
             assert answer.error_code == ErrorCode.NONE
             assert answer.assignment == member_id.encode()
-        assert held.state is GroupState.STABLE
+        assert self.state(group) is GroupState.STABLE
 
 
 def part(
