@@ -106,7 +106,8 @@ class GroupLoop:
             if failure is not None:
                 raise failure
             self._check_subscription()
-            if membership.stage is not Stage.STABLE or membership.rejoin_reason is not None:
+            # A join may also have come to its end between two polls.
+            if membership.rebalancing or self._join is not None:
                 await self._rejoin(deadline_ms)
                 membership.polled(self._now_ms())
         self._commit_if_due()

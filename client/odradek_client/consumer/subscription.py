@@ -107,7 +107,7 @@ class SubscriptionState:
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self._partitions: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
-        #: Counts up whenever something changed that may make a partition fetchable.
+        #: Counts up with every change but those of positions that `collect` makes.
         self.changes = 0
 
     # --- what to read ---
@@ -116,6 +116,7 @@ class SubscriptionState:
         """Raises IllegalState while partitions are assigned by hand or a pattern is subscribed."""
         self._take(Kind.TOPICS)
         self.topics = frozenset(topics)
+        self.changes += 1
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
         """Topics follow with `match`. Errors as `subscribe_topics`."""
@@ -128,9 +129,11 @@ class SubscriptionState:
         if pattern is None:
             return False
         matching = frozenset(topic for topic in topics if pattern.fullmatch(topic))
-        changed = matching != self.topics
+        if matching == self.topics:
+            return False
         self.topics = matching
-        return changed
+        self.changes += 1
+        return True
 
     def assign_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions kept from before keep their state. Raises IllegalState when subscribed."""
