@@ -14,7 +14,7 @@ import structlog
 
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
 from odradek_broker.coordinator.groups.classic import JoinCall
-from odradek_broker.coordinator.groups.group import ClassicGroup
+from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedOffsets, Place
 from odradek_broker.coordinator.groups.rebalance import GroupSettings
 from odradek_broker.coordinator.groups.shard import TOMBSTONES_MAX, GroupShard
@@ -85,11 +85,17 @@ class GroupListing:
 
 
 class GroupCoordinator:
-    """Every call gives a `Later`; it holds an error at once where the shard cannot be asked."""
+    """Every call gives a `Later`; it holds an error at once where the shard cannot be asked.
 
-    def __init__(self, env: CoordinatorEnv, config: GroupSettings) -> None:
+    `observer` is told of every step of every group, by default the log.
+    """
+
+    def __init__(
+        self, env: CoordinatorEnv, config: GroupSettings, observer: Observer | None = None
+    ) -> None:
         self._env = env
         self._config = config
+        self._observer = observer or _log_transition
         self._runtimes: dict[int, Runtime[GroupShard]] = {}
         self._closed = False
         self._armed_ms: int | None = None
@@ -231,6 +237,14 @@ class GroupCoordinator:
         runtime, _ = self._find(group_id)
         return None if runtime is None else runtime.core.groups.get(group_id)
 
+    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        """The committed offsets of a group by (topic, partition); none if it is not here."""
+        runtime, _ = self._find(group_id)
+        if runtime is None:
+            return {}
+        values = runtime.core.offsets.of_group(group_id)
+        return {place: value.offset for place, value in values.items()}
+
     # --- Inside ---
 
     def _ask(
@@ -268,7 +282,7 @@ class GroupCoordinator:
         return runtime, runtime.error
 
     def _new_runtime(self, partition: InternalPartition) -> Runtime[GroupShard]:
-        shard = GroupShard(self._config, self._env.random, _log_transition)
+        shard = GroupShard(self._config, self._env.random, self._observer)
         runtime: Runtime[GroupShard] = Runtime(
             shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
         )
