@@ -1,0 +1,287 @@
+"""`odradek topic create|list|describe|alter|delete`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    client_settings,
+    print_table,
+    run,
+)
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin, TopicDescription
+    from odradek_client.consumer.types import OffsetAndTimestamp
+    from odradek_client.errors import OdradekError
+
+Errors: TypeAlias = "dict[str, OdradekError]"
+
+app = typer.Typer(help="List, create, alter, delete topics.", no_args_is_help=True)
+
+Topics = Annotated[list[str], typer.Argument(help="Topic names.")]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable."),
+]
+
+
+def _assignments(texts: list[str] | None) -> dict[str, str]:
+    settings = {}
+    for text in texts or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            fail(f"--config {text!r} must be KEY=VALUE", 2)
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _admin(bootstrap: str, settings: list[str] | None) -> Admin:
+    from odradek_client.admin import Admin
+
+    return Admin(**client_settings(bootstrap, settings))
+
+
+@app.command()
+def create(
+    topics: Topics,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-n", help="-1: as the broker is set.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", help="-1: as the broker is set.")
+    ] = -1,
+    config: Configs = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")
+    ] = False,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Check, and create nothing.")
+    ] = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Create topics."""
+    from odradek_client.admin import NewTopic
+    from odradek_client.errors import TopicAlreadyExists
+
+    configs = _assignments(config)
+
+    async def main() -> Errors:
+        async with _admin(bootstrap, setting) as admin:
+            created = await admin.create_topics(
+                [NewTopic(name, partitions, replication_factor, configs) for name in topics],
+                validate_only=validate_only,
+                raise_errors=False,
+            )
+            return created.errors
+
+    errors = run(main())
+    done = "would create" if validate_only else "created"
+    _tell(done, topics, errors, (TopicAlreadyExists,) if if_not_exists else ())
+
+
+@app.command("list")
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Kafka's own topics as well.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Print the names of all topics, a line each."""
+
+    async def main() -> list[str]:
+        async with _admin(bootstrap, setting) as admin:
+            return await admin.list_topics(internal=internal)
+
+    for name in run(main()):
+        typer.echo(json.dumps({"topic": name}) if as_json else name)
+
+
+@app.command()
+def describe(
+    topics: Annotated[list[str] | None, typer.Argument(help="All, if none is named.")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="Settings that are the default as well.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Partitions, leaders, offsets and settings of topics."""
+    described = run(_describe(bootstrap, topics, setting))
+    failed = False
+    for name, row in described.items():
+        if isinstance(row, Exception):
+            typer.echo(f"odradek: {row}", err=True)
+            failed = True
+            continue
+        if not all_configs:
+            row["configs"] = [each for each in row["configs"] if not each["default"]]
+        if as_json:
+            typer.echo(json.dumps(row))
+        else:
+            _print_topic(name, row)
+    if failed:
+        raise typer.Exit(1)
+
+
+async def _describe(
+    bootstrap: str, topics: list[str] | None, setting: list[str] | None
+) -> dict[str, Any]:
+    from odradek_client.admin import ConfigResource
+
+    async with _admin(bootstrap, setting) as admin:
+        names = topics or await admin.list_topics()
+        found = await admin.describe_topics(names, raise_errors=False)
+        configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
+        rows: dict[str, Any] = dict(found.errors)
+        for name, topic in found.items():
+            rows[name] = await _row(admin, topic, configs[ConfigResource.topic(name)])
+        return {name: rows[name] for name in names}
+
+
+async def _row(admin: Admin, topic: TopicDescription, configs: Any) -> dict[str, Any]:
+    from odradek_client.admin import EARLIEST, LATEST
+    from odradek_client.consumer.types import TopicPartition
+
+    partitions = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
+    starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    return {
+        "topic": topic.name,
+        "topic_id": base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+        "internal": topic.is_internal,
+        "configs": [
+            {"name": each.name, "value": each.value, "default": each.is_default}
+            for each in configs.values()
+        ],
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "replicas": each.replicas,
+                "isr": each.in_sync,
+                "log_start_offset": _offset(starts[place]),
+                "log_end_offset": _offset(ends[place]),
+            }
+            for each, place in zip(topic.partitions, partitions, strict=True)
+        ],
+    }
+
+
+def _offset(found: OffsetAndTimestamp | None) -> int:
+    return -1 if found is None else found.offset
+
+
+def _print_topic(name: str, row: dict[str, Any]) -> None:
+    replicas = row["partitions"][0]["replicas"] if row["partitions"] else []
+    configs = ",".join(f"{each['name']}={each['value']}" for each in row["configs"])
+    typer.echo(
+        f"Topic: {name}  TopicId: {row['topic_id']}  PartitionCount: {len(row['partitions'])}  "
+        f"ReplicationFactor: {len(replicas)}  Configs: {configs}"
+    )
+    print_table(
+        ["PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START-OFFSET", "LOG-END-OFFSET"],
+        [
+            [
+                str(each["partition"]),
+                "none" if each["leader"] is None else str(each["leader"]),
+                ",".join(map(str, each["replicas"])),
+                ",".join(map(str, each["isr"])),
+                str(each["log_start_offset"]),
+                str(each["log_end_offset"]),
+            ]
+            for each in row["partitions"]
+        ],
+    )
+
+
+@app.command()
+def alter(
+    topics: Topics,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-n", help="As many from now on; only upwards.")
+    ] = None,
+    config: Configs = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="Back to the default; repeatable."),
+    ] = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Add partitions to topics, or change their settings."""
+    from odradek_client.admin import ConfigChange, ConfigOperation, ConfigResource
+
+    changes = [ConfigChange(key, value) for key, value in _assignments(config).items()]
+    changes += [ConfigChange(key, None, ConfigOperation.DELETE) for key in delete_config or []]
+    if partitions is None and not changes:
+        fail("nothing to alter; give --partitions, --config or --delete-config", 2)
+
+    async def main() -> Errors:
+        errors: Errors = {}
+        async with _admin(bootstrap, setting) as admin:
+            if partitions is not None:
+                counts = dict.fromkeys(topics, partitions)
+                errors.update((await admin.create_partitions(counts, raise_errors=False)).errors)
+            resources = {ConfigResource.topic(n): changes for n in topics if n not in errors}
+            if changes and resources:
+                altered = await admin.alter_configs(resources, raise_errors=False)
+                errors.update({resource.name: e for resource, e in altered.errors.items()})
+        return errors
+
+    _tell("altered", topics, run(main()))
+
+
+@app.command()
+def delete(
+    topics: Topics,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="A topic that is not there is no error.")
+    ] = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete topics, with everything in them."""
+    from odradek_client.errors import UnknownTopicOrPartition
+
+    async def main() -> Errors:
+        async with _admin(bootstrap, setting) as admin:
+            return (await admin.delete_topics(topics, raise_errors=False)).errors
+
+    errors = run(main())
+    _tell("deleted", topics, errors, (UnknownTopicOrPartition,) if if_exists else ())
+
+
+def _tell(
+    done: str,
+    topics: Sequence[str],
+    errors: Errors,
+    harmless: tuple[type[OdradekError], ...] = (),
+) -> None:
+    """A line for each topic; ends the program with 1 if any failed with more than `harmless`."""
+    failed = False
+    for name in topics:
+        error = errors.get(name)
+        if error is None:
+            typer.echo(f"{done} {name}", err=True)
+        elif isinstance(error, harmless):
+            typer.echo(f"left {name} as it is: nothing to do", err=True)
+        else:
+            typer.echo(f"odradek: {error}", err=True)
+            failed = True
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,202 @@
+"""`odradek produce|consume|log dump` as processes, against a broker in another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from odradek.broker import SubprocessBroker
+
+PATIENCE_S = 60.0
+
+
+class Shell:
+    """Runs `odradek` against one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.environment = {**os.environ, "ODRADEK_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
+
+    def run(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> bytes:
+        """What it printed; fails unless it ended with `code`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            env=self.environment,
+            check=False,
+        )
+        self.stderr = done.stderr.decode()
+        assert done.returncode == code, (done.returncode, self.stderr)
+        return done.stdout
+
+
+@pytest.fixture
+def shell(odradek_broker_session: SubprocessBroker) -> Shell:
+    return Shell(odradek_broker_session.bootstrap)
+
+
+def test_lines_with_keys_come_back_in_the_format_asked_for(shell: Shell, unique_topic: str) -> None:
+    shell.run("produce", unique_topic, "-K", ":", stdin=b"de:hallo\nen:hello\nplain\n")
+    assert shell.stderr == ""
+    out = shell.run("consume", unique_topic, "-e", "-f", r"%p/%o %k(%K) %s(%S)\n")
+    assert out == b"0/0 de(2) hallo(5)\n0/1 en(2) hello(5)\n0/2 (-1) plain(5)\n"
+    assert shell.run("consume", unique_topic, "-e", "-K", "=") == b"de=hallo\nen=hello\n=plain\n"
+
+
+def test_headers_nulls_codec_and_partition(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic, "--partitions", "3")
+    shell.run(
+        "produce", unique_topic, "-K", ":", "-Z", "-H", "a=1", "-H", "b", "-z", "lz4", "-p", "2",
+        stdin=b"gone:\n:value\n",
+    )  # fmt: skip
+    out = shell.run("consume", unique_topic, "-e", "-Z", "-f", r"%p %k %s %h\n")
+    assert out == b"2 gone NULL a=1,b=NULL\n2 NULL value a=1,b=NULL\n"
+
+
+def test_json_lines_round_trip_through_a_second_topic(shell: Shell, unique_topic: str) -> None:
+    binary = json.dumps({"payload_base64": "/wA=", "key": "k", "headers": ["h", None]}).encode()
+    text = json.dumps({"payload": "ä", "ts": 1_700_000_000_000}).encode()
+    shell.run("produce", unique_topic, "--json", stdin=binary + b"\n\n" + text + b"\n")
+    first = shell.run("consume", unique_topic, "-e", "--json")
+    shell.run("produce", f"{unique_topic}-copy", "--json", stdin=first)
+    second = shell.run("consume", f"{unique_topic}-copy", "-e", "--json")
+
+    def content(lines: bytes) -> list[dict[str, object]]:
+        rows = [json.loads(line) for line in lines.splitlines()]
+        return [{name: row[name] for name in row if name != "topic"} for row in rows]
+
+    assert content(first) == content(second)
+    assert content(first)[0]["payload_base64"] == "/wA="
+    assert content(first)[1]["ts"] == 1_700_000_000_000
+
+
+def test_offset_grammar_and_count(shell: Shell, unique_topic: str) -> None:
+    lines = b"".join(
+        json.dumps({"payload": str(number), "ts": 1_000 * number}).encode() + b"\n"
+        for number in range(10)
+    )
+    shell.run("produce", unique_topic, "--json", stdin=lines)
+
+    def read(*arguments: str) -> list[int]:
+        return [int(each) for each in shell.run("consume", unique_topic, *arguments).split()]
+
+    assert read("-e", "-o", "-3") == [7, 8, 9]
+    assert read("-e", "-o", "4") == [4, 5, 6, 7, 8, 9]
+    assert read("-e", "-o", "s@6000") == [6, 7, 8, 9]
+    assert read("-o", "s@2000", "-o", "e@5000") == [2, 3, 4]
+    assert read("-e", "-o", "@1970-01-01T00:00:08Z") == [8, 9]
+    assert read("-c", "2") == [0, 1]
+    assert read("-e", "-o", "end") == []
+
+
+def test_a_group_goes_on_where_it_stopped(shell: Shell, unique_topic: str) -> None:
+    shell.run("produce", unique_topic, stdin=b"1\n2\n3\n")
+    group = ("-g", f"{unique_topic}-readers")
+    assert shell.run("consume", unique_topic, *group, "-c", "2").split() == [b"1", b"2"]
+    assert shell.run("consume", unique_topic, *group, "-e").split() == [b"3"]
+    assert shell.run("consume", unique_topic, *group, "-e") == b""
+
+
+def test_files_and_a_record_delimiter(shell: Shell, unique_topic: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one;two")
+    (tmp_path / "b").write_bytes(b"three;")
+    shell.run("produce", unique_topic, str(tmp_path / "a"), str(tmp_path / "b"), "-D", ";")
+    assert shell.run("consume", unique_topic, "-e").split() == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("consume", "t", "-o", "yesterday"), 2, "yesterday"),
+        (("consume", "t", "-f", "%z"), 2, "%z"),
+        (("consume", "t", "-o", "stored"), 2, "--group"),
+        (("consume", "t", "-X", "fetch_min_byte=1"), 2, "fetch_min_bytes"),
+        (("produce", "t", "-z", "lzma"), 2, "lzma"),
+        (("produce", "t", "-K", r"\q"), 2, r"\q"),
+        (("produce", "bad/name"), 1, "bad/name"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(
+    shell: Shell, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    shell.run(*arguments, stdin=b"x\n", code=code)
+    assert says in shell.stderr
+    assert len(shell.stderr.strip().splitlines()) == 1
+
+
+def test_a_bad_json_line_is_named_and_the_lines_before_it_are_kept(
+    shell: Shell, unique_topic: str
+) -> None:
+    lines = b'{"payload": "good"}\n{"payload": 7}\n{"payload": "never"}\n'
+    shell.run("produce", unique_topic, "--json", stdin=lines, code=1)
+    assert "record 2" in shell.stderr
+    assert shell.run("consume", unique_topic, "-e") == b"good\n"
+
+
+def test_no_broker_is_said_in_bounded_time(unique_topic: str) -> None:
+    shell = Shell("127.0.0.1:1")
+    shell.run("produce", unique_topic, "-X", "max.block.ms=500", stdin=b"x\n", code=1)
+    assert "127.0.0.1:1" in shell.stderr
+
+
+def test_log_dump_reads_what_the_broker_wrote_and_names_damage(
+    odradek_broker: SubprocessBroker, tmp_path: Path
+) -> None:
+    shell = Shell(odradek_broker.bootstrap)
+    shell.run("produce", "t", "-K", ":", stdin=b"k:v\n")
+    directory = Path(odradek_broker.data_dir) / "t-0"
+    batch, record = [
+        json.loads(line)
+        for line in shell.run("log", "dump", "-r", "--json", str(directory)).split(b"\n")[:2]
+    ]
+    assert (batch["baseOffset"], batch["count"], batch["codec"]) == (0, 1, "none")
+    assert (record["key"], record["value"]) == ("k", "v")
+    text = shell.run("log", "dump", str(directory / "00000000000000000000.log")).decode()
+    assert "baseOffset: 0" in text
+    metadata = shell.run("log", "dump", "-r", str(directory.parent / "__cluster_metadata-0"))
+    assert b"TopicRecord" in metadata
+    copy = tmp_path / "00000000000000000000.log"
+    content = bytearray((directory / copy.name).read_bytes())
+    content[-1] ^= 1
+    copy.write_bytes(content)
+    shell.run("log", "dump", str(copy), code=1)
+    assert "byte 0" in shell.stderr
+    copy.write_bytes(bytes(content[:-3]))
+    shell.run("log", "dump", str(copy), code=1)
+    assert "byte 0" in shell.stderr
+    shell.run("log", "dump", str(tmp_path / "odd.txt"), code=2)
+
+
+def test_topic_commands(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic, "-n", "2", "--config", "retention.ms=1000")
+    assert shell.stderr == f"created {unique_topic}\n"
+    shell.run("topic", "create", unique_topic, code=1)
+    assert "exists already" in shell.stderr
+    shell.run("topic", "create", unique_topic, "--if-not-exists")
+    assert unique_topic in shell.run("topic", "list").decode().split()
+    shell.run("topic", "alter", unique_topic, "-n", "3", "--delete-config", "retention.ms",
+              "--config", "max.message.bytes=2000")  # fmt: skip
+    described = json.loads(shell.run("topic", "describe", unique_topic, "--json"))
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert described["configs"] == [
+        {"name": "max.message.bytes", "value": "2000", "default": False}
+    ]
+    table = shell.run("topic", "describe", unique_topic).decode()
+    assert "PartitionCount: 3" in table and "LOG-END-OFFSET" in table
+    shell.run("topic", "alter", unique_topic, code=2)
+    shell.run("topic", "alter", unique_topic, "--config", "segment.bytes=-1", code=1)
+    assert "segment.bytes" in shell.stderr
+    shell.run("topic", "delete", unique_topic)
+    shell.run("topic", "delete", unique_topic, code=1)
+    shell.run("topic", "delete", unique_topic, "--if-exists")
+    shell.run("topic", "describe", unique_topic, code=1)
+    shell.run("topic", "create", f"{unique_topic}-3", "-r", "3", code=1)
+    assert "replication.factor.policy" in shell.stderr
