@@ -1,0 +1,90 @@
+"""One Spark session and one broker for all tests of the format; topics keep the tests apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import confluent_kafka.admin
+import pytest
+
+from odradek.broker import SubprocessBroker
+from odradek.spark import JavaNotFound, session, shut_down
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Timestamps of tests are old: nothing may be deleted for its age, unless a topic says so.
+SETTINGS = {
+    "log.durability": "page-cache",
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "100",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores whose files and output are under pytest's directory."""
+    folder = tmp_path_factory.mktemp("spark")
+    try:
+        made = session(
+            "odradek tests",
+            "local[2]",
+            log_file=folder / "spark.log",
+            spark_local_dir=str(folder),
+            spark_sql_warehouse_dir=str(folder / "warehouse"),
+            spark_driver_extraJavaOptions=f"-Djava.io.tmpdir={folder}",
+            spark_sql_shuffle_partitions="2",
+            spark_sql_session_timeZone="UTC",
+        )
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+    yield made
+    shut_down(made)
+
+
+@pytest.fixture(scope="session")
+def spark_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a running broker."""
+    folder: Path = tmp_path_factory.mktemp("broker")
+    with SubprocessBroker(data_dir=folder, settings=SETTINGS) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def new_topic(spark_broker: str) -> Callable[..., str]:
+    """Creates a topic with so many partitions, under a name that no other test has."""
+    numbers = count(1)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": spark_broker, "log_level": 0})
+
+    def create(partitions: int = 1, prefix: str = "topic", **configs: str) -> str:
+        name = f"{prefix}-{next(numbers)}"
+        topic = confluent_kafka.admin.NewTopic(
+            name, partitions, 1, config={key.replace("_", "."): v for key, v in configs.items()}
+        )
+        admin.create_topics([topic])[name].result(20)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def produce(spark_broker: str) -> Callable[..., None]:
+    """Sends records by somebody else's client: (partition, key, value, timestamp_ms, headers)."""
+
+    def send(topic: str, records: list[tuple[object, ...]]) -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": spark_broker, "log_level": 0})
+        for partition, key, value, timestamp_ms, headers in records:
+            producer.produce(
+                topic,
+                value,
+                key,
+                partition=partition,
+                timestamp=timestamp_ms,
+                headers=headers,
+            )
+        assert producer.flush(20) == 0
+
+    return send

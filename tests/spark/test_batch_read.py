@@ -1,0 +1,252 @@
+"""Reading through a real Spark session, as a user would."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import confluent_kafka
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_odradek.schema import row_schema
+
+pytestmark = pytest.mark.spark
+
+Produce = Callable[[str, list[tuple[object, ...]]], None]
+NewTopic = Callable[..., str]
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def read(spark: SparkSession, spark_broker: str) -> Callable[..., DataFrame]:
+    """`read(subscribe=..., ...)`: the frame of these options."""
+
+    def load(**options: str) -> DataFrame:
+        reader = spark.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)
+        return reader.options(**options).load()
+
+    return load
+
+
+def numbered(partition: int, count: int, start: int = 0) -> list[tuple[object, ...]]:
+    """Records whose value is their offset, one second apart."""
+    return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
+
+
+def places(frame: DataFrame) -> list[tuple[int, int]]:
+    return sorted(
+        (row.partition, row.offset) for row in frame.select("partition", "offset").collect()
+    )
+
+
+def test_c3_found_without_register_and_rows_are_those_of_the_kafka_format(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic, other = new_topic(2), new_topic()
+    produce(topic, [(0, b"k", b"v", T0, [("h", b"1"), ("h", None)]), (1, None, None, T0 + 1, [])])
+    produce(other, [(0, b"", b"", T0 + 2, [])])
+    frame = read(subscribe=f"{topic},{other}", includeHeaders="true")
+    assert frame.schema == row_schema(True)
+    rows = {(row.topic, row.partition): row for row in frame.collect()}
+    assert len(rows) == 3
+    first = rows[topic, 0]
+    assert (first.key, first.value, first.offset, first.timestampType) == (b"k", b"v", 0, 0)
+    assert first.timestamp.astimezone(UTC) == datetime.fromtimestamp(T0 / 1000, UTC)
+    assert [tuple(header) for header in first.headers] == [("h", b"1"), ("h", None)]
+    second = rows[topic, 1]
+    assert (second.key, second.value, second.headers) == (None, None, None)
+    assert (rows[other, 0].key, rows[other, 0].value) == (b"", b"")
+    assert read(subscribe=topic).schema == row_schema(False)
+
+
+def test_offsets_are_read_exactly_from_start_to_end(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic(2)
+    produce(topic, numbered(0, 500) + numbered(1, 300))
+    frame = read(
+        assign=json.dumps({topic: [0, 1]}),
+        startingOffsets=json.dumps({topic: {"0": 17, "1": -2}}),
+        endingOffsets=json.dumps({topic: {"0": 403, "1": -1}}),
+    )
+    rows = frame.selectExpr("partition", "offset", "CAST(value AS STRING) AS value").collect()
+    assert all(row.value == str(row.offset) for row in rows)
+    expected = [(0, n) for n in range(17, 403)] + [(1, n) for n in range(300)]
+    assert sorted((row.partition, row.offset) for row in rows) == expected
+    only = read(assign=json.dumps({topic: [1]}), endingOffsets=json.dumps({topic: {"1": 5}}))
+    assert places(only) == [(1, n) for n in range(5)]
+
+
+def test_partitions_of_spark_follow_the_settings(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic(3)
+    produce(topic, numbered(0, 200) + numbered(1, 100))
+    assert read(subscribe=topic).rdd.getNumPartitions() == 2
+    many = read(subscribe=topic, minPartitions="6")
+    assert many.rdd.getNumPartitions() == 6
+    assert places(many) == [(0, n) for n in range(200)] + [(1, n) for n in range(100)]
+    assert read(subscribe=topic, maxRecordsPerPartition="30").rdd.getNumPartitions() == 7 + 4
+
+
+def test_times_choose_the_first_record_at_or_behind_them(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic(2)
+    produce(topic, numbered(0, 10) + numbered(1, 5))
+    middle = read(
+        subscribe=topic, startingTimestamp=str(T0 + 2_500), endingTimestamp=str(T0 + 4_000)
+    )
+    assert places(middle) == [(0, 3), (1, 3)]
+    per_partition = read(
+        subscribe=topic,
+        startingOffsetsByTimestamp=json.dumps({topic: {"0": T0 + 8_000, "1": T0}}),
+        endingOffsetsByTimestamp=json.dumps({topic: {"0": T0 + 90_000, "1": T0 + 1_000}}),
+    )
+    assert places(per_partition) == [(0, 8), (0, 9), (1, 0)]
+    late = {"subscribe": topic, "startingTimestamp": str(T0 + 7_000)}
+    with pytest.raises(Exception, match="startingOffsetsByTimestampStrategy"):
+        read(**late).collect()
+    latest = read(**late, startingOffsetsByTimestampStrategy="latest")
+    assert places(latest) == [(0, 7), (0, 8), (0, 9)]
+
+
+def test_a_pattern_names_whole_topics(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
+) -> None:
+    one, two = new_topic(prefix="pattern-a"), new_topic(prefix="pattern-b")
+    for topic in (one, two, new_topic(prefix="not-pattern-a")):
+        produce(topic, numbered(0, 1))
+    found = read(subscribePattern="pattern-[ab]-.*").select("topic").collect()
+    assert sorted(row.topic for row in found) == [one, two]
+    assert read(subscribePattern="no-such-.*").collect() == []
+
+
+def test_an_empty_topic_has_no_rows(read: Callable[..., DataFrame], new_topic: NewTopic) -> None:
+    assert read(subscribe=new_topic(3)).count() == 0
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_codecs_of_other_clients(
+    codec: str, read: Callable[..., DataFrame], new_topic: NewTopic, spark_broker: str
+) -> None:
+    topic = new_topic()
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": spark_broker, "compression.type": codec, "linger.ms": 50}
+    )
+    for n in range(1_000):
+        producer.produce(topic, b"%0100d" % n)
+    assert producer.flush(20) == 0
+    row = read(subscribe=topic).selectExpr("count(DISTINCT value) AS n", "max(offset) AS o").first()
+    assert row is not None
+    assert (row.n, row.o) == (1_000, 999)
+
+
+def test_large_records_come_one_per_fetch(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, [(0, None, bytes([n]) * 700_000, T0, []) for n in range(5)])
+    frame = read(subscribe=topic, **{"kafka.max.partition.fetch.bytes": "1000"})
+    found = frame.selectExpr("length(value) AS n", "offset").orderBy("offset").collect()
+    assert [tuple(row) for row in found] == [(700_000, n) for n in range(5)]
+
+
+# --- data loss ------------------------------------------------------------------------------------
+
+
+def test_offsets_that_are_not_there_fail_unless_that_is_allowed(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 10))
+    beyond = {"subscribe": topic, "endingOffsets": json.dumps({topic: {"0": 11}})}
+    with pytest.raises(Exception, match="the log ends at 10"):
+        read(**beyond).collect()
+    assert len(places(read(**beyond, failOnDataLoss="false"))) == 10
+
+
+def test_what_retention_has_deleted_is_data_loss(
+    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce, spark_broker: str
+) -> None:
+    topic = new_topic(segment_bytes="10000", retention_ms="3600000")
+    for _ in range(5):
+        old = [(0, None, b"x" * 900, T0, [])] * 10
+        produce(topic, old)
+    produce(topic, [(0, None, b"kept", int(time.time() * 1000), [])])
+    start = _wait_for_log_start(spark_broker, topic)
+    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 1}})}
+    with pytest.raises(Exception, match=f"the log starts at {start}"):
+        read(**options).collect()
+    found = places(read(**options, failOnDataLoss="false"))
+    assert found == [(0, n) for n in range(start, 51)]
+
+
+def _wait_for_log_start(broker: str, topic: str) -> int:
+    """Until the front of the log is gone."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker, "group.id": "watch"})
+    deadline = time.monotonic() + 20
+    try:
+        while True:
+            low, _ = consumer.get_watermark_offsets(
+                confluent_kafka.TopicPartition(topic, 0), timeout=5, cached=False
+            )
+            if low > 1:
+                return int(low)
+            assert time.monotonic() < deadline, "retention deleted nothing"
+            time.sleep(0.05)
+    finally:
+        consumer.close()
+
+
+# --- what goes wrong for users --------------------------------------------------------------------
+
+
+def test_errors_are_told_by_load_and_all_at_once(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.format("odradek").option("subscrib", "t").load()
+    text = str(caught.value)
+    assert "did you mean subscribe?" in text
+    assert "kafka.bootstrap.servers is missing" in text
+    assert "nothing says what to read" in text
+
+
+def test_a_topic_or_partition_that_is_not_there_is_named(
+    read: Callable[..., DataFrame], new_topic: NewTopic
+) -> None:
+    with pytest.raises(Exception, match="there is no topic 'no-such-topic'"):
+        read(subscribe="no-such-topic").collect()
+    topic = new_topic(2)
+    with pytest.raises(Exception, match=f"there is no {topic}-2; '{topic}' has 2 partitions"):
+        read(assign=json.dumps({topic: [0, 2]})).collect()
+    with pytest.raises(Exception, match=f"does not name {topic}-1"):
+        read(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 0}})).collect()
+
+
+def test_a_broker_that_is_not_there_is_told_within_the_time_limit(spark: SparkSession) -> None:
+    reader = spark.read.format("odradek").option("kafka.bootstrap.servers", "127.0.0.1:1")
+    frame = reader.options(subscribe="t", **{"kafka.default.api.timeout.ms": "1500"}).load()
+    with pytest.raises(Exception, match=r"no broker of 127\.0\.0\.1:1 could be reached"):
+        frame.collect()
+
+
+def test_a_schema_of_ones_own_is_refused(
+    spark: SparkSession, spark_broker: str, new_topic: NewTopic
+) -> None:
+    reader = spark.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)
+    with pytest.raises(Exception, match="schema of a read is fixed"):
+        reader.option("subscribe", new_topic()).schema("value STRING").load().collect()
+
+
+def test_streams_are_refused_until_they_are_supported(
+    spark: SparkSession, spark_broker: str, new_topic: NewTopic
+) -> None:
+    options: dict[str, Any] = {"kafka.bootstrap.servers": spark_broker, "subscribe": new_topic()}
+    stream = spark.readStream.format("odradek").options(**options).load()
+    with pytest.raises(Exception, match="readStream is not supported yet"):
+        stream.writeStream.format("noop").start().awaitTermination(60)
