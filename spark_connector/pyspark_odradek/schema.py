@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -43,6 +42,9 @@ def row_schema(include_headers: bool) -> StructType:
 @cache
 def arrow_schema(include_headers: bool) -> Any:
     """The same in Arrow. Spark takes these very types and no wider ones."""
+    # Not above: the look-up of data sources imports this module, and must not fail for want of it.
+    import pyarrow as pa
+
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
