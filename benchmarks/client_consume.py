@@ -30,7 +30,8 @@ Reader = Callable[[str, str, int, int], float]
 def fill(bootstrap: str, topic: str, records: int, value_bytes: int, partitions: int) -> None:
     """Produce `records` values, evenly over the partitions, in batches of 16 KB."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer as ForeignProducer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from odradek.broker import SubprocessBroker
 from odradek.testing import make_unique_topic

@@ -90,7 +90,7 @@ class Scene:
         (plan,) = self.fetches()
         return plan
 
-    def answer(self, plan: FetchPlan, session_id: int = 0, **data: Any) -> None:
+    def answer(self, plan: FetchPlan, /, session_id: int = 0, **data: Any) -> None:
         """With p0=..., p1=...: bytes of records, an error code, or a whole PartitionData."""
         partitions = []
         for name, given in data.items():
@@ -149,8 +149,8 @@ def test_a_record_has_what_was_written() -> None:
     batch = simple_batch([(b"key", None)], 1234, base_offset=0, leader_epoch=7)
     scene.answer(scene.fetch(), p0=bytes(batch))
     (record,) = scene.fetcher.collect(10).records[partition(0)]
-    assert record == ("t", 0, 0, 1234, 0, b"key", None, (), 7)
-    assert record.key == b"key"
+    assert (record.key, record.value) == (b"key", None)
+    assert tuple(record) == ("t", 0, 0, 1234, 0, b"key", None, (), 7)
     assert not hasattr(record, "__dict__")
     assert scene.subscription.consumed()[partition(0)].leader_epoch == 7
 
@@ -223,7 +223,8 @@ def test_k09_the_worked_example() -> None:
     assert [number for number, _ in asked(first)] == list(range(10))
     # In batches that the cap does not divide, so that polls end within batches.
     thousand = b"".join(records(start, 125) for start in range(0, 1000, 125))
-    scene.answer(first, **{f"p{n}": thousand for n in range(10)})
+    everything: dict[str, Any] = {f"p{n}": thousand for n in range(10)}
+    scene.answer(first, **everything)
     for poll in range(9):
         assert scene.offsets(100) == [(0, n) for n in range(poll * 100, poll * 100 + 100)]
         assert scene.fetches() == []  # every partition has data here
@@ -611,12 +612,13 @@ def test_single_records_are_taken_without_a_pass_until_the_batch_ends() -> None:
 
 
 def test_single_records_stop_at_a_seek_a_pause_and_a_revocation() -> None:
-    for disturb in (
+    disturbances: list[Callable[[Scene], None]] = [
         lambda scene: scene.subscription.seek(partition(0), 9),
         lambda scene: scene.subscription.pause([partition(0)]),
         lambda scene: scene.subscription.drop([partition(0)]),
         lambda scene: scene.subscription.hold_back([partition(0)]),
-    ):
+    ]
+    for disturb in disturbances:
         scene = Scene()
         scene.answer(scene.fetch(), p0=records(0, 4))
         assert scene.offsets(1) == [(0, 0)]

@@ -1,0 +1,397 @@
+"""The same classes for programs without an event loop: every call blocks until it is done.
+
+    with Producer(bootstrap_servers="localhost:9092") as producer:
+        producer.send("orders", b"...").result()
+
+    with Consumer("orders", group_id="billing") as consumer:
+        for record in consumer:
+            ...
+
+All objects share one event loop in a daemon thread. Their methods may be called from any thread;
+Ctrl+C interrupts any of them. Methods are those of `odradek.Producer`, `Consumer` and `Admin`, made
+from them by delegation: see there for what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from queue import SimpleQueue
+from re import Pattern
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from odradek_client import admin as _admin
+from odradek_client.consumer import consumer as _consumer
+from odradek_client.consumer.listener import RebalanceListener
+from odradek_client.consumer.types import ConsumerRecord, TopicPartition
+from odradek_client.errors import Closed, IllegalState, OdradekError, RequestTimedOut
+from odradek_client.producer import batch as _batch
+from odradek_client.producer import producer as _producer
+
+__all__ = ["Admin", "Consumer", "Delivery", "Producer"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: How long single records are handed out without asking the loop in between.
+_FRESH_S = 0.02
+
+Errand = Callable[[], None]
+
+
+class _LoopThread:
+    """One event loop in a daemon thread; a forked child gets a new one."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = _new_loop()
+        self.thread = threading.Thread(target=self._run, name="odradek-sync", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def run(self, work: Coroutine[Any, Any, R], errands: SimpleQueue[Errand | None]) -> R:
+        """Wait for `work`, doing meanwhile what is put into `errands` in the caller's thread."""
+        if threading.current_thread() is self.thread:
+            work.close()
+            raise IllegalState("a blocking call on the event loop's own thread would never return")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future.add_done_callback(lambda _: errands.put(None))
+        try:
+            while (errand := errands.get()) is not None:
+                errand()
+            return future.result()
+        except BaseException:
+            # Ctrl+C, or what an errand raised past us: nobody waits for the work any more.
+            future.cancel()
+            raise
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+_shared: _LoopThread | None = None
+_sharing = threading.Lock()
+
+
+def _loop_thread() -> _LoopThread:
+    global _shared
+    with _sharing:
+        if _shared is None or _shared.pid != os.getpid():
+            _shared = _LoopThread()
+        return _shared
+
+
+def _waits(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """A coroutine method, as one that blocks."""
+
+    def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return _run(self, method(self._inner, *args, **kwargs))
+
+    return _like(method, blocking)
+
+
+def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A plain method, carried out on the loop's thread: the object is not safe on another."""
+
+    def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def on_the_loop() -> R:
+            return method(self._inner, *args, **kwargs)
+
+        with self._quick:
+            return _run(self, on_the_loop())
+
+    return _like(method, blocking)
+
+
+def _like(original: Callable[..., Any], blocking: F) -> F:
+    """With the name, signature and documentation of the original."""
+    functools.update_wrapper(blocking, original)
+    return blocking
+
+
+def _run(owner: Any, work: Coroutine[Any, Any, R]) -> R:
+    """Wait for an object's method; its callbacks are run in this thread (see `_InThisThread`)."""
+    errands: SimpleQueue[Errand | None] = SimpleQueue()
+    owner._serving.append(errands)
+    try:
+        return _loop_thread().run(work, errands)
+    finally:
+        owner._serving.remove(errands)
+
+
+class _Blocking:
+    """What the three classes share: the asynchronous object, and the beginning and end of life."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._quick = threading.RLock()
+        self._serving: list[SimpleQueue[Errand | None]] = []
+
+    def start(self) -> None:
+        """Connect. `with` does it."""
+        _run(self, self._inner.start())
+
+    def close(self) -> None:
+        """Finish what is going on, and disconnect. May be called again; `with` does it."""
+        _run(self, self._inner.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# --- Producer -------------------------------------------------------------------------------------
+
+
+class Delivery:
+    """The fate of one record."""
+
+    def __init__(self, inner: _batch.Delivery) -> None:
+        self._inner = inner
+
+    def done(self) -> bool:
+        """Whether it is known."""
+        return self._inner.done()
+
+    def result(self, timeout_ms: float | None = None) -> _batch.RecordMetadata:
+        """Where the record was written, waiting for that. Raises why it was not; RequestTimedOut if
+        that is not known within `timeout_ms`."""
+
+        async def wait() -> _batch.RecordMetadata:
+            try:
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    return await self._inner
+            except TimeoutError as error:
+                if isinstance(error, OdradekError):
+                    raise
+                raise RequestTimedOut(f"not delivered within {timeout_ms:.0f} ms yet") from None
+
+        if self._inner.done():
+            return self._inner.result()
+        return _loop_thread().run(wait(), SimpleQueue())
+
+    def exception(self) -> OdradekError | None:
+        """Why the record was not written, None if it was. IllegalState if that is not known yet."""
+        return self._inner.exception()
+
+
+class Producer(_Blocking):
+    """`odradek.Producer`, blocking."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(_producer.Producer(**settings))
+
+    _send = _waits(_producer.Producer.send)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Any = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """As `odradek.Producer.send`; `result` of what it returns waits until the record is written."""
+        return Delivery(
+            self._send(
+                topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            )
+        )
+
+    send_and_wait = _waits(_producer.Producer.send_and_wait)
+    flush = _waits(_producer.Producer.flush)
+    partitions_for = _waits(_producer.Producer.partitions_for)
+
+
+# --- Consumer -------------------------------------------------------------------------------------
+
+
+class _InThisThread(RebalanceListener):
+    """Has a listener's methods run by the thread that waits for the poll, where they may block and
+    call the consumer."""
+
+    def __init__(self, listener: RebalanceListener, owner: Consumer) -> None:
+        self._listener, self._owner = listener, owner
+
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        await self._hand_over(self._listener.on_partitions_revoked, partitions)
+
+    async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        await self._hand_over(self._listener.on_partitions_assigned, partitions)
+
+    async def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        await self._hand_over(self._listener.on_partitions_lost, partitions)
+
+    async def _hand_over(
+        self,
+        method: Callable[[set[TopicPartition]], Awaitable[None] | None],
+        partitions: set[TopicPartition],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def settle(failure: BaseException | None) -> None:
+            if done.done():
+                return
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+
+        def errand() -> None:
+            failure: Exception | None = None
+            try:
+                answer = method(partitions)
+                if inspect.isawaitable(answer):
+                    asyncio.run(_awaited(answer))
+            except Exception as error:  # noqa: BLE001  it comes out of the poll
+                failure = error
+            loop.call_soon_threadsafe(settle, failure)
+
+        self._owner._serving[-1].put(errand)
+        await done
+
+
+async def _awaited(answer: Awaitable[None]) -> None:
+    await answer
+
+
+class Consumer(_Blocking):
+    """`odradek.Consumer`, blocking; iterating over it gives records without end."""
+
+    def __init__(self, *topics: str, **settings: Any) -> None:
+        super().__init__(_consumer.Consumer(*topics, **settings))
+        self._polling = threading.RLock()
+        self._fresh_until_s = 0.0
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """As `odradek.Consumer.subscribe`; the listener runs in the thread that polls."""
+        wrapped = None if listener is None else _InThisThread(listener, self)
+        self._subscribe(topics, pattern=pattern, listener=wrapped)
+
+    _subscribe = _calls(_consumer.Consumer.subscribe)
+    assign = _calls(_consumer.Consumer.assign)
+    unsubscribe = _waits(_consumer.Consumer.unsubscribe)
+    subscription = _calls(_consumer.Consumer.subscription)
+    assignment = _calls(_consumer.Consumer.assignment)
+    _poll = _waits(_consumer.Consumer.poll)
+    _getmany = _waits(_consumer.Consumer.getmany)
+    _getone = _waits(_consumer.Consumer.getone)
+    commit = _waits(_consumer.Consumer.commit)
+    committed = _waits(_consumer.Consumer.committed)
+    position = _waits(_consumer.Consumer.position)
+    seek = _calls(_consumer.Consumer.seek)
+    _seek_to_beginning = _waits(_consumer.Consumer.seek_to_beginning)
+    _seek_to_end = _waits(_consumer.Consumer.seek_to_end)
+    pause = _calls(_consumer.Consumer.pause)
+    resume = _calls(_consumer.Consumer.resume)
+    paused = _calls(_consumer.Consumer.paused)
+    partitions_for = _waits(_consumer.Consumer.partitions_for)
+    offsets_for_times = _waits(_consumer.Consumer.offsets_for_times)
+    beginning_offsets = _waits(_consumer.Consumer.beginning_offsets)
+    end_offsets = _waits(_consumer.Consumer.end_offsets)
+    lag = _waits(_consumer.Consumer.lag)
+
+    def poll(
+        self, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """As `odradek.Consumer.poll`."""
+        with self._polling:
+            return self._poll(timeout_ms, max_records)
+
+    def getmany(
+        self,
+        *partitions: _consumer.Partition,
+        timeout_ms: float = 1_000,
+        max_records: int | None = None,
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """As `odradek.Consumer.getmany`."""
+        with self._polling:
+            return self._getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+
+    def getone(self) -> ConsumerRecord:
+        """As `odradek.Consumer.getone`."""
+        with self._polling:
+            if time.monotonic() < self._fresh_until_s:
+                # No other thread can be polling; those that seek or pause wait for this lock.
+                with self._quick:
+                    record = self._inner._take_at_hand()
+                if record is not None:
+                    return record  # type: ignore[no-any-return]
+            found = self._getone()
+            self._fresh_until_s = time.monotonic() + _FRESH_S
+            return found
+
+    def seek_to_beginning(self, *partitions: _consumer.Partition) -> None:
+        """As `odradek.Consumer.seek_to_beginning`."""
+        with self._quick:
+            self._seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: _consumer.Partition) -> None:
+        """As `odradek.Consumer.seek_to_end`."""
+        with self._quick:
+            self._seek_to_end(*partitions)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        try:
+            return self.getone()
+        except Closed:
+            if self._inner._started and self._inner._closed:
+                raise StopIteration from None
+            raise
+
+
+# --- Admin ----------------------------------------------------------------------------------------
+
+
+class Admin(_Blocking):
+    """`odradek.Admin`, blocking."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(_admin.Admin(**settings))
+
+    create_topics = _waits(_admin.Admin.create_topics)
+    delete_topics = _waits(_admin.Admin.delete_topics)
+    list_topics = _waits(_admin.Admin.list_topics)
+    describe_topics = _waits(_admin.Admin.describe_topics)
+    create_partitions = _waits(_admin.Admin.create_partitions)
+    describe_configs = _waits(_admin.Admin.describe_configs)
+    alter_configs = _waits(_admin.Admin.alter_configs)
+    describe_cluster = _waits(_admin.Admin.describe_cluster)
+    list_offsets = _waits(_admin.Admin.list_offsets)

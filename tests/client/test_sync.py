@@ -1,0 +1,233 @@
+"""The blocking classes: the same methods, any thread, Ctrl+C, listeners in the polling thread."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek import sync
+from odradek.broker import SubprocessBroker
+from odradek.testing import make_unique_topic
+from odradek_client import admin, errors
+from odradek_client.consumer.consumer import Consumer as AsyncConsumer
+from odradek_client.consumer.listener import RebalanceListener
+from odradek_client.consumer.types import ConsumerRecord, TopicPartition
+from odradek_client.producer.producer import Producer as AsyncProducer
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[SubprocessBroker]:
+    settings = {"group.initial.rebalance.delay.ms": 0, "log.durability": "page-cache"}
+    with SubprocessBroker(settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: SubprocessBroker) -> str:
+    """A new topic with two partitions."""
+    name = make_unique_topic()
+    with sync.Admin(bootstrap_servers=broker.bootstrap) as client:
+        client.create_topics([admin.NewTopic(name, 2)])
+    return name
+
+
+def produce(broker: SubprocessBroker, topic: str, count: int) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        deliveries = [producer.send(topic, b"%d" % n, partition=n % 2) for n in range(count)]
+        for n, delivery in enumerate(deliveries):
+            assert delivery.result(DEADLINE_S * 1000).offset == n // 2
+            assert delivery.done()
+            assert delivery.exception() is None
+
+
+def a_consumer(broker: SubprocessBroker, *topics: str, **settings: Any) -> sync.Consumer:
+    settings.setdefault("auto_offset_reset", "earliest")
+    return sync.Consumer(*topics, bootstrap_servers=broker.bootstrap, **settings)
+
+
+def take(consumer: sync.Consumer, count: int) -> list[ConsumerRecord]:
+    found: list[ConsumerRecord] = []
+    for record in consumer:
+        found.append(record)
+        if len(found) == count:
+            break
+    return found
+
+
+@pytest.mark.parametrize(
+    ("blocking", "original"),
+    [
+        (sync.Producer, AsyncProducer),
+        (sync.Consumer, AsyncConsumer),
+        (sync.Admin, admin.Admin),
+    ],
+)
+def test_every_public_method_is_there_and_blocks(blocking: Any, original: Any) -> None:
+    left_out = {"send_nowait"}  # it is for loops that let the event loop run; `send` is as quick
+    for name, _ in inspect.getmembers(original, inspect.isfunction):
+        if name.startswith("_") or name in left_out:
+            continue
+        made = getattr(blocking, name)
+        assert not inspect.iscoroutinefunction(made), name
+        if name not in ("start", "close"):
+            assert made.__doc__, name
+
+
+def test_records_go_through(broker: SubprocessBroker, topic: str) -> None:
+    produce(broker, topic, 100)
+    with a_consumer(broker, topic) as consumer:
+        records = take(consumer, 100)
+        assert sorted(int(record.value) for record in records) == list(range(100))
+        assert consumer.assignment() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        assert consumer.position((topic, 0)) == 50
+        assert consumer.end_offsets() == dict.fromkeys(consumer.assignment(), 50)
+        consumer.seek((topic, 0), 48)
+        assert [record.offset for record in take(consumer, 2)] == [48, 49]
+        assert consumer.poll(20) == []
+
+
+def test_iteration_commits_what_was_handed_out(broker: SubprocessBroker, topic: str) -> None:
+    produce(broker, topic, 100)
+    with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
+        seen = take(consumer, 30)
+        consumer.commit()
+    with a_consumer(broker, topic, group_id=topic) as consumer:
+        seen += take(consumer, 70)
+    assert sorted(int(record.value) for record in seen) == list(range(100))
+
+
+def test_many_threads_use_one_consumer(broker: SubprocessBroker, topic: str) -> None:
+    produce(broker, topic, 400)
+    seen: list[bytes] = []
+    with a_consumer(broker, topic) as consumer:
+        threads = [
+            threading.Thread(target=lambda: seen.extend(r.value for r in take(consumer, 100)))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert sorted(map(int, seen)) == list(range(400))
+
+
+def test_closing_from_another_thread_ends_the_iteration(
+    broker: SubprocessBroker, topic: str
+) -> None:
+    consumer = a_consumer(broker, topic)
+    consumer.start()
+    seen: list[Any] = ["not ended"]
+    reader = threading.Thread(target=lambda: seen.__setitem__(0, list(consumer)))
+    reader.start()
+    consumer.close()
+    reader.join(DEADLINE_S)
+    assert seen == [[]]
+
+
+def test_listeners_run_in_the_polling_thread_and_may_call_back(
+    broker: SubprocessBroker, topic: str
+) -> None:
+    produce(broker, topic, 10)
+    entries: list[tuple[str, int, threading.Thread]] = []
+
+    with a_consumer(broker, group_id=topic, enable_auto_commit=False) as consumer:
+
+        class Listener(RebalanceListener):
+            def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+                for partition in partitions:
+                    consumer.seek(partition, 3)
+                entries.append(("assigned", len(partitions), threading.current_thread()))
+
+            async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+                consumer.commit()
+                entries.append(("revoked", len(partitions), threading.current_thread()))
+
+        consumer.subscribe([topic], listener=Listener())
+        assert {record.offset for record in take(consumer, 4)} == {3, 4}
+        consumer.unsubscribe()
+        committed = consumer.committed((topic, 0))
+        assert committed is not None
+        assert committed.offset == 5
+    here = threading.current_thread()
+    assert entries == [("assigned", 2, here), ("revoked", 2, here)]
+
+
+def test_what_a_listener_raises_comes_out_of_the_poll(broker: SubprocessBroker, topic: str) -> None:
+    class Grumpy(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            raise LookupError("no")
+
+    with a_consumer(broker, group_id=topic) as consumer:
+        consumer.subscribe([topic], listener=Grumpy())
+        with pytest.raises(LookupError):
+            take(consumer, 1)
+
+
+def test_errors_are_those_of_the_asynchronous_classes(broker: SubprocessBroker, topic: str) -> None:
+    with pytest.raises(errors.ConfigError):
+        sync.Consumer(nonsense=1)
+    with pytest.raises(errors.Closed, match="was not started"):
+        next(a_consumer(broker, topic))
+    with a_consumer(broker, topic) as consumer, pytest.raises(errors.IllegalState):
+        consumer.commit()
+    with sync.Admin(bootstrap_servers=broker.bootstrap) as client:
+        assert topic in client.list_topics()
+
+
+def test_ctrl_c_interrupts_an_iteration(broker: SubprocessBroker, topic: str) -> None:
+    program = textwrap.dedent(
+        """
+        import json, sys
+        from odradek import sync
+        with sync.Consumer(sys.argv[2], bootstrap_servers=sys.argv[1]) as consumer:
+            print("waiting", flush=True)
+            try:
+                for record in consumer:
+                    pass
+            except KeyboardInterrupt:
+                print(json.dumps(sorted(consumer.subscription())), flush=True)
+        """
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, broker.bootstrap, topic],
+        stdout=subprocess.PIPE,
+        env={**__import__("os").environ, "PYTHONPATH": ":".join(filter(None, sys.path))},
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"waiting\n"
+        child.send_signal(signal.SIGINT)
+        rest, _ = child.communicate(timeout=DEADLINE_S)
+    finally:
+        child.kill()
+        child.wait()
+    assert json.loads(rest) == [topic]
+    assert child.returncode == 0
+
+
+def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
+    thread = sync._loop_thread()
+    refused: list[Exception] = []
+    done = threading.Event()
+
+    def call() -> None:
+        try:
+            sync.Consumer("t").assignment()
+        except errors.IllegalState as error:
+            refused.append(error)
+        done.set()
+
+    thread.loop.call_soon_threadsafe(call)
+    assert done.wait(DEADLINE_S)
+    assert "never return" in str(refused[0])

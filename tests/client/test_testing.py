@@ -1,0 +1,117 @@
+"""The pytest plugin, and brokers started from Python."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.broker import Broker, BrokerFailed, SubprocessBroker
+from odradek_client.consumer.consumer import Consumer
+from odradek_client.errors import IllegalState
+from odradek_client.producer.producer import Producer
+
+
+async def write(bootstrap: str, topic: str, *values: bytes) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for value in values:
+            await producer.send_and_wait(topic, value)
+
+
+async def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    async with Consumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
+        return [(await consumer.getone()).value for _ in range(count)]
+
+
+async def test_the_fixture_gives_a_broker_that_survives_a_kill(
+    odradek_broker: SubprocessBroker, unique_topic: str, tmp_path: Path
+) -> None:
+    assert odradek_broker.data_dir == tmp_path / "odradek"
+    address, pid = odradek_broker.bootstrap, odradek_broker.pid
+    await write(address, unique_topic, b"one", b"two")
+    odradek_broker.kill()
+    odradek_broker.start()
+    assert odradek_broker.bootstrap == address
+    assert odradek_broker.pid != pid
+    assert await read(address, unique_topic, 2) == [b"one", b"two"]
+
+
+async def test_the_session_broker_is_shared(
+    odradek_broker_session: SubprocessBroker, unique_topic: str
+) -> None:
+    await write(odradek_broker_session.bootstrap, unique_topic, b"one")
+    assert await read(odradek_broker_session.bootstrap, unique_topic, 1) == [b"one"]
+
+
+def test_unique_topics_are_legal_and_different(unique_topic: str) -> None:
+    assert unique_topic.startswith("test_unique_topics_are_legal_and_different-")
+    assert len(unique_topic) <= 249
+
+
+def test_importing_the_plugin_is_cheap() -> None:
+    program = (
+        "import sys, pytest, odradek.testing;"
+        "print([m for m in sys.modules if m.split('.')[0] in "
+        "('construct', 'crc32c', 'cramjam', 'structlog', 'odradek_client', 'odradek_protocol',"
+        " 'odradek_broker', 'typer', 'uvloop')])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=environment, check=True
+    ).stdout
+    assert output.strip() == b"[]"
+
+
+async def test_a_broker_in_this_process(tmp_path: Path) -> None:
+    async with Broker(data_dir=tmp_path / "data", settings={"num.partitions": 1}) as broker:
+        address = broker.bootstrap
+        await write(address, "t", b"one")
+        await broker.restart()
+        assert broker.bootstrap == address
+        assert await read(address, "t", 1) == [b"one"]
+        with pytest.raises(IllegalState, match="can be killed"):
+            await broker.kill()
+        with pytest.raises(IllegalState, match="running already"):
+            await broker.start()
+    assert (tmp_path / "data").exists()
+    with pytest.raises(OSError), socket.create_connection(address.split(":")):  # type: ignore[arg-type]
+        pass
+
+
+async def test_a_broker_in_a_process_of_its_own() -> None:
+    async with Broker(mode="subprocess") as broker:
+        await write(broker.bootstrap, "t", b"one")
+        await broker.kill()
+        await broker.start()
+        assert await read(broker.bootstrap, "t", 1) == [b"one"]
+        data = broker.data_dir
+        assert data.exists()
+    assert not data.exists()
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with (
+        pytest.raises(BrokerFailed, match=r"(?s)code 2.*num\.partitions"),
+        SubprocessBroker(data_dir=tmp_path, settings={"num.partitions": "many"}),
+    ):
+        pass
+
+
+async def test_a_broker_in_process_that_cannot_start_says_why(tmp_path: Path) -> None:
+    async with Broker(data_dir=tmp_path) as first:
+        with pytest.raises(BrokerFailed, match="in use"):
+            async with Broker(listen=first.bootstrap):
+                pass
+
+
+def test_what_was_not_started_has_no_address(tmp_path: Path) -> None:
+    with pytest.raises(IllegalState, match="not started"):
+        _ = SubprocessBroker(data_dir=tmp_path).bootstrap
+    with pytest.raises(ValueError, match="mode='thread'"):
+        Broker(mode="thread")  # type: ignore[arg-type]
