@@ -346,6 +346,7 @@ _MEANINGS: dict[ErrorCode, str] = {
     _E.REPLICA_NOT_AVAILABLE: "a replica that should be there is not",
     _E.MESSAGE_TOO_LARGE: "the batch is above the topic's max.message.bytes; send smaller records "
     "or raise that setting",
+    _E.STALE_CONTROLLER_EPOCH: "the request came from a controller that was replaced",
     _E.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset commit is above "
     "offset.metadata.max.bytes; shorten it",
     _E.NETWORK_EXCEPTION: "the connection was lost before the answer came",

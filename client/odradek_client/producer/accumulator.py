@@ -156,30 +156,35 @@ class Accumulator:
     def ready(self, now_ms: float, leader_of: LeaderOf) -> Ready:
         """Which nodes could be sent something (C-13, C-14, C-16)."""
         ready = Ready()
-        eager = bool(self.waiting_for_memory or self.flushes or self.closing)
         for queue in self._active.values():
             if queue.muted:
                 continue
-            first = queue.batches[0]
             tp = queue.tp
             leader = leader_of(tp.topic, tp.partition)
             if leader is None:
                 ready.unknown_leaders = True
                 continue
-            if first.attempts and leader == first.last_leader and now_ms < first.retry_at_ms:
-                wait_ms = first.retry_at_ms - now_ms
-            elif eager or first.attempts or first is not queue.open:
-                wait_ms = 0.0
-            else:
-                wait_ms = first.created_ms + self.linger_ms - now_ms
-            if wait_ms <= 0 or (first is queue.open and self._is_full(first)):
+            wait_ms = self.wait_ms(queue, leader, now_ms)
+            if wait_ms <= 0:
                 ready.nodes.setdefault(leader, []).append(queue)
             elif ready.check_ms is None or wait_ms < ready.check_ms:
                 ready.check_ms = wait_ms
         return ready
 
-    def _is_full(self, batch: ProducerBatch) -> bool:
-        return batch.builder.estimated_bytes >= batch.limit_bytes and not batch.attempts
+    def wait_ms(self, queue: PartitionQueue, leader: int, now_ms: float) -> float:
+        """How long the first batch of a queue that is not empty has to wait; 0 or less: it may go."""
+        first = queue.batches[0]
+        if first.attempts:
+            return first.retry_at_ms - now_ms if leader == first.last_leader else 0.0
+        if (
+            first is not queue.open
+            or self.waiting_for_memory
+            or self.flushes
+            or self.closing
+            or first.builder.estimated_bytes >= first.limit_bytes
+        ):
+            return 0.0
+        return first.created_ms + self.linger_ms - now_ms
 
     def drain(
         self,

@@ -189,15 +189,21 @@ class Sender:
                     self._accumulator.queue(batch.tp).muted = True
             self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
             plan.produce.append(Produce(node_id, batches))
-            # What is full behind a batch goes at once; what is open has its linger yet.
-            queues = [
-                queue
-                for queue in queues
-                if not queue.muted
-                and queue.batches
-                and queue.batches[0] is not queue.open
-                and not queue.batches[0].attempts
-            ]
+            queues = self._still_ready(plan, node_id, queues, now_ms)
+
+    def _still_ready(
+        self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
+    ) -> list[PartitionQueue]:
+        """Those with another batch behind the one drained that may go now."""
+        again = []
+        for queue in queues:
+            if queue.batches and not queue.muted:
+                wait_ms = self._accumulator.wait_ms(queue, node_id, now_ms)
+                if wait_ms <= 0:
+                    again.append(queue)
+                else:
+                    plan.wake_within(wait_ms)
+        return again
 
     def _may_drain(self, batch: ProducerBatch) -> bool:
         return self._transactions is None or self._transactions.may_drain(batch)

@@ -6,6 +6,8 @@ through `is_transactional` and has its places marked by the rules C-60 to C-68.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import OdradekError
 from odradek_client.producer.batch import (
@@ -70,7 +72,8 @@ class TransactionManager:
         self.state = State.UNINITIALIZED
         self.fatal_error: OdradekError | None = None
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
-        self._to_bump: set[TopicPartition] = set()
+        #: Partition to what must have its answer before its sequences start over.
+        self._to_bump: dict[TopicPartition, set[ProducerBatch]] = {}
         self._unresolved: set[TopicPartition] = set()
 
     # --- identity ---------------------------------------------------------------------------------
@@ -127,7 +130,12 @@ class TransactionManager:
             return not sequences.in_flight or sequences.in_flight[0] is batch
         if sequences.in_flight and sequences.identity != self.identity:
             return False
-        return sequences.unresolved_at is None
+        if sequences.in_flight and sequences.last_acked_sequence == NO_SEQUENCE:
+            # A broker that does not know a producer takes any sequence (P-14): if the first batch
+            # failed there, a second one on its heels would be taken before it. So the first under
+            # an identity goes alone.
+            return False
+        return sequences.unresolved_at is None and batch.tp not in self._to_bump
 
     def drained(self, batch: ProducerBatch) -> None:
         """Stamp a batch that goes out for the first time (C-22)."""
@@ -169,6 +177,7 @@ class TransactionManager:
         unresolved then (C-40). Otherwise they are a gap that must not stay (C-45).
         """
         sequences = self._sequences(batch.tp)
+        ahead = self._ahead_of(sequences, batch)
         self._remove(sequences, batch)
         if batch.identity != sequences.identity or self.has_fatal_error:
             return
@@ -176,7 +185,7 @@ class TransactionManager:
             sequences.unresolved_at = next_sequence(batch.base_sequence, batch.record_count)
             self._unresolved.add(batch.tp)
         else:
-            self.request_bump(batch.tp)
+            self.request_bump(batch.tp, ahead)
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
         """Whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50); asks for a bump if needed."""
@@ -199,7 +208,7 @@ class TransactionManager:
         if log_start_offset < 0 or batch.sequence_was_reset:
             return True
         if not self.is_transactional:
-            self.request_bump(batch.tp)
+            self.request_bump(batch.tp, self._ahead_of(sequences, batch))
             return True
         if sequences.last_acked_offset < log_start_offset:
             self._rewrite(batch.tp, sequences)
@@ -223,9 +232,13 @@ class TransactionManager:
             if not sequences.is_next(sequences.next_sequence):
                 self.request_bump(tp)
 
-    def request_bump(self, tp: TopicPartition) -> None:
-        """The sequences of a partition must start again under a new epoch."""
-        self._to_bump.add(tp)
+    def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
+        """The sequences of a partition must start again under a new epoch.
+
+        That waits for the batches in flight `ahead` of what went wrong. One of them may be written
+        without our knowing; under a new sequence it would be written twice.
+        """
+        self._to_bump.setdefault(tp, set()).update(ahead)
 
     @property
     def bump_requested(self) -> bool:
@@ -238,7 +251,9 @@ class TransactionManager:
         when nothing of theirs is in flight (C-20). Behind the last epoch a new producer id is needed:
         rewriting then waits until it is there.
         """
-        if not self._to_bump or self.state is not State.READY or self.is_transactional:
+        if self.state is not State.READY or self.is_transactional:
+            return False
+        if not any(self._may_bump(tp) for tp in self._to_bump):
             return False
         if self.identity.epoch >= EPOCH_MAX:
             self.identity = NO_IDENTITY
@@ -248,10 +263,13 @@ class TransactionManager:
         self._rewrite_bumped()
         return True
 
+    def _may_bump(self, tp: TopicPartition) -> bool:
+        return self._to_bump[tp].isdisjoint(self._sequences(tp).in_flight)
+
     def _rewrite_bumped(self) -> None:
-        for tp in sorted(self._to_bump):
+        for tp in sorted(filter(self._may_bump, self._to_bump)):
+            del self._to_bump[tp]
             self._rewrite(tp, self._sequences(tp))
-        self._to_bump.clear()
 
     def _rewrite(self, tp: TopicPartition, sequences: PartitionSequences) -> None:
         """Stamp what is in flight again, from sequence 0, under the present identity."""
@@ -273,6 +291,10 @@ class TransactionManager:
         if sequences is None:
             sequences = self._partitions[tp] = PartitionSequences()
         return sequences
+
+    def _ahead_of(self, sequences: PartitionSequences, batch: ProducerBatch) -> list[ProducerBatch]:
+        in_flight = sequences.in_flight
+        return in_flight[: in_flight.index(batch)] if batch in in_flight else []
 
     def _remove(self, sequences: PartitionSequences, batch: ProducerBatch) -> None:
         if batch in sequences.in_flight:

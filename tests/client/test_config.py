@@ -1,0 +1,115 @@
+"""The settings: rules C-01 to C-04, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from odradek_client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from odradek_client.errors import ConfigError, OdradekError
+from odradek_client.settings import split_address
+
+
+def producer(**settings: Any) -> ProducerConfig:
+    return ProducerConfig.from_settings(settings)
+
+
+def test_c03_defaults() -> None:
+    config = producer()
+    assert (config.acks, config.retries, config.batch_size) == (-1, 2**31 - 1, 16384)
+    assert (config.linger_ms, config.buffer_memory) == (5, 33554432)
+    assert (config.max_request_size, config.request_timeout_ms) == (1048576, 30000)
+    assert (config.delivery_timeout_ms, config.max_block_ms) == (120000, 60000)
+    assert (config.retry_backoff_ms, config.retry_backoff_max_ms) == (100, 1000)
+    assert (config.transaction_timeout_ms, config.metadata_max_age_ms) == (60000, 300000)
+    assert config.max_in_flight_requests_per_connection == 5
+    assert config.enable_idempotence
+    assert config.bootstrap_servers == ("127.0.0.1:9092",)
+
+
+@pytest.mark.parametrize("settings", [{"acks": 1}, {"acks": "0"}, {"retries": 0}])
+def test_c01_what_idempotence_cannot_have_turns_it_off_or_is_an_error(
+    settings: dict[str, Any],
+) -> None:
+    assert not producer(**settings).enable_idempotence
+    with pytest.raises(ConfigError, match="enable_idempotence"):
+        producer(enable_idempotence=True, **settings)
+
+
+def test_c01_more_than_five_in_flight_is_an_error_even_by_default() -> None:
+    with pytest.raises(ConfigError, match="at most 5"):
+        producer(max_in_flight_requests_per_connection=6)
+    relaxed = producer(max_in_flight_requests_per_connection=6, enable_idempotence=False)
+    assert relaxed.max_in_flight_requests_per_connection == 6
+
+
+@pytest.mark.parametrize("settings", [{"enable_idempotence": False}, {"acks": 1}, {"retries": 0}])
+def test_c02_transactions_need_idempotence(settings: dict[str, Any]) -> None:
+    assert producer(transactional_id="t").enable_idempotence
+    with pytest.raises(ConfigError, match="transactional_id"):
+        producer(transactional_id="t", **settings)
+
+
+def test_c04_delivery_timeout_covers_linger_and_one_request() -> None:
+    assert producer(request_timeout_ms=200_000, linger_ms=7).delivery_timeout_ms == 200_007
+    with pytest.raises(ConfigError, match="at least linger_ms"):
+        producer(delivery_timeout_ms=1000, request_timeout_ms=999, linger_ms=2)
+    assert producer(delivery_timeout_ms=1001, request_timeout_ms=999, linger_ms=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lingr_ms": 1}, "did you mean linger_ms"),
+        ({"linger_ms": -1}, "linger_ms=-1 is too small"),
+        ({"linger_ms": "soon"}, "no whole number"),
+        ({"linger_ms": None}, "may not be None"),
+        ({"acks": 2}, "acks=2"),
+        ({"acks": True}, "acks=True"),
+        ({"compression_type": "zst"}, "did you mean 'zstd'"),
+        ({"bootstrap_servers": ""}, "bootstrap_servers is empty"),
+        ({"bootstrap_servers": "host:port"}, "'port' is no port"),
+        ({"bootstrap_servers": ["::1"]}, "brackets"),
+        ({"bootstrap_servers": 9092}, "bootstrap_servers=9092"),
+        ({"enable_idempotence": "maybe"}, "true or false"),
+        ({"partitioner": "random"}, "partitioner='random'"),
+        ({"key_serializer": "utf-8"}, "cannot be called"),
+        ({"linger.ms": 1, "linger_ms": 2}, "given twice"),
+        ({"completely": "different"}, "known: "),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        producer(**settings)
+    assert words in str(caught.value)
+    assert isinstance(caught.value, ValueError | OdradekError)
+
+
+def test_text_and_dotted_names_are_taken() -> None:
+    config = producer(**{"linger.ms": "20", "acks": "ALL", "enable.idempotence": "false"})
+    assert (config.linger_ms, config.acks, config.enable_idempotence) == (20, -1, False)
+    assert producer(linger_ms=3.0).linger_ms == 3
+
+
+def test_addresses() -> None:
+    config = producer(bootstrap_servers="a:1, b ,PLAINTEXT://c:3,[::1]:4")
+    assert [split_address(a) for a in config.bootstrap_servers] == [
+        ("a", 1),
+        ("b", 9092),
+        ("c", 3),
+        ("::1", 4),
+    ]
+
+
+@pytest.mark.parametrize("cls", [ClientConfig, AdminConfig, ConsumerConfig, ProducerConfig])
+def test_every_row_is_documented_and_its_default_is_legal(cls: type[ClientConfig]) -> None:
+    config = cls.from_settings({})
+    for name, row in cls.rows().items():
+        assert row.doc.endswith("."), name
+        if row.default is not None:
+            assert cls.from_settings({name: getattr(config, name)})
+    assert "request_timeout_ms = 30000" in cls.describe()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.client_id = "other"  # type: ignore[misc]

@@ -1,0 +1,59 @@
+"""The exception tree: every code has a class and a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek_client import errors
+from odradek_client.errors import OdradekError, error_for
+from odradek_protocol.errors import ErrorCode
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
+def test_every_code_maps_and_keeps_whether_it_is_retriable(code: ErrorCode) -> None:
+    error = error_for(code, "details", about="topic 'x'")
+    assert error.code is code
+    assert error.retriable == code.retriable
+    assert isinstance(error, errors.Retriable) == code.retriable
+    assert str(error).startswith("topic 'x': ")
+    assert "The broker says: details" in str(error) and code.name in str(error)
+
+
+def test_an_unknown_code_is_not_retried_and_keeps_its_number() -> None:
+    error = error_for(31999)
+    assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not error.retriable and "31999" in str(error)
+
+
+def test_none_is_no_error() -> None:
+    with pytest.raises(ValueError, match="no error"):
+        error_for(ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ErrorCode.PRODUCER_FENCED, errors.Fatal),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, errors.Abortable),
+        (ErrorCode.TRANSACTION_ABORTABLE, errors.Abortable),
+        (ErrorCode.TOPIC_ALREADY_EXISTS, errors.Refused),
+        (ErrorCode.REQUEST_TIMED_OUT, TimeoutError),
+    ],
+)
+def test_kinds(code: ErrorCode, kind: type[Exception]) -> None:
+    assert isinstance(error_for(code), kind)
+
+
+def test_the_docstring_shows_the_whole_tree() -> None:
+    shown = errors.__doc__ or ""
+    for name, value in vars(errors).items():
+        if isinstance(value, type) and issubclass(value, OdradekError):
+            assert name in shown, f"{name} is missing from the tree in the docstring"
+
+
+def test_users_find_the_errors_in_the_public_package() -> None:
+    import odradek
+    from odradek.errors import BufferFull, ConfigError
+
+    assert odradek.errors.BufferFull is BufferFull is errors.BufferFull
+    assert odradek.ConfigError is ConfigError

@@ -1,0 +1,600 @@
+"""The sender's decisions: the error table, and whole lives against a broker's model, without a loop.
+
+In `World` a producer's cores run against `PartitionLog`s with virtual time. One seed decides what is lost,
+refused, late or cut; what must hold whatever happens is checked at the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.client.scripted_broker import PartitionLog, topic_id
+
+from odradek_client.cluster import ClusterView
+from odradek_client.config import ProducerConfig
+from odradek_client.consumer.types import TopicPartition
+from odradek_client.errors import (
+    ClusterAuthorizationFailed,
+    ConnectionLost,
+    DeliveryTimeout,
+    Fatal,
+    InvalidTopic,
+    MessageTooLarge,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
+from odradek_client.producer.accumulator import Accumulator
+from odradek_client.producer.batch import Delivery, ProducerBatch
+from odradek_client.producer.sender import (
+    REACTIONS,
+    WITHOUT_IDENTITY,
+    Produce,
+    Reaction,
+    Sender,
+)
+from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_client.retry import Backoff
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.init_producer_id import InitProducerIdResponse
+from odradek_protocol.schemas.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek_protocol.schemas.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+RETRIED_INSIDE = {
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+}
+
+
+class World:
+    """One producer, two nodes, and virtual time."""
+
+    def __init__(self, *, partitions: int = 1, seed: int = 0, **settings: Any) -> None:
+        self.random = random.Random(seed)
+        self.config = ProducerConfig.from_settings(settings)
+        self.now_ms = 0.0
+        self.cluster = ClusterView(10**9)
+        self.partitions = partitions
+        self.set_leaders([1 + index % 2 for index in range(partitions)], epoch=1)
+        self.accumulator = Accumulator(
+            batch_size=self.config.batch_size,
+            linger_ms=self.config.linger_ms,
+            buffer_memory=self.config.buffer_memory,
+            codec=0,  # type: ignore[arg-type]
+            delivery_timeout_ms=self.config.delivery_timeout_ms,
+            new_future=None,  # type: ignore[arg-type]
+        )
+        self.transactions = TransactionManager() if self.config.enable_idempotence else None
+        self.sender = Sender(
+            self.config,
+            self.cluster,
+            self.accumulator,
+            self.transactions,
+            Backoff(self.config.retry_backoff_ms, 1000, self.random),
+        )
+        self.logs = [PartitionLog() for _ in range(partitions)]
+        self.sent: list[Sending] = []
+        self.on_wire: dict[int, deque[tuple[Produce, Any]]] = {1: deque(), 2: deque()}
+        self.failed: list[ProducerBatch] = []
+        self.next_id = 50
+        self.refreshes = 0
+
+    def set_leaders(self, leaders: list[int], epoch: int) -> None:
+        self.cluster.update(
+            MetadataResponse(
+                brokers=[
+                    MetadataResponseBroker(node_id=node, host="h", port=node) for node in (1, 2)
+                ],
+                topics=[
+                    MetadataResponseTopic(
+                        name="t",
+                        topic_id=topic_id("t"),
+                        partitions=[
+                            MetadataResponsePartition(
+                                partition_index=index, leader_id=leader, leader_epoch=epoch
+                            )
+                            for index, leader in enumerate(leaders)
+                        ],
+                    )
+                ],
+            ),
+            0.0,
+        )
+
+    def send(self, partition: int = 0, size: int = 20) -> Delivery:
+        value = b"%d:" % len(self.sent) + b"x" * size
+        queue = self.accumulator.queue(TopicPartition("t", partition))
+        delivery = queue.try_append(0, None, value, ())
+        if delivery is None:
+            limit, reserved = self.accumulator.batch_bytes("t", None, value, ())
+            batch = self.accumulator.begin(queue, limit, reserved, self.now_ms)
+            delivery = Delivery(batch, batch.append(0, None, value, ()))
+        self.sent.append(Sending(partition, value, delivery))
+        return delivery
+
+    def step(self, *, identity: bool = True) -> int:
+        """One pass; its requests go on the wire. How many there were."""
+        plan = self.sender.step(self.now_ms, lambda node: True)
+        self.failed += plan.failed
+        self.refreshes += plan.refresh_metadata
+        if plan.init_producer_id is not None and identity:
+            self.next_id += 1
+            self.sender.identity_answered(
+                InitProducerIdResponse(producer_id=self.next_id, producer_epoch=0), self.now_ms
+            )
+            return self.step()
+        for produce in plan.produce:
+            request = self.sender.request(produce.batches, 12)
+            data = {
+                part.index: bytes(part.records or b"")
+                for topic in request.topic_data
+                for part in topic.partition_data
+            }
+            self.on_wire[produce.node_id].append((produce, data))
+        return len(plan.produce)
+
+    def run(self, ms: float = 20.0) -> int:
+        """Let time pass, then one pass."""
+        self.now_ms += ms
+        return self.step()
+
+    def arrive(self, node: int = 1) -> tuple[Produce, ProduceResponse]:
+        """The oldest request reaches its broker."""
+        produce, data = self.on_wire[node].popleft()
+        answers = []
+        for index, records in data.items():
+            code, offset = self.logs[index].append(records)
+            answers.append(
+                PartitionProduceResponse(index=index, error_code=code, base_offset=offset)
+            )
+        return produce, response(*answers)
+
+    def answer(self, node: int = 1, *codes: ErrorCode, **extra: Any) -> list[ProducerBatch]:
+        """The oldest request is answered: as the log says, or with a code and nothing appended."""
+        if not codes:
+            produce, answered = self.arrive(node)
+        else:
+            produce, _ = self.on_wire[node].popleft()
+            answered = response(
+                *(
+                    PartitionProduceResponse(
+                        index=b.tp.partition, error_code=codes[0], base_offset=-1, **extra
+                    )
+                    for b in produce.batches
+                )
+            )
+        failed = self.sender.answered(produce, answered, self.now_ms)
+        self.failed += failed
+        return failed
+
+    def lose(self, node: int = 1, *, written: bool) -> None:
+        """The connection breaks: before or after the oldest request was carried out."""
+        if written:
+            produce, _ = self.arrive(node)
+            self._unanswered(produce)
+        for produce, _ in self.on_wire[node]:
+            self._unanswered(produce)
+        self.on_wire[node].clear()
+
+    def _unanswered(self, produce: Produce) -> None:
+        self.failed += self.sender.unanswered(
+            produce, ErrorCode.NETWORK_EXCEPTION, ConnectionLost("cut"), self.now_ms
+        )
+
+    def settle(self, passes: int = 400) -> None:
+        """No more trouble: until everything has a fate."""
+        for _ in range(passes):
+            for node in (1, 2):
+                while self.on_wire[node]:
+                    self.answer(node)
+            if not self.accumulator.incomplete:
+                return
+            self.run(50.0)
+        raise AssertionError(f"left over: {list(self.accumulator.incomplete)}")
+
+
+@dataclass
+class Sending:
+    partition: int
+    value: bytes
+    delivery: Delivery
+
+
+def response(*answers: PartitionProduceResponse) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name="t", partition_responses=list(answers))]
+    )
+
+
+def known(world: World) -> None:
+    """Have the broker know the producer: before that, one batch goes alone (P-14)."""
+    world.send()
+    world.settle()
+
+
+def check(world: World, *, exactly_once: bool = True) -> None:
+    """What must hold at the end of any life (C-05)."""
+    assert world.accumulator.available_bytes == world.accumulator.buffer_memory
+    assert not world.accumulator._active
+    for partition, log in enumerate(world.logs):
+        sent = [s for s in world.sent if s.partition == partition]
+        written = [s for s in sent if s.delivery.exception() is None]
+        assert all(s.delivery.done() for s in sent)
+        for s in written:
+            offset = s.delivery.result().offset
+            assert offset == -1 or log.values[offset] == s.value, "the offset told is the record's"
+        assert {s.value for s in written} <= set(log.values), "acknowledged, so it is there"
+        if exactly_once:
+            assert len(log.values) == len(set(log.values)), "once"
+            order = {s.value: at for at, s in enumerate(sent)}
+            places = [order[value] for value in log.values if value is not None]
+            assert places == sorted(places), "in order"
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_c53_every_code_has_a_reaction_and_retriable_ones_are_retried() -> None:
+    assert set(REACTIONS) == set(ErrorCode) == set(WITHOUT_IDENTITY)
+    for code, reaction in REACTIONS.items():
+        if code.retriable:
+            assert reaction is Reaction.RETRY
+    assert {c for c, r in REACTIONS.items() if r is Reaction.FATAL} == {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+    assert Reaction.FATAL not in WITHOUT_IDENTITY.values()
+
+
+@pytest.mark.parametrize("code", [c for c in ErrorCode if c is not ErrorCode.NONE])
+def test_c50_c55_each_code_once_then_recovery(code: ErrorCode) -> None:
+    world = World()
+    first = world.send()
+    world.run()
+    behind = world.send()
+    failed = world.answer(1, code)
+    if REACTIONS[code] is Reaction.FATAL:
+        assert failed and isinstance(first.exception(), Fatal)
+        world.run()
+        assert isinstance(behind.exception(), Fatal), "nothing more goes out"
+        return
+    if code.retriable or code in RETRIED_INSIDE:
+        assert not failed
+    else:
+        assert first.exception() is not None
+    world.settle()
+    assert behind.exception() is None, "the next record is not concerned"
+    if code is not ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        check(world)
+    epochs = {epoch for _, epoch, _, _ in world.logs[0].batches}
+    bumped = not code.retriable and code not in {
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+    assert epochs == {1 if bumped else 0}, "C-45: no gap may stay"
+
+
+@pytest.mark.parametrize("code", [c for c in ErrorCode if c.refreshes_metadata])
+def test_c53_metadata_errors_refresh(code: ErrorCode) -> None:
+    world = World()
+    world.send()
+    world.run()
+    before = world.refreshes
+    world.answer(1, code)
+    world.step()
+    assert world.refreshes == before + 1
+
+
+# --- single stories -------------------------------------------------------------------------------
+
+
+def test_c13_linger_then_one_request_with_everything() -> None:
+    world = World(linger_ms=5)
+    deliveries = [world.send() for _ in range(3)]
+    assert world.step() == 0
+    assert world.run(4.0) == 0
+    assert world.run(1.0) == 1
+    world.answer()
+    assert [d.result().offset for d in deliveries] == [0, 1, 2]
+    check(world)
+
+
+def test_c20_c31_nothing_goes_before_there_is_an_identity() -> None:
+    world = World()
+    world.send()
+    world.now_ms = 20.0
+    assert world.step(identity=False) == 0
+    assert world.transactions is not None
+    world.sender.identity_failed(RequestTimedOut("late"), world.now_ms)
+    assert world.step(identity=False) == 0, "backoff (C-33)"
+    assert world.transactions.needs_identity
+    assert world.run(200.0) == 1
+    world.settle()
+    check(world)
+
+
+@pytest.mark.parametrize(
+    "error", [UnsupportedByBroker("too old"), ClusterAuthorizationFailed("may not")]
+)
+def test_c55_no_identity_to_be_had_is_fatal_and_says_the_way_out(error: Fatal) -> None:
+    world = World()
+    delivery = world.send()
+    world.now_ms = 20.0
+    world.step(identity=False)
+    world.sender.identity_failed(error, world.now_ms)
+    world.step()
+    assert "enable_idempotence=False" in str(delivery.exception())
+
+
+def test_at_most_max_in_flight_requests_per_node() -> None:
+    world = World(batch_size=100)
+    known(world)
+    for _ in range(20):
+        world.send(size=80)
+    assert world.run() == 5
+    assert world.run() == 0
+    world.answer()
+    assert world.run() == 1
+    world.settle()
+    check(world)
+
+
+def test_c22_c21_the_second_of_five_fails_and_order_is_kept() -> None:
+    world = World(batch_size=100)
+    known(world)
+    deliveries = [world.send(size=80) for _ in range(5)]
+    assert world.run() == 5
+    world.answer(1)
+    world.answer(1, ErrorCode.NOT_ENOUGH_REPLICAS)
+    for _ in range(3):
+        failed = world.answer(1)
+        assert not failed, "45 behind a retried one is just retried (C-50)"
+    assert [d.done() for d in deliveries] == [True, False, False, False, False]
+    for expected in range(4):
+        world.run(2000.0)
+        assert len(world.on_wire[1]) == 1, "while retrying one at a time (C-21)"
+        world.answer(1)
+        assert deliveries[expected + 1].done()
+    assert [d.result().offset for d in deliveries] == [1, 2, 3, 4, 5]
+    assert {epoch for _, epoch, _, _ in world.logs[0].batches} == {0}, "no bump was needed"
+    check(world)
+
+
+def test_c54_p09_a_lost_answer_makes_no_duplicate() -> None:
+    world = World(batch_size=100)
+    known(world)
+    deliveries = [world.send(size=80) for _ in range(5)]
+    assert world.run() == 5
+    world.lose(1, written=True)
+    world.settle()
+    assert [d.result().offset for d in deliveries] == [1, 2, 3, 4, 5]
+    check(world)
+
+
+def test_without_idempotence_a_lost_answer_makes_one() -> None:
+    world = World(enable_idempotence=False)
+    world.send()
+    world.run()
+    world.lose(1, written=True)
+    world.settle()
+    assert len(world.logs[0].values) == 2, "at least once (C-05)"
+    check(world, exactly_once=False)
+
+
+def test_c17_one_in_flight_without_idempotence_mutes_the_partition() -> None:
+    world = World(enable_idempotence=False, max_in_flight_requests_per_connection=1, batch_size=100)
+    for _ in range(6):
+        world.send(size=80)
+    assert world.run() == 1 and world.run() == 0
+    world.lose(1, written=False)
+    world.settle()
+    check(world)
+
+
+def test_c26_acks_0_is_complete_when_sent() -> None:
+    world = World(acks=0)
+    delivery = world.send()
+    world.run()
+    produce, _ = world.on_wire[1].popleft()
+    world.sender.answered(produce, None, world.now_ms)
+    assert delivery.result().offset == -1
+    check_memory = world.accumulator
+    assert check_memory.available_bytes == check_memory.buffer_memory
+
+
+def test_c25_too_large_is_split_until_it_fits_and_keeps_its_sequences() -> None:
+    world = World(batch_size=4000)
+    deliveries = [world.send(size=300) for _ in range(10)]
+    assert world.run() == 1
+    world.send(size=300)
+    world.answer(1, ErrorCode.MESSAGE_TOO_LARGE)
+    world.run()
+    assert len(world.on_wire[1][0][0].batches[0].builder.records()) < 6
+    world.answer(1, ErrorCode.MESSAGE_TOO_LARGE)
+    world.settle()
+    assert [d.result().offset for d in deliveries] == list(range(10))
+    assert {epoch for _, epoch, _, _ in world.logs[0].batches} == {0}
+    check(world)
+
+
+def test_c25_a_single_record_that_is_too_large_fails() -> None:
+    world = World()
+    delivery, other = world.send(), None
+    world.run()
+    other = world.send()
+    world.answer(1, ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(delivery.exception(), MessageTooLarge)
+    world.settle()
+    assert other.exception() is None
+    check(world)
+
+
+def test_c40_expired_while_queued_or_in_flight() -> None:
+    world = World(delivery_timeout_ms=1000, request_timeout_ms=500)
+    in_flight = world.send()
+    world.run()
+    world.set_leaders([-1], epoch=2)
+    queued = world.send()
+    world.run(1100.0)
+    for delivery in (in_flight, queued):
+        assert isinstance(delivery.exception(), DeliveryTimeout)
+    assert "may be written or not" in str(in_flight.exception())
+    assert "no known leader" in str(queued.exception())
+    assert len(world.failed) == 2
+    world.answer(1)
+    world.settle()
+    check(world)
+
+
+def test_c41_c42_after_an_expired_batch_the_epoch_is_bumped() -> None:
+    world = World(delivery_timeout_ms=1000, request_timeout_ms=500)
+    world.send()
+    world.run()
+    world.lose(1, written=True)
+    world.run(1100.0)
+    later = world.send()
+    world.settle()
+    assert later.exception() is None
+    assert [epoch for _, epoch, _, _ in world.logs[0].batches] == [0, 1]
+    check(world)
+
+
+def test_c53_a_new_leader_named_by_the_answer_is_used_without_backoff() -> None:
+    world = World()
+    delivery = world.send()
+    world.run()
+    leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=2)
+    world.answer(1, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=leader)
+    assert world.step() == 1 and world.on_wire[2]
+    world.answer(2)
+    assert delivery.result().offset == 0
+
+
+def test_retries_run_out() -> None:
+    world = World(retries=2)
+    delivery = world.send()
+    for _ in range(3):
+        world.run(2000.0)
+        world.answer(1, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert delivery.exception() is not None
+    later = world.send()
+    world.settle()
+    assert later.exception() is None
+    check(world)
+
+
+def test_c45_a_refused_batch_leaves_no_gap_for_those_behind_it() -> None:
+    world = World(batch_size=100)
+    known(world)
+    deliveries = [world.send(size=80) for _ in range(4)]
+    assert world.run() == 4
+    world.answer(1, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert isinstance(deliveries[0].exception(), InvalidTopic)
+    world.settle()
+    assert [d.result().offset for d in deliveries[1:]] == [1, 2, 3]
+    check(world)
+
+
+def test_c34_a_forced_close_fails_everything() -> None:
+    world = World()
+    first = world.send()
+    world.run()
+    second = world.send()
+    world.sender.fail_all(ConnectionLost("closed"))
+    assert first.exception() is not None and second.exception() is not None
+    assert not world.accumulator.incomplete
+
+
+# --- many lives -----------------------------------------------------------------------------------
+
+TROUBLE = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+]
+
+
+def is_new(world: World, node: int) -> bool:
+    """A broker refuses a batch the first time or never: its content does not change."""
+    return all(batch.attempts == 0 for batch in world.on_wire[node][0][0].batches)
+
+
+def may_split(world: World, node: int) -> bool:
+    return is_new(world, node) and all(
+        batch.record_count > 1 for batch in world.on_wire[node][0][0].batches
+    )
+
+
+def live(seed: int, *, refusals: bool, expiry: bool) -> World:
+    """A life full of trouble, ended in peace."""
+    world = World(
+        seed=seed,
+        partitions=3,
+        batch_size=300,
+        linger_ms=5,
+        delivery_timeout_ms=3000 if expiry else 10**8,
+        request_timeout_ms=1000,
+    )
+    rng = world.random
+    epoch = 1
+    for _ in range(300):
+        world.now_ms += rng.choice([0.0, 1.0, 7.0, 60.0, 400.0])
+        for _ in range(rng.randrange(4)):
+            world.send(rng.randrange(3), rng.randrange(1, 250))
+        world.step()
+        node = rng.choice([1, 2])
+        if not world.on_wire[node]:
+            continue
+        luck = rng.random()
+        if luck < 0.5:
+            world.answer(node)
+        elif luck < 0.65:
+            code = rng.choice(TROUBLE)
+            if code is ErrorCode.MESSAGE_TOO_LARGE and not may_split(world, node):
+                code = ErrorCode.REQUEST_TIMED_OUT
+            world.answer(node, code)
+        elif luck < 0.8:
+            world.lose(node, written=rng.random() < 0.5)
+        elif luck < 0.83:
+            epoch += 1
+            world.set_leaders([rng.choice([1, 2, -1]) for _ in range(3)], epoch)
+        elif luck < 0.86 and refusals and is_new(world, node):
+            world.answer(node, ErrorCode.INVALID_RECORD)
+    world.set_leaders([1, 2, 1], epoch + 1)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_c05_every_record_exactly_once_and_in_order_whatever_is_retried(seed: int) -> None:
+    world = live(seed, refusals=False, expiry=False)
+    assert not world.failed
+    for partition, log in enumerate(world.logs):
+        assert log.values == [s.value for s in world.sent if s.partition == partition]
+    check(world)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_c05_also_when_batches_are_refused_or_expire(seed: int) -> None:
+    world = live(seed, refusals=True, expiry=True)
+    check(world)
