@@ -12,15 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from odradek_client.admin import Admin as Admin
-    from odradek_client.admin import ConfigResource as ConfigResource
-    from odradek_client.admin import NewTopic as NewTopic
-
     from odradek import errors as errors
     from odradek import sync as sync
     from odradek import testing as testing
     from odradek.broker import Broker as Broker
+    from odradek_client.admin import Admin as Admin
+    from odradek_client.admin import ConfigResource as ConfigResource
+    from odradek_client.admin import NewTopic as NewTopic
     from odradek_client.consumer.consumer import Consumer as Consumer
+    from odradek_client.consumer.listener import RebalanceListener as RebalanceListener
     from odradek_client.consumer.types import ConsumerRecord as ConsumerRecord
     from odradek_client.consumer.types import OffsetAndMetadata as OffsetAndMetadata
     from odradek_client.consumer.types import OffsetAndTimestamp as OffsetAndTimestamp
@@ -46,6 +46,7 @@ _HOMES = {
     "OffsetAndMetadata": "odradek_client.consumer.types",
     "OffsetAndTimestamp": "odradek_client.consumer.types",
     "Producer": "odradek_client.producer.producer",
+    "RebalanceListener": "odradek_client.consumer.listener",
     "RecordMetadata": "odradek_client.producer.batch",
     "TopicPartition": "odradek_client.consumer.types",
 }
@@ -64,6 +65,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
+    "RebalanceListener",
     "RecordMetadata",
     "TopicPartition",
     "__version__",

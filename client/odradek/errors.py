@@ -1,3 +1,4 @@
-"""What the client raises; the tree is in `odradek_client.errors`."""
+"""What the client raises; the trees are in `odradek_client.errors` and `odradek_client.consumer.errors`."""
 
+from odradek_client.consumer.errors import *
 from odradek_client.errors import *

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -115,3 +116,30 @@ def test_what_was_not_started_has_no_address(tmp_path: Path) -> None:
         _ = SubprocessBroker(data_dir=tmp_path).bootstrap
     with pytest.raises(ValueError, match="mode='thread'"):
         Broker(mode="thread")  # type: ignore[arg-type]
+
+
+async def test_a_group_goes_on_when_its_broker_was_killed(
+    odradek_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    """Connections, coordinator and membership are found again; no record is lost or doubled."""
+    async with Consumer(
+        unique_topic,
+        bootstrap_servers=odradek_broker.bootstrap,
+        group_id="g",
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=100,
+        enable_auto_commit=False,
+    ) as consumer:
+        await write(odradek_broker.bootstrap, unique_topic, b"one", b"two")
+        assert [(await consumer.getone()).value for _ in range(2)] == [b"one", b"two"]
+        await consumer.commit()
+        odradek_broker.kill()
+        assert await consumer.poll(200) == []
+        odradek_broker.start()
+        await write(odradek_broker.bootstrap, unique_topic, b"three")
+        async with asyncio.timeout(60):
+            assert (await consumer.getone()).value == b"three"
+            await consumer.commit()
+        committed = await consumer.committed((unique_topic, 0))
+        assert committed is not None
+        assert committed.offset == 3

@@ -40,8 +40,6 @@ __all__ = [
     "OversizedRecord",
     "PositionOutOfRange",
     "RecordError",
-    "describe",
-    "partition_error",
 ]
 
 
