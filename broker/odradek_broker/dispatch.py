@@ -40,6 +40,10 @@ from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 
+#: Topics, partitions, members and so on of one request, all of them together: what decoding and
+#: answering it may cost while every other connection waits (architecture, D11).
+REQUEST_ELEMENTS_MAX = 100_000
+
 Handler = Callable[[Node, RequestContext, Any], Any]
 
 HANDLERS: dict[ApiKey, Handler] = {
@@ -107,7 +111,7 @@ class Dispatcher:
         try:
             if version in api.request.flexible:
                 position = frames.skip_tags(frame, position)
-            request = codec.decode(api.request, version, frame, position)
+            request = codec.decode(api.request, version, frame, position, REQUEST_ELEMENTS_MAX)
         except DecodeError as error:
             raise CloseConnection(str(error)) from error
         started_us = self._node.metrics.request_started()

@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 from odradek_protocol.message import ArrayOf, FieldSpec, FieldType, Message, Struct
 from odradek_protocol.primitives import (
     MAX_ARRAY_ELEMENTS,
+    MAX_MESSAGE_ELEMENTS,
     MAX_STRING_BYTES,
     DecodeError,
     EncodeError,
@@ -33,7 +34,7 @@ Buffer = bytes | bytearray | memoryview
 # Classes are typed Any where they are cache keys: mypy takes the missing hash of an instance for
 # that of its class.
 M = TypeVar("M", bound=Message)
-Decoder = Callable[[Any, int, int], tuple[Any, int]]
+Decoder = Callable[[Any, int, int, list[int]], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[Buffer], None]], None]
 
 _INT16 = Packer(">h")
@@ -42,18 +43,35 @@ _INT32 = Packer(">i")
 _JOIN_BYTES = 4096
 
 
-def decode_at(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
-    """(message, position behind it). DecodeError for bytes that are no such message."""
+def decode_at(
+    cls: type[M],
+    version: int,
+    buffer: Buffer,
+    position: int = 0,
+    elements_max: int = MAX_MESSAGE_ELEMENTS,
+) -> tuple[M, int]:
+    """(message, position behind it). DecodeError for bytes that are no such message.
+
+    `elements_max`: how many array elements it may have, all arrays taken together.
+    """
     try:
-        found: tuple[M, int] = decoder(cast(Any, cls), version)(buffer, position, len(buffer))
+        found: tuple[M, int] = decoder(cast(Any, cls), version)(
+            buffer, position, len(buffer), [elements_max]
+        )
         return found
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
 
 
-def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
+def decode(
+    cls: type[M],
+    version: int,
+    buffer: Buffer,
+    position: int = 0,
+    elements_max: int = MAX_MESSAGE_ELEMENTS,
+) -> M:
     """The message at `position`; bytes behind it are ignored (rule N-08)."""
-    return decode_at(cls, version, buffer, position)[0]
+    return decode_at(cls, version, buffer, position, elements_max)[0]
 
 
 def encode(instance: Message, version: int) -> list[Buffer]:
@@ -88,7 +106,7 @@ def gather(parts: Sequence[Buffer]) -> list[Buffer]:
 
 @lru_cache(maxsize=4096)
 def decoder(cls: Any, version: int) -> Decoder:
-    """The generated reader: (buffer, position, end) -> (message, position)."""
+    """The generated reader: (buffer, position, end, [elements left]) -> (message, position)."""
     if version not in cls.versions:
         raise DecodeError(f"{cls.__name__} has no version {version}")
     return _struct_decoder(cls, version, version in cls.flexible)
@@ -107,6 +125,10 @@ def encoder(cls: Any, version: int) -> Encoder:
 
 def _bad_length(cls: str, name: str, length: int) -> DecodeError:
     return DecodeError(f"{cls}.{name} has length {length}, which cannot be")
+
+
+def _crowded(cls: str, name: str, length: int) -> DecodeError:
+    return DecodeError(f"{cls}.{name} adds {length} elements to more than a message may have")
 
 
 def _dropped(cls: str, name: str, version: int) -> EncodeError:
@@ -184,6 +206,7 @@ def _struct_decoder(cls: Any, version: int, flexible: bool) -> Decoder:
         cls=cls,
         new=object.__new__,
         bad=_bad_length,
+        crowded=_crowded,
         uvarint=decode_uvarint,
         unpack_from=unpack_from,
         int16=_INT16.unpack_from,
@@ -208,7 +231,7 @@ def _struct_decoder(cls: Any, version: int, flexible: bool) -> Decoder:
     if flexible:
         _decode_tags(source)
     source.line("return o, p")
-    decode: Decoder = source.function("decode(b, p, end)")
+    decode: Decoder = source.function("decode(b, p, end, left)")
     return decode
 
 
@@ -264,9 +287,9 @@ def _decode_value(
             source.line("if b[p - 1] > 127:")
             source.line(f"    {target} = None")
             source.line("else:")
-            source.line(f"    {target}, p = {decode}(b, p, end)")
+            source.line(f"    {target}, p = {decode}(b, p, end, left)")
         else:
-            source.line(f"{target}, p = {decode}(b, p, end)")
+            source.line(f"{target}, p = {decode}(b, p, end, left)")
 
 
 def _decode_sized(source: _Source, type_: WireType, target: str, nullable: bool, name: str) -> None:
@@ -309,6 +332,8 @@ def _decode_array(source: _Source, type_: ArrayOf, target: str, nullable: bool, 
     source.line(f"    raise bad({where})")
     source.line("else:")
     source.indent += 1
+    source.line("left[0] -= n")
+    source.line(f"if left[0] < 0: raise crowded({source.cls.__name__!r}, {name!r}, n)")
     if isinstance(element, WireType) and element.format:
         source.line(
             f"{target} = list(unpack_from('>' + {element.format!r} * n, b, p))"

@@ -15,6 +15,9 @@ import construct as c
 
 #: No array, of whatever element, may be longer (architecture, D11).
 MAX_ARRAY_ELEMENTS = 1_000_000
+#: Nor may all arrays of a message together have more elements, unless its reader says otherwise:
+#: one element of six bytes becomes an object of some hundred.
+MAX_MESSAGE_ELEMENTS = 4_000_000
 #: Nor may a string; compact lengths could say more, and Kafka takes no more of them either.
 MAX_STRING_BYTES = 32767
 ZERO_UUID = bytes(16)

@@ -555,6 +555,23 @@ def test_n06_claimed_counts_take_no_memory(
 
 
 @linux_only
+def test_d11_a_crowd_of_tiny_elements_takes_neither_time_nor_memory(
+    broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+) -> None:
+    """18 MB that would become three million objects."""
+    before = broker.memory_peak_bytes()
+    partition = bytes(4) + b"\0\0"
+    topic = b"\x02t" + encode_uvarint(300_001) + partition * 300_000 + b"\0"
+    body = b"\0\xff\xff" + bytes(4) + b"\x0b" + topic * 10 + b"\0"
+    with Peer(broker) as peer:
+        peer.send_frame(_header(APIS[ApiKey.PRODUCE], 9) + body)
+        peer.assert_closed()
+    one_line_each(1)
+    # The frame itself, twice while it grows, and little besides.
+    assert broker.memory_peak_bytes() - before < 100 * MEGABYTE
+
+
+@linux_only
 def test_n14_answers_that_nobody_reads_do_not_pile_up(
     broker: BrokerProcess, bystander: Peer
 ) -> None:

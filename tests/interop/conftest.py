@@ -42,7 +42,7 @@ def new_topic(address: str) -> Callable[..., str]:
 
     def create(partitions: int = 1, **configs: str) -> str:
         name = f"topic-{next(numbers)}"
-        topic = confluent_kafka.admin.NewTopic(
+        topic = confluent_kafka.admin.NewTopic(  # type: ignore[attr-defined]
             name, partitions, 1, config={key.replace("_", "."): v for key, v in configs.items()}
         )
         admin.create_topics([topic])[name].result(20)

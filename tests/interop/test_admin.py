@@ -14,10 +14,14 @@ import kafka
 import kafka.admin
 import kafka.errors
 import pytest
-from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from foreign_clients import CLIENTS, DEADLINE_S, Record, Settings
 from running_broker import wait_until
+
+#: Its stubs export nothing, though all of this is public.
+_admin: Any = confluent_kafka.admin
+ConfigResource, ResourceType = _admin.ConfigResource, _admin.ResourceType
+NewPartitions, NewTopic = _admin.NewPartitions, _admin.NewTopic
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +54,10 @@ def test_confluent_kafka_creates_describes_alters_and_deletes(admin: Any) -> Non
 
     change = ConfigResource(ResourceType.TOPIC, "by-confluent")
     change.add_incremental_config(
-        confluent_kafka.admin.ConfigEntry(
+        _admin.ConfigEntry(
             "retention.ms",
             "7200000",
-            incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET,
+            incremental_operation=_admin.AlterConfigOpType.SET,
         )
     )
     admin.incremental_alter_configs([change])[change].result(DEADLINE_S)

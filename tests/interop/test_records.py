@@ -35,7 +35,8 @@ def produced(address: str, new_topic: NewTopic) -> Callable[[Client], tuple[str,
 
     def produce(client: Client) -> tuple[str, list[Record]]:
         if client.name not in done:
-            topic, expected = new_topic(), []
+            topic = new_topic()
+            expected: list[Record] = []
             for codec in CODECS:
                 records = _varied(codec, client.refuses)
                 offsets = client.produce(address, topic, records, Settings(codec))

@@ -275,6 +275,18 @@ def test_n06_an_array_may_not_be_longer_than_the_limit() -> None:
         codec.decode(Everything, 1, body[: ids_at + 1] + one_too_many + body[ids_at + 2 :])
 
 
+@pytest.mark.parametrize("version", [8, 9])
+def test_d11_all_arrays_of_a_message_share_a_limit(version: int) -> None:
+    partitions = [PartitionProduceData(index=number) for number in range(10)]
+    request = ProduceRequest(topic_data=[TopicProduceData(partition_data=partitions)] * 5)
+    data = codec.encode_bytes(request, version)
+    assert codec.decode(ProduceRequest, version, data, 0, 55) == request
+    assert codec.decode(ProduceRequest, version, data) == request
+    for elements_max in (54, 20, 4, 0):
+        with pytest.raises(DecodeError, match="more than a message may have"):
+            codec.decode(ProduceRequest, version, data, 0, elements_max)
+
+
 @pytest.mark.parametrize(
     "varint",
     [
