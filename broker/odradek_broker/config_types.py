@@ -78,14 +78,17 @@ ANYTHING = Check("", lambda _: True)
 
 
 def at_least(lowest: float) -> Check:
+    """A lower bound, included."""
     return Check(f"at least {lowest}", lambda value: value >= lowest)
 
 
 def between(lowest: float, highest: float) -> Check:
+    """Both bounds, included."""
     return Check(f"between {lowest} and {highest}", lambda value: lowest <= value <= highest)
 
 
 def one_of(*legal: str) -> Check:
+    """One word out of several."""
     return Check(f"one of {', '.join(legal)}", lambda value: value in legal)
 
 

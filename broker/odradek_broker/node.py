@@ -35,6 +35,8 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
 
 class Timer(Protocol):
+    """Something that was scheduled and may be called off."""
+
     def cancel(self) -> None: ...
 
 

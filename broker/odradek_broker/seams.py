@@ -25,6 +25,8 @@ class Clock(Protocol):
 
 
 class Randomness(Protocol):
+    """Whatever must not be guessed, or must not repeat."""
+
     def uuid(self) -> bytes:
         """16 random bytes that form a version 4 UUID."""
         ...

@@ -115,6 +115,8 @@ class Core(Protocol):
 
 
 class RuntimeState(Enum):
+    """Whether a coordinator partition can be asked."""
+
     LOADING = "Loading"
     ACTIVE = "Active"
     FAILED = "Failed"

@@ -70,6 +70,7 @@ def write_unsynced(files: Files, path: str, content: bytes) -> None:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Kafka's offset checkpoint: version, count, then `topic partition offset` a line."""
     lines = ["0", str(len(offsets))]
     lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     return ("\n".join(lines) + "\n").encode()
@@ -85,6 +86,7 @@ def decode_offsets(text: str) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """Kafka's leader epoch checkpoint: version, count, then `epoch offset` a line."""
     entries = [f"{epoch} {start_offset}" for epoch, start_offset in epochs]
     return ("\n".join(["0", str(len(entries)), *entries]) + "\n").encode()
 
@@ -104,6 +106,7 @@ def encode_topic_id(topic_id: bytes) -> str:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """Kafka's partition.metadata, which ties a folder to its topic id."""
     return f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode()
 
 
@@ -122,10 +125,12 @@ def decode_partition_metadata(text: str) -> bytes:
 
 
 def encode_meta_properties(cluster_id: str, node_id: int) -> bytes:
+    """Kafka's meta.properties, which ties a data directory to its node."""
     return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n".encode()
 
 
 def decode_meta_properties(text: str) -> dict[str, str]:
+    """Names to values; comments and what has no `=` are left out."""
     properties = {}
     for line in text.splitlines():
         name, separator, value = line.partition("=")

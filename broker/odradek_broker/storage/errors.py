@@ -83,6 +83,8 @@ class DataDirectoryError(Exception):
 
 
 class DataDirectoryInUse(DataDirectoryError):
+    """Another process holds the lock of the data directory."""
+
     def __init__(self, data_dir: str) -> None:
         super().__init__(
             f"the data directory {data_dir} is in use by another broker (its file .lock is held);"

@@ -44,6 +44,8 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class LoadedLog:
+    """What the files of one partition hold, after recovery."""
+
     segments: list[Segment]
     producers: Producers
     epochs: LeaderEpochs

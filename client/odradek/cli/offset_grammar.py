@@ -25,6 +25,8 @@ class OffsetError(ValueError):
 
 
 class Place(Enum):
+    """Where an offset is counted from."""
+
     BEGINNING = "beginning"
     END = "end"
     STORED = "stored"

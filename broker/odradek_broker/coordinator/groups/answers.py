@@ -15,6 +15,7 @@ NO_GENERATION = -1
 
 
 def join_error(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    """A refusal, in the form of every version."""
     return JoinGroupResponse(
         error_code=error, generation_id=NO_GENERATION, protocol_name=None, member_id=member_id
     )
@@ -40,6 +41,7 @@ def list_members(group: ClassicGroup, protocol: str | None) -> list[JoinGroupRes
 def join_answer(
     group: ClassicGroup, member: Member, generation: int, protocol: str | None
 ) -> JoinGroupResponse:
+    """The answer to a member of a completed join phase; its leader gets all members."""
     leads = group.leader_id == member.member_id
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
@@ -53,18 +55,22 @@ def join_answer(
 
 
 def join_reply(later: Later[JoinGroupResponse], response: JoinGroupResponse) -> Reply:
+    """An answer that turns into an error if its records cannot be appended."""
     return Reply(later, response, lambda error: join_error(error, response.member_id))
 
 
 def sync_error(error: ErrorCode) -> SyncGroupResponse:
+    """A refusal, in the form of every version."""
     return SyncGroupResponse(error_code=error)
 
 
 def sync_refused(later: Later[SyncGroupResponse], error: ErrorCode) -> Reply:
+    """An error is the same whatever becomes of the records."""
     return Reply(later, sync_error(error), sync_error)
 
 
 def sync_reply(later: Later[SyncGroupResponse], group: ClassicGroup, member: Member) -> Reply:
+    """A member's assignment, or an error if the group's record cannot be appended."""
     response = SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
@@ -75,6 +81,7 @@ def sync_reply(later: Later[SyncGroupResponse], group: ClassicGroup, member: Mem
 
 
 def heartbeat_reply(later: Later[HeartbeatResponse], error: ErrorCode) -> Reply:
+    """The answer to a heartbeat, once the records before it are durable."""
     return Reply(
         later,
         HeartbeatResponse(error_code=error),

@@ -52,6 +52,8 @@ class Metadata(Protocol):
 
 
 class Timer(Protocol):
+    """Something that was scheduled and may be called off."""
+
     def cancel(self) -> None: ...
 
 

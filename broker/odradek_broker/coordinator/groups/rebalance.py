@@ -56,6 +56,8 @@ class Deadline(Enum):
 
 
 class TimerName(NamedTuple):
+    """Which deadline, of which group or member."""
+
     kind: Deadline
     group_id: str = ""
     member_id: str = ""
