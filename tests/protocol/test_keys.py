@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
@@ -76,3 +79,10 @@ def test_an_unstable_version_is_declared_and_not_served() -> None:
     api = APIS[ApiKey.INIT_PRODUCER_ID]
     assert 6 in api.request.versions
     assert 6 not in api.versions
+
+
+def test_the_documented_table_is_this_one(repository: Path) -> None:
+    text = (repository / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+) \|$", text, re.MULTILINE)
+    documented = {int(key): (name, *map(int, numbers)) for key, name, *numbers in rows}
+    assert documented == KAFKA_4_2
