@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import resource
 import signal
 import socket
 import time
@@ -38,6 +39,7 @@ _IDLE_CHECK_S = 30.0
 _HOUSEKEEPING_S = 1.0
 _RECOVERY_POINTS_S = 60.0
 _BACKLOG = 1024
+_OPEN_FILES_MAX = 10_240
 
 
 class StartError(Exception):
@@ -76,6 +78,16 @@ async def serve(
         raise StartError(server.failure)
 
 
+def _raise_open_files_limit() -> None:
+    """As many open files as this user may have: segments and connections both need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS says "unlimited" and then refuses more than this.
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 class _Scheduler:
     """Timers of the running loop, in milliseconds."""
 
@@ -99,23 +111,27 @@ class Server:
         self._server: asyncio.Server | None = None
         self._http: HttpServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._writing: asyncio.Future[None] | None = None
         self._stopping = False
         #: Set when it is time to stop; `failure` says why, unless somebody asked for it.
         self.ended = asyncio.Event()
         self.failure = ""
 
     async def start(self) -> tuple[str, int]:
-        """Open the data directory, recover, listen; the address that was bound."""
+        """Open the data directory, recover, listen; the address that was bound.
+
+        StartError, DataDirectoryError. Nothing accepts connections before recovery is over.
+        """
         loop = asyncio.get_running_loop()
         config = self.config
-        sockets = self._bind(config.listen_host, config.listen_port)
+        listener = self._bind(config.listen_host, config.listen_port)
         try:
+            _raise_open_files_limit()
             self._open(loop)
         except BaseException:
-            for one in sockets:
-                one.close()
+            listener.close()
             raise
-        host, port = sockets[0].getsockname()[:2]
+        host, port = listener.getsockname()[:2]
         node = self.node
         node.set_advertised(*self._advertised(host, port))
         self._dispatcher = Dispatcher(node, config.max_control_request_bytes)
@@ -124,10 +140,15 @@ class Server:
             config.max_in_flight_bytes_per_connection,
             config.queued_max_request_bytes,
         )
-        self._server = await loop.create_server(self._session, sock=sockets[0], backlog=_BACKLOG)
-        if config.http_address is not None:
-            self._http = HttpServer(node, self.metrics)
-            await self._http.start(*config.http_address)
+        try:
+            self._server = await loop.create_server(self._session, sock=listener, backlog=_BACKLOG)
+            if config.http_address is not None:
+                self._http = HttpServer(node, self.metrics)
+                await self._http.start(*config.http_address)
+        except OSError as error:
+            listener.close()
+            await self.stop()
+            raise StartError(f"cannot listen: {error}") from error
         self._tasks = [
             loop.create_task(self._close_idle()),
             loop.create_task(self._keep_house()),
@@ -136,14 +157,13 @@ class Server:
         log.info("ready", host=host, port=port, node_id=node.node_id, cluster_id=node.cluster_id)
         return host, port
 
-    def _bind(self, host: str, port: int) -> list[socket.socket]:
+    def _bind(self, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
         try:
             listener.bind((host, port))
-            listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
@@ -152,7 +172,7 @@ class Server:
                     " --listen"
                 ) from error
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-        return [listener]
+        return listener
 
     def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self.config
@@ -251,6 +271,11 @@ class Server:
             session.close_after_answers()
         await self._drained()
         self.node.close()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        # All at once, where closing the logs would sync them one after another.
+        for partition_log in self.node.logs:
+            self._commit.request(partition_log)
         await self._commit.drain()
         self._commit.close()
         self.node.logs.close(clean=True)
@@ -296,7 +321,8 @@ class Server:
             await asyncio.sleep(_RECOVERY_POINTS_S)
             write = self.node.logs.recovery_points_writer()
             if write is not None:
+                self._writing = asyncio.ensure_future(asyncio.to_thread(write))
                 try:
-                    await asyncio.to_thread(write)
+                    await asyncio.shield(self._writing)
                 except OSError as error:
                     log.error("the recovery points were not written", error=str(error))
