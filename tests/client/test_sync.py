@@ -191,8 +191,8 @@ def test_ctrl_c_interrupts_an_iteration(broker: SubprocessBroker, topic: str) ->
         import json, sys
         from odradek import sync
         with sync.Consumer(sys.argv[2], bootstrap_servers=sys.argv[1]) as consumer:
-            print("waiting", flush=True)
             try:
+                print("waiting", flush=True)
                 for record in consumer:
                     pass
             except KeyboardInterrupt:
