@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,10 @@ exec "{java}" "$@"
 
 class JavaNotFound(RuntimeError):
     """There is no Java that Spark can run on; the text says how to get one."""
+
+
+class WrongInterpreter(RuntimeError):
+    """PYSPARK_PYTHON names a Python that has not got the connector; the text says what to do."""
 
 
 class SparkNotFound(RuntimeError):
@@ -161,6 +166,33 @@ def prepare_environment() -> Java:
     return java
 
 
+def check_interpreter() -> None:
+    """Whether the Python that Spark's workers will run has the connector. WrongInterpreter if not.
+
+    Only for workers on this machine; an executor's path means nothing here.
+    """
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if python == sys.executable:
+        return
+    code = "import importlib.util as u, sys; sys.exit(u.find_spec('pyspark_odradek') is None)"
+    try:
+        run = subprocess.run(
+            [*shlex.split(python), "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+        failure = "" if run.returncode == 0 else "has not got the package odradek"
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        failure = f"cannot be run ({error})"
+    if failure:
+        raise WrongInterpreter(
+            f"PYSPARK_PYTHON={python}, which Spark's workers would run, {failure}. Unset it, or set "
+            f"it to {sys.executable}"
+        )
+
+
 def session(
     app_name: str = "odradek",
     master: str = "local[*]",
@@ -172,7 +204,7 @@ def session(
 
     `settings`: Spark's, dots as underscores in the keyword (`spark_sql_shuffle_partitions="8"`).
     `log_file`: where the output of Java and of the Python workers goes, instead of stderr. Raises
-    JavaNotFound or SparkNotFound.
+    JavaNotFound, SparkNotFound or WrongInterpreter.
     """
     try:
         with warnings.catch_warnings():
@@ -187,6 +219,8 @@ def session(
     if active is not None:
         return active
     prepare_environment()
+    if master.startswith("local"):
+        check_interpreter()
     builder = SparkSession.builder.appName(app_name).master(master)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")

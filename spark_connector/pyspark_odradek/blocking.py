@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -98,6 +99,7 @@ class Shared:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.thread = LoopThread()
+        _quieten_client()
         self.networks: Pool[Network] = Pool(_start_network, Network.close)
         self.producers: Pool[Producer] = Pool(_start_producer, Producer.close)
 
@@ -148,6 +150,14 @@ async def _start_producer(settings: dict[str, str]) -> Producer:
 
 async def _awaited(awaitable: Awaitable[T]) -> T:
     return await awaitable
+
+
+def _quieten_client() -> None:
+    """A worker waits for its next task while brokers may come and go, and everything that it prints
+    lands in the user's console. What matters to a task is raised there."""
+    client_log = logging.getLogger("odradek.client")
+    if client_log.level == logging.NOTSET:
+        client_log.setLevel(logging.ERROR)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

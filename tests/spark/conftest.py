@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka.admin
 import pytest
@@ -35,7 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             log_file=folder / "spark.log",
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
-            spark_driver_extraJavaOptions=f"-Djava.io.tmpdir={folder}",
+            # Short jobs: the second compiler would cost more than it brings.
+            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",
         )
@@ -61,7 +62,7 @@ def new_topic(spark_broker: str) -> Callable[..., str]:
 
     def create(partitions: int = 1, prefix: str = "topic", **configs: str) -> str:
         name = f"{prefix}-{next(numbers)}"
-        topic = confluent_kafka.admin.NewTopic(
+        topic = confluent_kafka.admin.NewTopic(  # type: ignore[attr-defined]
             name, partitions, 1, config={key.replace("_", "."): v for key, v in configs.items()}
         )
         admin.create_topics([topic])[name].result(20)
@@ -74,7 +75,7 @@ def new_topic(spark_broker: str) -> Callable[..., str]:
 def produce(spark_broker: str) -> Callable[..., None]:
     """Sends records by somebody else's client: (partition, key, value, timestamp_ms, headers)."""
 
-    def send(topic: str, records: list[tuple[object, ...]]) -> None:
+    def send(topic: str, records: Sequence[tuple[Any, ...]]) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": spark_broker, "log_level": 0})
         for partition, key, value, timestamp_ms, headers in records:
             producer.produce(

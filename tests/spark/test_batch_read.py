@@ -17,7 +17,8 @@ from pyspark_odradek.schema import row_schema
 
 pytestmark = pytest.mark.spark
 
-Produce = Callable[[str, list[tuple[object, ...]]], None]
+Records = list[tuple[Any, ...]]
+Produce = Callable[[str, Records], None]
 NewTopic = Callable[..., str]
 T0 = 1_700_000_000_000
 
@@ -33,7 +34,7 @@ def read(spark: SparkSession, spark_broker: str) -> Callable[..., DataFrame]:
     return load
 
 
-def numbered(partition: int, count: int, start: int = 0) -> list[tuple[object, ...]]:
+def numbered(partition: int, count: int, start: int = 0) -> Records:
     """Records whose value is their offset, one second apart."""
     return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
 
@@ -176,7 +177,7 @@ def test_what_retention_has_deleted_is_data_loss(
 ) -> None:
     topic = new_topic(segment_bytes="10000", retention_ms="3600000")
     for _ in range(5):
-        old = [(0, None, b"x" * 900, T0, [])] * 10
+        old: Records = [(0, None, b"x" * 900, T0, [])] * 10
         produce(topic, old)
     produce(topic, [(0, None, b"kept", int(time.time() * 1000), [])])
     start = _wait_for_log_start(spark_broker, topic)

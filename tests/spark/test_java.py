@@ -117,6 +117,22 @@ def test_the_environment_makes_workers_run_this_interpreter(
     assert os.environ["JAVA_HOME"] == str(home)
 
 
+def test_an_interpreter_without_the_connector_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    spark.check_interpreter()
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    with pytest.raises(spark.WrongInterpreter, match=f"PYSPARK_PYTHON={bare}.* has not got"):
+        spark.check_interpreter()
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "none"))
+    with pytest.raises(spark.WrongInterpreter, match="cannot be run"):
+        spark.check_interpreter()
+
+
 def test_output_goes_to_the_file_only_while_it_is_asked_to(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

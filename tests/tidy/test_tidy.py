@@ -95,6 +95,10 @@ SHELL_PACKAGES = {"odradek", "pyspark_odradek"}
 
 #: Cores inside of shell packages.
 CORES_IN_SHELL_PACKAGES = {
+    "pyspark_odradek.columns",
+    "pyspark_odradek.errors",
+    "pyspark_odradek.fetching",
+    "pyspark_odradek.kafka_settings",
     "pyspark_odradek.options",
     "pyspark_odradek.schema",
     "pyspark_odradek.offsets",

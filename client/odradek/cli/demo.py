@@ -80,7 +80,7 @@ def demo(
     story = Console(stderr=True, highlight=False)
     started = time.monotonic()
     from odradek.broker import BrokerFailed
-    from odradek.spark import JavaNotFound
+    from odradek.spark import JavaNotFound, WrongInterpreter
     from odradek_client.errors import OdradekError
 
     try:
@@ -88,7 +88,14 @@ def demo(
             prefix="odradek-demo-", ignore_cleanup_errors=True
         ) as name:
             wrong = _run(story, Path(name), bootstrap, records)
-    except (BrokerFailed, DemoFailed, JavaNotFound, NoFlights, OdradekError) as error:
+    except (
+        BrokerFailed,
+        DemoFailed,
+        JavaNotFound,
+        NoFlights,
+        OdradekError,
+        WrongInterpreter,
+    ) as error:
         fail(str(error))
     if wrong:
         for line in wrong:
@@ -238,7 +245,8 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
             log_file=_log_file(folder),
             spark_local_dir=str(scratch),
             spark_sql_warehouse_dir=str(scratch / "warehouse"),
-            spark_driver_extraJavaOptions=f"-Djava.io.tmpdir={scratch}",
+            # One short job: the second compiler would cost more than it brings.
+            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
             spark_sql_shuffle_partitions="4",
         )
     try:
@@ -307,7 +315,7 @@ async def _consume(story: Console, bootstrap: str, topic: str) -> list[CarrierMo
 def _show(story: Console, rows: list[CarrierMonth]) -> None:
     """The first rows as a table on stdout."""
     table = Table("carrier", title="Flights from New York City in 2013", title_justify="left")
-    for heading in ("month", "flights", "cancelled", "cancelled %", "mean departure delay, min"):
+    for heading in ("month", "flights", "cancelled", "cancelled %", "mean delay, min"):
         table.add_column(heading, justify="right")
     for row in rows[:_SHOWN_ROWS]:
         delay = "-" if row.mean_dep_delay is None else f"{row.mean_dep_delay:.2f}"
