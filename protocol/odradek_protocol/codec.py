@@ -23,6 +23,7 @@ from odradek_protocol.primitives import (
     MAX_ARRAY_ELEMENTS,
     MAX_MESSAGE_ELEMENTS,
     MAX_STRING_BYTES,
+    RECORDS,
     DecodeError,
     EncodeError,
     WireType,
@@ -118,6 +119,21 @@ def encoder(cls: Any, version: int) -> Encoder:
     if version not in cls.versions:
         raise EncodeError(f"{cls.__name__} has no version {version}")
     return _struct_encoder(cls, version, version in cls.flexible)
+
+
+@lru_cache(maxsize=512)
+def carries_records(cls: Any) -> bool:
+    """True if a message of this type may hold record sets, which are worth not copying."""
+    return any(
+        spec.type is RECORDS
+        or (isinstance(spec.type, ArrayOf) and _holds_records(spec.type.element))
+        or _holds_records(spec.type)
+        for spec in cls.fields
+    )
+
+
+def _holds_records(type_: Any) -> bool:
+    return not isinstance(type_, WireType | ArrayOf) and carries_records(type_)
 
 
 # --- What the generated code calls ----------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct as Packer
+from typing import Any, cast
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
@@ -84,7 +85,7 @@ def encode_request(
     header = _REQUEST.pack(api.key, version, correlation_id, size) + name
     if api.request_header_version(version) == 2:
         header += b"\0"
-    return _framed(header, codec.encode(request, version))
+    return _framed(header, request, version)
 
 
 def encode_response(api: Api, version: int, correlation_id: int, response: Message) -> list[Buffer]:
@@ -92,10 +93,14 @@ def encode_response(api: Api, version: int, correlation_id: int, response: Messa
     header = _CORRELATION.pack(correlation_id)
     if api.response_header_version(version) == 1:
         header += b"\0"
-    return _framed(header, codec.encode(response, version))
+    return _framed(header, response, version)
 
 
-def _framed(header: bytes, body: list[Buffer]) -> list[Buffer]:
+def _framed(header: bytes, message: Message, version: int) -> list[Buffer]:
+    body = codec.encode(message, version)
+    if not codec.carries_records(cast(Any, type(message))):
+        whole = b"".join(body)
+        return [_SIZE.pack(len(header) + len(whole)) + header + whole]
     size = len(header) + sum(map(len, body))
     return codec.gather([_SIZE.pack(size) + header, *body])
 

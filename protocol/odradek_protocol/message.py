@@ -161,14 +161,11 @@ def _declare(cls: Any) -> Any:
             declared.ignorable,
         )
         specs.append(spec)
-        mutable = isinstance(spec.default, list | type)
-        setattr(
-            cls,
-            name,
-            dataclasses.field(default_factory=spec.fresh_default)
-            if mutable
-            else dataclasses.field(default=spec.default),
-        )
+        if isinstance(spec.default, list | type):
+            factory: Any = list if isinstance(spec.default, list) else spec.default
+            setattr(cls, name, dataclasses.field(default_factory=factory))
+        else:
+            setattr(cls, name, dataclasses.field(default=spec.default))
     cls.fields = tuple(specs)
     return dataclasses.dataclass(slots=True, kw_only=True)(cls)
 
