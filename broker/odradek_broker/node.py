@@ -32,6 +32,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
+#: Nothing is deleted in the first moments of a broker, as in Kafka.
+FIRST_RETENTION_MS = 30_000
 
 
 class Timer(Protocol):
@@ -87,7 +89,7 @@ class Node:
         self._removed_topic_ids: set[bytes] = set()
         self._id_waiters: list[Later[int | None]] = []
         self._allocating = False
-        self._next_retention_ms = 0
+        self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
 
     # --- Start and end ---

@@ -21,6 +21,9 @@ from odradek_protocol.connection import FrameReceiver, FrameTooLarge
 
 log = structlog.get_logger("odradek.session")
 
+#: How long a connection that is given up may take for the answers it is still owed.
+_HANG_UP_S = 5.0
+
 
 class _Slot:
     """The place of an answer in the order."""
@@ -242,8 +245,10 @@ class Session(asyncio.BufferedProtocol):
             transport.close()
 
     def _hang_up(self, reason: str) -> None:
+        """Take nothing more from this peer; what it asked before is still answered."""
         log.warning("closed a connection", peer=self._peer.host, reason=reason)
         self._metrics.connection_refused()
         self._backlog.clear()
         if self._transport is not None:
-            self._transport.abort()
+            self._loop.call_later(_HANG_UP_S, self.abort)
+            self.close_after_answers()

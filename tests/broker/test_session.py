@@ -186,3 +186,12 @@ async def test_n15_a_clean_stop_leaves_its_mark_and_everything_acknowledged(
     again = await start_broker()
     answer = await (await again.client()).call(produce_request("t", batch_of(b"c")), 9)
     assert answer.responses[0].partition_responses[0].base_offset == 2
+
+
+async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: RawClient) -> None:
+    await client.create_topic("t")
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    client.writer.write((12).to_bytes(4, "big") + (999).to_bytes(2, "big") + bytes(10))
+    answer = await client.receive()
+    assert answer.responses[0].partition_responses[0].base_offset == 0
+    assert await client.closed()
