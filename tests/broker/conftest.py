@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from odradek_broker.config import parse_config
 from odradek_broker.server import Server
 from raw_broker import RawClient, RunningBroker, StartBroker
