@@ -4,7 +4,8 @@
     python benchmarks/records.py --compare  beside aiokafka's Cython codec and kafka-python's
 
 "uniform" batches have values of one length, "mixed" ones of 0.5 to 1.5 times that length, "keyed"
-ones a key of 10 to 20 bytes and increasing timestamps as well; "headers" adds one header.
+ones a key of 10 to 20 bytes and increasing timestamps as well; "headers" adds one header to
+those, "events" gives them timestamps from anywhere in a day.
 Each number is the best of several rounds, for one batch of 16 KiB (or ten records, if that is more).
 """
 
@@ -46,12 +47,13 @@ def rows_of(kind: str, value_bytes: int) -> list[Row]:
             if kind == "uniform"
             else source.randint(value_bytes // 2, value_bytes * 3 // 2)
         )
-        keyed = kind in ("keyed", "headers")
+        keyed = kind in ("keyed", "headers", "events")
+        timestamp = NOW + (n // 4 if keyed else 0)
+        if kind == "events":
+            timestamp = NOW - source.randint(0, 86_400_000)
         key = bytes(source.randint(10, 20)) if keyed else None
         headers: list[tuple[str, bytes | None]] = [("trace", b"0123456789abcdef")]
-        rows.append(
-            (NOW + n // 4 if keyed else NOW, key, bytes(size), headers if kind == "headers" else [])
-        )
+        rows.append((timestamp, key, bytes(size), headers if kind == "headers" else []))
     return rows
 
 
@@ -98,7 +100,7 @@ def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[str]
 def records(compare: bool) -> None:
     print(f"{'us per record':32}{'append':>8} {'encode':>8} {'a+build':>8} {'read':>8}")
     for value_bytes in (100, 1000):
-        for kind in ("uniform", "mixed", "keyed", "headers"):
+        for kind in ("uniform", "mixed", "keyed", "headers", "events"):
             rows = rows_of(kind, value_bytes)
             print(f"{f'{kind}, {value_bytes} B':32}" + " ".join(ours(rows)))
             if not compare:

@@ -339,6 +339,14 @@ def test_a_number_of_three_bytes_is_not_taken_for_one_of_two(record: str) -> Non
     assert bulk_parse(data, 1) == plain_parse(data, 1)
 
 
+def test_attributes_are_ignored_however_they_look() -> None:
+    """With a length of three bytes, a careless reader would take them for a timestamp's first byte."""
+    record = b"\xff" + zigzag_encode(2**62) + bytes.fromhex("00 01") + zigzag_encode(8200)
+    record += bytes(8201)
+    data = zigzag_encode(len(record)) + record
+    assert bulk_parse(data, 1) == plain_parse(data, 1) == [(2**62, 0, None, bytes(8200), ())]
+
+
 # --- damage -------------------------------------------------------------------------------------
 
 
@@ -347,6 +355,10 @@ def test_every_truncation_of_the_records_is_an_error() -> None:
     for end in range(len(body)):
         with pytest.raises(CorruptBatch):
             parse_records(body[:end], 20)
+    distant = bytes(build([(-1, None, b"v"), (2**62, b"k", bytes(100))])[61:])
+    for end in range(len(distant)):
+        with pytest.raises(CorruptBatch):
+            parse_records(distant[:end], 2)
     with pytest.raises(CorruptBatch, match="1 bytes behind the last of 20"):
         parse_records(body + b"\x00", 20)
     with pytest.raises(CorruptBatch, match="bytes behind the last of 19"):
@@ -393,6 +405,8 @@ def test_impossible_records(record: str, message: str) -> None:
         ("20 00 00 00 01 14 76767676767676767676 01", "impossible number of headers"),
         ("1e 00 00 00 01 14 76767676767676767676 00", "its fields end at"),
         ("22 00 00 00 01 14 76767676767676767676 00", "end"),
+        ("21 00 00 00 01 14 76767676767676767676 00", "is said to end at"),
+        ("29 00 00 00 01 14 76767676767676767676 02 02 68 02 61", "is said to end at"),
     ],
 )
 def test_impossible_records_of_ordinary_length(record: str, message: str) -> None:

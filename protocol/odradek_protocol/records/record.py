@@ -171,7 +171,7 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
 
 
 def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
-    """The hot loop: takes records whose numbers have one or two bytes, leaves the others to `_read_one`.
+    """The hot loop: takes records whose lengths have one or two bytes, leaves others to `_read_one`.
 
     Six bytes are looked at together: timestamp and offset delta, key length, value length, of one or
     two bytes each. `end` becomes -1 when a number turns out to be longer. Nothing is believed until
@@ -208,10 +208,13 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
                 at = start + 3
             timestamp, offset, key_length, value_length, following, last = look(data, at)
             if timestamp > 0x7F:
-                if offset > 0x7F:
-                    end = -1
-                timestamp += (offset - 1) << 7
-                at += 1
+                if offset < 0x80:
+                    timestamp += (offset - 1) << 7
+                    at += 1
+                elif end > 0:
+                    # Times of events may be far apart: the one number that is often long.
+                    timestamp, at = read_raw(data, at, MAX_VARLONG_BYTES)
+                    at -= 1
                 _, offset, key_length, value_length, following, last = look(data, at)
             if offset < 0x80:
                 at += 3  # of the value length, if the key is null
@@ -279,8 +282,8 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
 
 
 _SIX_BYTES = Struct("6B")
-# Length of two bytes, attributes, timestamp of two bytes, and six bytes from the second of those.
-_LOOKAHEAD_BYTES = 2 + 1 + 1 + 6
+# Length of two bytes, attributes, timestamp of ten bytes, and six bytes from the last of those.
+_LOOKAHEAD_BYTES = 2 + 1 + 9 + 6
 
 
 def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> int:
