@@ -524,7 +524,7 @@ class Admin:
                             )
             return errors
 
-        errors = await self._all(list(wanted), ask)
+        errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
         return _settle(results, errors, raise_errors)
 
     # --- how requests find their broker -----------------------------------------------------------

@@ -378,6 +378,12 @@ class Network:
                 wait_s = (self.cluster.stale_at_ms(now_ms) - now_ms) / 1000
                 await self._sleep_or_wake(min(wait_s, self._idle_check_s()))
                 continue
+            if not self._waiters and self._failures == 0:
+                # Many hints in a row are one question per backoff.
+                since_ms = now_ms - (self.cluster.updated_ms or -self.config.retry_backoff_ms)
+                if since_ms < self.config.retry_backoff_ms:
+                    await self._sleep_or_wake((self.config.retry_backoff_ms - since_ms) / 1000)
+                    continue
             self._wake.clear()
             waiters, self._waiters = self._waiters, []
             failure = await self._ask_metadata()

@@ -131,6 +131,17 @@ def test_c21_a_retry_waits_until_it_is_the_oldest_in_flight() -> None:
     assert tm.may_drain(second)
 
 
+def test_c21_p05_nothing_new_overtakes_a_retry() -> None:
+    tm = manager()
+    tm.acknowledged(drained(tm), 0)
+    retried = drained(tm)
+    assert tm.may_drain(batch())
+    retried.attempts = 1
+    assert not tm.may_drain(batch()), "it may leave the broker's window of five"
+    tm.acknowledged(retried, 1)
+    assert tm.may_drain(batch())
+
+
 def test_c24_acknowledging_out_of_order_keeps_the_highest() -> None:
     tm = manager()
     first, second = drained(tm, 2), drained(tm, 2)

@@ -157,7 +157,10 @@ class Sender:
 
     def _plan_produce(self, plan: Plan, now_ms: float, is_ready: Callable[[int], bool]) -> None:
         ready = self._accumulator.ready(now_ms, self._cluster.leader_of)
-        plan.refresh_metadata = ready.unknown_leaders
+        if ready.unknown_leaders:
+            # An answer that brings nothing new wakes nobody: look again (C-16).
+            plan.refresh_metadata = True
+            plan.wake_within(self._config.retry_backoff_ms)
         plan.wake_within(ready.check_ms)
         for node_id, queues in ready.nodes.items():
             if self._in_flight.get(node_id, 0) >= self._max_in_flight:

@@ -130,6 +130,10 @@ class TransactionManager:
             return not sequences.in_flight or sequences.in_flight[0] is batch
         if sequences.in_flight and sequences.identity != self.identity:
             return False
+        if any(held.attempts for held in sequences.in_flight):
+            # One at a time while something is retried (C-21). What is retried may be written
+            # already; too many behind it and the broker would not recognize it any more (P-05).
+            return False
         if sequences.in_flight and sequences.last_acked_sequence == NO_SEQUENCE:
             # A broker that does not know a producer takes any sequence (P-14): if the first batch
             # failed there, a second one on its heels would be taken before it. So the first under

@@ -1,0 +1,39 @@
+"""The public package: what it offers, and that offering it costs next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import odradek
+
+HEAVY = {"asyncio", "odradek_client", "odradek_protocol", "odradek_broker", "construct", "typer"}
+
+
+def test_importing_it_imports_nothing_else() -> None:
+    code = "import sys, odradek; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    bare = subprocess.run(
+        [sys.executable, "-c", code.replace(", odradek", "")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not (set(done.stdout.split()) - set(bare.stdout.split())) & HEAVY
+
+
+@pytest.mark.parametrize("name", [n for n in odradek.__all__ if n not in {"testing"}])
+def test_every_name_is_there(name: str) -> None:
+    assert getattr(odradek, name) is getattr(odradek, name)
+    assert name in dir(odradek)
+
+
+def test_the_version_is_the_packages() -> None:
+    assert odradek.__version__[0].isdigit()
+
+
+def test_a_wrong_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Porducer"):
+        odradek.Porducer  # noqa: B018
