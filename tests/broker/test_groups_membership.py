@@ -370,6 +370,18 @@ def test_g28_the_parked_requests_of_the_old_id_are_fenced(world: GroupWorld) -> 
     assert third.result().generation_id == 4
 
 
+def test_g28_a_member_that_came_back_is_still_waited_for_to_sync(world: GroupWorld) -> None:
+    leader = world.join(instance="one", session_ms=1_000_000).result().member_id
+    second = world.join(instance="two", session_ms=1_000_000)
+    world.join(leader, instance="one", session_ms=1_000_000)
+    world.sync(leader, 2, {}, instance="one")
+    assert second.done
+    member_id = world.join(instance="two", session_ms=1_000_000).result().member_id
+    assert world.group().pending_syncs == {member_id}
+    world.wait(60_000)
+    assert list(world.group().members) == [leader]
+
+
 def test_g29_instance_ids_are_checked_everywhere(world: GroupWorld) -> None:
     leader, follower = _static(world)
     for instance, expected in [("one", E.FENCED_INSTANCE_ID), ("nobody", E.UNKNOWN_MEMBER_ID)]:

@@ -37,6 +37,9 @@ ALL_DEADLINES_MS = 1_000_000
 
 CLIENTS = st.integers(0, 4)
 RARELY = st.sampled_from([False] * 7 + [True])
+STAGES = st.sampled_from(["parked", "storing"])
+DISTURBANCES = st.sampled_from(["join", "leave", "forget", "repeat", "wait"])
+VERSIONS = st.sampled_from([9] * 6 + [5, 3])
 
 OFFERS = [
     [("range", b"r")],
@@ -71,7 +74,7 @@ class Generation:
 class GroupMachine(RuleBasedStateMachine):
     """Clients that may do anything at any time, in any order."""
 
-    @initialize(delay_ms=st.sampled_from([0, 3_000]), size_max=st.sampled_from([3, 100]))
+    @initialize(delay_ms=st.sampled_from([0, 3_000]), size_max=st.sampled_from([100, 100, 3]))
     def start(self, delay_ms: int, size_max: int) -> None:
         # Expiry would end the group, and with it the numbering of its generations.
         self.world = GroupWorld(
@@ -86,9 +89,14 @@ class GroupMachine(RuleBasedStateMachine):
         self.acknowledged: dict[int, int] = {}
         self.next_offset = 0
 
+        if delay_ms == 0:
+            self.everyone_joins(9, False)
+            self.everyone_joins(9, False)
+            self.everyone_syncs(9, 0, False)
+
     # --- What clients do ---
 
-    @rule(at=CLIENTS, lost=RARELY, refused=RARELY, version=st.sampled_from([3, 5, 9, 9]))
+    @rule(at=CLIENTS, lost=RARELY, refused=RARELY, version=VERSIONS)
     def join(self, at: int, lost: bool, refused: bool, version: int) -> None:
         """With the id handshake, unless the answer is lost. `refused`: the log is full."""
         client = self.clients[at]
@@ -111,6 +119,36 @@ class GroupMachine(RuleBasedStateMachine):
             at = (first + step) % len(self.clients)
             if at != left_out:
                 self.sync(at, False)
+
+    @rule(at=CLIENTS, who=CLIENTS, stage=STAGES, how=DISTURBANCES)
+    def rebalance_disturbed(self, at: int, who: int, stage: str, how: str) -> None:
+        """A whole rebalance, with something coming between at its most delicate moments."""
+        self.flush()
+        self._change_and_join(at)
+        self.everyone_joins(at, False)
+        for index, client in enumerate(self.clients):
+            if not client.leader:
+                self.sync(index, False)
+        if stage == "storing":
+            self.world.log.hold = True
+            for index, client in enumerate(self.clients):
+                if client.leader:
+                    self.sync(index, False)
+        if how == "join":
+            self._change_and_join(who)
+        elif how == "leave":
+            self.leave(who)
+        elif how == "forget":
+            self.clients[who].member_id = ""
+            self.join(who, False, False, 9)
+        elif how == "repeat":
+            self.sync(who, False)
+        else:
+            self.wait(SESSION_MS)
+
+    def _change_and_join(self, at: int) -> None:
+        self.change_offer(at, (self.clients[at].offer + 1) % len(OFFERS))
+        self.join(at, False, False, 9)
 
     def _join(self, client: Client, lost: bool, refused: bool, version: int) -> None:
         self.world.log.refuse = E.MESSAGE_TOO_LARGE if refused else E.NONE

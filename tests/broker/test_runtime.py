@@ -201,7 +201,7 @@ def test_g90_requests_are_refused_while_loading_and_state_is_the_replay_of_the_l
     assert world.runtime.load(records_max=10)
     assert world.core.held == {b"b": b"2"}
     assert world.core.loaded_at == world.moment()
-    assert world.runtime.error == ErrorCode.NONE
+    assert world.runtime.error.value == 0
     with pytest.raises(RuntimeStep):
         world.runtime.load()
 
