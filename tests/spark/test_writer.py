@@ -1,0 +1,107 @@
+"""A task's write while its broker goes through things; without Spark around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from odradek.broker import SubprocessBroker
+from pyspark_odradek.errors import SinkError
+from pyspark_odradek.options import parse_sink
+from pyspark_odradek.writer import CHUNKS_MAX, BatchWriter, Written
+
+ROWS = 200
+SCHEMA = StructType([StructField("value", BinaryType())])
+
+
+def writer(broker: SubprocessBroker, topic: str, **options: str) -> BatchWriter:
+    dotted = {name.replace("__", "."): value for name, value in options.items()}
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    return BatchWriter(parse_sink(given | dotted), SCHEMA)
+
+
+def batch(number: int) -> Any:
+    return pa.record_batch({"value": [b"%d" % (number * ROWS + row) for row in range(ROWS)]})
+
+
+def values(broker: SubprocessBroker, topic: str) -> list[int]:
+    """Everything in partition 0, by librdkafka."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "check", "enable.partition.eof": True}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found: list[int] = []
+    try:
+        while (message := consumer.poll(20)) is not None and message.error() is None:
+            found.append(int(message.value() or b""))
+    finally:
+        consumer.close()
+    return found
+
+
+def test_all_rows_are_acknowledged_and_counted(
+    odradek_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    count = CHUNKS_MAX * 2 + 3
+    written = writer(odradek_broker, unique_topic).write(iter([batch(n) for n in range(count)]))
+    assert written.rows == count * ROWS
+    assert written.value_bytes > 0
+    assert values(odradek_broker, unique_topic) == list(range(count * ROWS))
+
+
+def test_a_write_survives_a_restart_of_its_broker_without_loss_or_repetition(
+    odradek_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    def batches() -> Iterator[Any]:
+        for number in range(20):
+            if number == 10:
+                odradek_broker.kill()
+                odradek_broker.start()
+            yield batch(number)
+
+    assert writer(odradek_broker, unique_topic).write(batches()).rows == 20 * ROWS
+    assert values(odradek_broker, unique_topic) == list(range(20 * ROWS))
+
+
+def test_a_task_fails_if_its_rows_are_not_acknowledged_and_the_next_attempt_works(
+    odradek_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    limits = {
+        "kafka__delivery__timeout__ms": "1200",
+        "kafka__request__timeout__ms": "1000",
+        "kafka__max__block__ms": "1000",
+    }
+    attempt = writer(odradek_broker, unique_topic, **limits)
+
+    def batches() -> Iterator[Any]:
+        yield batch(0)
+        odradek_broker.kill()
+        yield batch(1)
+
+    with pytest.raises(SinkError, match="could not be written"):
+        attempt.write(batches())
+    odradek_broker.start()
+    assert attempt.write(iter([batch(0), batch(1)])).rows == 2 * ROWS
+    assert set(values(odradek_broker, unique_topic)) == set(range(2 * ROWS))
+
+
+def test_a_broker_that_is_not_there_is_told_in_time(unique_topic: str) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "800"}
+    nowhere = BatchWriter(parse_sink(options | {"topic": unique_topic}), SCHEMA)
+    with pytest.raises(SinkError, match=r"127\.0\.0\.1:1"):
+        nowhere.write(iter([batch(0)]))
+
+
+def test_commit_and_abort_take_what_spark_gives_them(
+    odradek_broker: SubprocessBroker, unique_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark passes None for tasks that did not succeed."""
+    made = writer(odradek_broker, unique_topic)
+    made.commit([Written(3, 10), Written(4, 20)])
+    made.abort([Written(3, 10), None])
+    assert "at least 3 records" in caplog.text
