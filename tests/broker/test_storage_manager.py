@@ -322,6 +322,57 @@ def test_l38_deletion_is_finished_at_the_next_start(
     assert not [name for name in files.list("data") if name.endswith("-delete")]
 
 
+@pytest.mark.parametrize("keep_page_cache", [False, True])
+@pytest.mark.parametrize("restart_between", [False, True])
+def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
+    files: MemoryFiles, keep_page_cache: bool, restart_between: bool
+) -> None:
+    """The checkpoint files know names only: a crash must not start the new log behind the records
+    that it has acknowledged."""
+    manager, _ = start(files)
+    log = manager.create("a", 0, ID_A)
+    append(log, make_batch(10))
+    log.flush()
+    log.delete_records(8)
+    write_old_points = manager.recovery_points_writer()
+    assert write_old_points is not None
+    write_old_points()
+    append(log, make_batch(10))
+    log.flush()
+    write_late = manager.recovery_points_writer()
+    assert write_late is not None
+    manager.delete("a", 0)
+    if restart_between:
+        crash(files)
+        manager, _ = start(files)
+    log = manager.create("a", 0, ID_B)
+    if not restart_between:
+        write_late()  # A worker that was on its way.
+    append(log, make_batch(3))
+    log.flush()
+    crash(files, keep_page_cache=keep_page_cache)
+    manager, report = start(files)
+    assert [recovered.problem for recovered in report.recovered] == [""]
+    log = manager.get("a", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    assert "a 0 20" not in files.content("data/recovery-point-offset-checkpoint").decode()
+
+
+def test_failed_forgetting_of_checkpoints_fails_the_creation(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
+    log = two_topics.get("a", 0)
+    assert log is not None
+    log.delete_records(1)
+    two_topics.delete("a", 0)
+    files.fail(Failure("sync", path_part="log-start"))
+    with pytest.raises(StorageError):
+        two_topics.create("a", 0, ID_B)
+    files.heal()
+    assert append(two_topics.create("a", 0, ID_B)).base_offset == 0
+
+
 def test_deletion_beside_a_flush(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert log is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from threading import Lock
 
 from odradek_broker.seams import Clock, Files, Randomness, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -100,6 +101,10 @@ class LogManager:
         self._doomed_directories: list[tuple[int, str]] = []
         self._retention_due: dict[TopicPartition, None] = {}
         self._written_points: dict[TopicPartition, int] = {}
+        # Whom the checkpoints on disk may name. They know names only, and a name may come again.
+        self._checkpointed: set[TopicPartition] = set()
+        self._points_lock = Lock()
+        self._points_generation = 0
         self._closed = False
         self._options = LogOptions(
             files,
@@ -219,10 +224,12 @@ class LogManager:
     def _read_offsets(self, name: str, report: StartReport) -> dict[TopicPartition, int]:
         try:
             text = read_small_file(self._files, self._path(name))
-            return {} if text is None else decode_offsets(text)
+            offsets = {} if text is None else decode_offsets(text)
         except (CorruptCheckpoint, OSError) as problem:
             report.problems.append(f"{self._path(name)} is computed again: {problem}")
             return {}
+        self._checkpointed |= offsets.keys()
+        return offsets
 
     def _adopt(self, key: TopicPartition, config: LogConfig, left: _Left) -> None:
         """Take a partition that is there."""
@@ -291,6 +298,8 @@ class LogManager:
             known.config = config
             return known
         directory = self._path(f"{topic}-{partition}")
+        if key in self._checkpointed:
+            self._forget_checkpoints(directory)
         log = self._new_log(key, topic_id, directory, config, LogStart())
         try:
             log.create_files(self._clock.wall_ms())
@@ -300,6 +309,20 @@ class LogManager:
             ) from problem
         self._logs[key] = log
         return log
+
+    def _forget_checkpoints(self, directory: str) -> None:
+        """A partition of a deleted topic's name begins at 0: a crash must not give it the offsets
+        of its predecessor, behind which its own records would be lost (L-10, L-30)."""
+        with self._points_lock:
+            self._points_generation += 1  # What a worker has prepared names the predecessor.
+            try:
+                self._write_log_starts()
+                self._write_recovery_points()
+            except DataDirectoryError as problem:
+                raise StorageError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} cannot be made: {problem}"
+                ) from problem
+        self._checkpointed = set(self._logs)
 
     def _check_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
         if log.topic_id == topic_id:
@@ -383,17 +406,28 @@ class LogManager:
         if points == self._written_points:
             return None
         self._written_points = points
+        self._checkpointed |= points.keys()
+        generation = self._points_generation
         content = encode_offsets(points)
         # A name of its own: `close` may write the same checkpoint meanwhile, and either will do.
         prepared = self._path(RECOVERY_POINTS + ".next")
 
         def write() -> None:
             write_atomically(self._files, prepared, content)
-            self._files.rename(prepared, self._path(RECOVERY_POINTS))
+            with self._points_lock:
+                if generation == self._points_generation:
+                    self._files.rename(prepared, self._path(RECOVERY_POINTS))
 
         return write
 
+    def _write_recovery_points(self) -> None:
+        self._write(
+            RECOVERY_POINTS,
+            encode_offsets({key: log.recovery_point for key, log in self._logs.items()}),
+        )
+
     def _write_log_starts(self) -> None:
+        self._checkpointed |= self._logs.keys()
         self._write(
             LOG_STARTS,
             encode_offsets({key: log.log_start_offset for key, log in self._logs.items()}),
@@ -409,7 +443,7 @@ class LogManager:
     def _write_all_checkpoints(self) -> None:
         """High watermarks count as log ends: a clean stop has flushed everything."""
         logs = self._logs.items()
-        self._write(RECOVERY_POINTS, encode_offsets({key: log.recovery_point for key, log in logs}))
+        self._write_recovery_points()
         self._write_log_starts()
         self._write(HIGH_WATERMARKS, encode_offsets({key: log.high_watermark for key, log in logs}))
 
