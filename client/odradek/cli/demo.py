@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import signal
 import tempfile
 import time
 import uuid
@@ -249,6 +251,10 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
             spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
             spark_sql_shuffle_partitions="4",
         )
+    # Ctrl+C ends the demo; PySpark's own handler talks to Java first, in the middle of an answer.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # And py4j would log that through the root logger, which prints if nobody listens.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         spark.sparkContext.setLogLevel("ERROR")
         story.print(f"   Spark {spark.version} started in {time.monotonic() - started:.1f} s")
