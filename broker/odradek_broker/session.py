@@ -82,6 +82,7 @@ class Session(asyncio.BufferedProtocol):
         self._reading = True
         self._draining = False
         self._refuse = refuse
+        self._working = False
         #: Loop time of the last byte in or out; the server closes what idles too long.
         self.last_active = 0.0
 
@@ -141,6 +142,11 @@ class Session(asyncio.BufferedProtocol):
 
     # --- Work ---
 
+    @property
+    def closing(self) -> bool:
+        """`close_after_answers` was called: what remains is for the peer to take."""
+        return self._draining
+
     def close_after_answers(self) -> None:
         """Read nothing more; close once everything asked so far is answered."""
         self._draining = True
@@ -155,6 +161,20 @@ class Session(asyncio.BufferedProtocol):
 
     def _work(self) -> None:
         """Handle what has arrived, as far as the limits allow."""
+        if self._working:
+            # A request has answered one that waited before it. Its own answer is still to come,
+            # and has its place before those of the requests behind it.
+            return
+        self._working = True
+        try:
+            if not self._work_off():
+                return
+        finally:
+            self._working = False
+        self._balance()
+
+    def _work_off(self) -> bool:
+        """False if the connection is over."""
         backlog = self._backlog
         limits = self._limits
         while backlog and self._transport is not None:
@@ -166,8 +186,8 @@ class Session(asyncio.BufferedProtocol):
             ):
                 break
             if not self._handle(backlog.popleft()):
-                return
-        self._balance()
+                return False
+        return True
 
     def _handle(self, frame: memoryview) -> bool:
         """Answer one request or begin to; False if the connection is over."""
@@ -223,10 +243,10 @@ class Session(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        if len(reply) == 1:
-            transport.write(reply[0])
-        else:
-            transport.writelines(reply)
+        self.last_active = self._loop.time()
+        # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
+        for part in reply:
+            transport.write(part)
         self._metrics.sent_bytes(sum(map(len, reply)))
 
     def _balance(self) -> None:
