@@ -292,14 +292,11 @@ class Server:
 
     async def _close_idle(self) -> None:
         """Close connections that were silent for connections.max.idle.ms (rule N-04)."""
-        loop = asyncio.get_running_loop()
         idle_s = self.config.connections_max_idle_ms / 1000
         while True:
             await asyncio.sleep(min(_IDLE_CHECK_S, max(idle_s / 2, 0.1)))
-            now = loop.time()
             for session in list(self._sessions):
-                if session.quiet and now - session.last_active > idle_s:
-                    session.close_after_answers()
+                session.close_if_idle(idle_s)
 
     async def _keep_house(self) -> None:
         """Retention, deleted files, expired producers, at the pace the node decides."""

@@ -83,8 +83,9 @@ class Session(asyncio.BufferedProtocol):
         self._draining = False
         self._refuse = refuse
         self._working = False
-        #: Loop time of the last byte in or out; the server closes what idles too long.
+        #: Loop time of the last bytes in or out.
         self.last_active = 0.0
+        self._unsent = 0
 
     @property
     def quiet(self) -> bool:
@@ -142,10 +143,25 @@ class Session(asyncio.BufferedProtocol):
 
     # --- Work ---
 
-    @property
-    def closing(self) -> bool:
-        """`close_after_answers` was called: what remains is for the peer to take."""
-        return self._draining
+    def close_if_idle(self, idle_s: float) -> None:
+        """Close if no byte has moved for so long and no request is in work (N-04).
+
+        A peer that takes no answers is cut off: a polite close would wait for it for ever.
+        """
+        transport = self._transport
+        if transport is None or self._slots:
+            return
+        unsent = transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent = unsent
+            self.last_active = self._loop.time()
+        elif self._loop.time() - self.last_active <= idle_s:
+            return
+        elif unsent:
+            log.warning("closed a connection: it takes no answers", peer=self._peer.host)
+            transport.abort()
+        else:
+            self.close_after_answers()
 
     def close_after_answers(self) -> None:
         """Read nothing more; close once everything asked so far is answered."""

@@ -195,3 +195,34 @@ async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: Raw
     answer = await client.receive()
     assert answer.responses[0].partition_responses[0].base_offset == 0
     assert await client.closed()
+
+
+async def test_n03_order_holds_when_a_request_answers_one_before_it_at_once(
+    start_broker: StartBroker,
+) -> None:
+    """With a page cache the produce wakes the fetch before it has its own answer; what came behind
+    the produce must not slip between the two."""
+    broker = await start_broker(log_durability="page-cache")
+    client = await broker.client()
+    await client.create_topic("t")
+    for offset in range(3):
+        client.send(long_poll("t", offset), 11)
+        client.send(produce_request("t", batch_of(b"a")), 9)
+        client.send(MetadataRequest(topics=None), 9)
+        assert (await client.receive()).responses[0].partitions[0].records
+        produced = await client.receive()
+        assert produced.responses[0].partition_responses[0].base_offset == offset
+        assert len((await client.receive()).topics) == 1
+
+
+async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
+    start_broker: StartBroker,
+) -> None:
+    """A polite close waits for the peer to take what is buffered, which it never does."""
+    broker = await start_broker(connections_max_idle_ms="200")
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"x" * 900_000)), 9)
+    for _ in range(50):
+        client.send(long_poll("t", 0), 11)
+    await until(lambda: not broker.server._sessions)
