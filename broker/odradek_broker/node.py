@@ -244,7 +244,7 @@ class Node:
         """The topic is gone: its logs go too, and whoever waits for them is told."""
         for index, partition in self._partitions.pop(topic_name, {}).items():
             self.logs.delete(topic_name, index)
-            partition.wake()
+            partition.deleted()
 
     # --- Metadata (D4: decided elsewhere, recorded and replayed here) ---
 

@@ -113,7 +113,14 @@ class Partition:
             self.wake()
 
     def _failed(self, log: PartitionLog) -> None:
+        self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def deleted(self) -> None:
+        """Its log is gone: whoever waits for durability or for data learns it now."""
+        self._give_up(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _give_up(self, error: ErrorCode) -> None:
         waiters, self._durable_waiters = self._durable_waiters, deque()
         for _, callback in waiters:
-            callback(ErrorCode.KAFKA_STORAGE_ERROR)
+            callback(error)
         self.wake()

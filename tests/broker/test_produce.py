@@ -9,6 +9,7 @@ import pytest
 
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches, read_records
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request, until
@@ -203,3 +204,21 @@ async def test_d5_fsync_nothing_is_answered_before_it_is_durable(
     broker.server._commit.request(held[0])
     assert only(await client.receive()).base_offset == 0
     assert await read_values(client, "t") == [b"a"]
+
+
+async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold up everything behind it until its time is up (N-03)."""
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    held: list[Any] = []
+    monkeypatch.setattr(broker.node.partition("t", 0), "_request_flush", held.append)
+    request = produce_request("t", batch_of(b"a"))
+    request.timeout_ms = 600_000
+    client.send(request, 9)
+    await until(lambda: held)
+    other = await broker.client()
+    await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
+    assert only(await client.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
