@@ -58,10 +58,9 @@ class Transport(asyncio.BufferedProtocol):
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Send one frame, length included."""
         if self._transport is not None and not self._closed:
-            if len(buffers) == 1:
-                self._transport.write(buffers[0])
-            else:
-                self._transport.writelines(buffers)
+            # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
+            for buffer in buffers:
+                self._transport.write(buffer)
 
     def close(self) -> None:
         """Drop the connection, with what was not sent yet. The owner is not told."""
