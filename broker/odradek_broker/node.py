@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.config import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.fetch_sessions import FetchSessions
@@ -71,6 +72,8 @@ class Node:
         self.node_id = config.node_id
         self.cluster_id = logs.cluster_id
         self.advertised: tuple[str, int] = ("", -1)
+        #: Who may do what; asked by handlers before anything else (A-20).
+        self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.metadata = ClusterMetadata(config, randomness)
         self.fetch_sessions = FetchSessions(
             clock,

@@ -1,0 +1,60 @@
+"""An authorizer for tests: a list of rules, DENY beats ALLOW, and what no rule allows is denied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek_broker.authorizer import Operation, Resource, ResourceType
+from odradek_broker.context import RequestContext
+
+_DESCRIBE_IMPLIED_BY = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`name` is literal, `*`, or a prefix when it ends with `*`. `client_id` None: everyone.
+
+    Real authorizers go by the principal; the client id is what a test can choose at will.
+    """
+
+    operation: Operation
+    type: ResourceType
+    name: str = "*"
+    client_id: str | None = None
+    deny: bool = False
+
+    def matches(self, resource: Resource, client_id: str | None) -> bool:
+        if self.type is not resource.type or self.client_id not in (None, client_id):
+            return False
+        if self.name.endswith("*"):
+            return resource.name.startswith(self.name[:-1])
+        return resource.name == self.name
+
+
+class RuleList:
+    """A-20: implied rights, DENY before ALLOW. `asked` remembers the questions in their order."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = list(rules)
+        self.asked: list[tuple[Operation, Resource]] = []
+
+    def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
+        self.asked.append((operation, resource))
+        found = [rule for rule in self.rules if rule.matches(resource, context.client_id)]
+        if any(rule.deny and rule.operation is operation for rule in found):
+            return False
+        enough = {operation}
+        if operation is Operation.DESCRIBE:
+            enough |= _DESCRIBE_IMPLIED_BY
+        return any(not rule.deny and rule.operation in enough for rule in found)
+
+    def allows_any(
+        self, context: RequestContext, operation: Operation, kind: ResourceType, /
+    ) -> bool:
+        return any(
+            not rule.deny
+            and rule.operation is operation
+            and rule.type is kind
+            and rule.client_id in (None, context.client_id)
+            for rule in self.rules
+        )
