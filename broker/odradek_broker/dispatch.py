@@ -77,7 +77,8 @@ class Peer:
     connection_id: int
 
 
-Reply = list[Buffer] | None
+#: Frames; nothing to send; or the end of the connection, for an answer that came late.
+Reply = list[Buffer] | None | CloseConnection
 
 
 class Dispatcher:
@@ -126,6 +127,8 @@ class Dispatcher:
         self._node.metrics.request_finished(api, version, started_us, reply)
         if reply is NO_RESPONSE:
             return None
+        if isinstance(reply, CloseConnection):
+            return reply
         return frames.encode_response(api, version, correlation_id, reply)
 
     def _later(

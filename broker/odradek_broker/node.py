@@ -13,8 +13,10 @@ from typing import Any, Protocol
 from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.config import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
+from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
 from odradek_broker.fetch_sessions import FetchSessions
 from odradek_broker.later import Later
+from odradek_broker.markers import write_markers
 from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
@@ -23,6 +25,7 @@ from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
+from odradek_broker.transaction_gate import NoCoordinator, TransactionGate
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
@@ -82,6 +85,8 @@ class Node:
             self.metadata.topic_name,
         )
         self.groups = GroupCoordinator(self, config)
+        #: Where batches wait until their transaction is known to be open.
+        self.gate = TransactionGate(self, NoCoordinator())
         #: What to call so that a parked fetch is answered now.
         self.parked_fetches: dict[Callable[[], None], None] = {}
         self._scheduler = scheduler
@@ -217,6 +222,12 @@ class Node:
         for topic, partitions in self._partitions.items():
             for index, partition in partitions.items():
                 yield topic, index, partition
+
+    def write_markers(
+        self, markers: Sequence[MarkerRequest]
+    ) -> Later[dict[TopicPartition, ErrorCode]]:
+        """End transactions in their partitions; see `MarkerWriter`."""
+        return write_markers(self, markers)
 
     def check_leader_epoch(self, partition: Partition, epoch: int) -> ErrorCode:
         """Is the client's idea of the leader ours? (rule F-11)"""

@@ -7,18 +7,31 @@ wait for them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from odradek_broker.later import Later
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import AppendResult, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches, read_records, simple_batch
+from odradek_protocol.records import control_batch, iter_batches, read_records, simple_batch
+from odradek_protocol.stored.control_marker import ControlType
 
 _LOAD_BYTES = 1024 * 1024
+_NO_PRODUCER = -1
 
 Waiter = Callable[[], None]
+
+
+class StoredRecord(NamedTuple):
+    """A record as a coordinator loads it. `producer_id` is -1 outside of transactions."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = _NO_PRODUCER
+    is_control: bool = False
 
 
 class Partition:
@@ -46,11 +59,21 @@ class Partition:
         log.on_flush_wanted = request_flush
 
     def append(
-        self, batch: memoryview, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        batch: memoryview,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        transaction_version: int = 1,
     ) -> AppendResult:
         """Append one batch and have it made durable. StorageError if it is refused."""
         log = self.log
-        result = log.append(batch, origin=origin, now_ms=now_ms, leader_epoch=self.leader_epoch)
+        result = log.append(
+            batch,
+            origin=origin,
+            now_ms=now_ms,
+            leader_epoch=self.leader_epoch,
+            transaction_version=transaction_version,
+        )
         if log.high_watermark < log.log_end_offset:
             self._request_flush(log)
         return result
@@ -75,18 +98,66 @@ class Partition:
 
         Appended when this returns; the answer comes when they are durable, NONE or the error.
         """
+        return self._append_own(simple_batch(records, now_ms), now_ms)
+
+    def append_transactional(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        now_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> Later[ErrorCode]:
+        """As `append_internal`, as part of a producer's transaction (O-17)."""
+        batch = simple_batch(
+            records,
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+        )
+        return self._append_own(batch, now_ms)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        transaction_version: int,
+        now_ms: int,
+    ) -> Later[ErrorCode]:
+        """Write the marker that ends a producer's transaction here (T-40 to T-42, R-30).
+
+        Where the log refuses it (47, 52, a disk's error) the answer is there at once, and nothing
+        was written. Otherwise it comes when the marker is durable; the last stable offset has moved
+        by then, and whoever waited for it was woken (T-45, F-03).
+        """
+        batch = control_batch(
+            ControlType.COMMIT if commit else ControlType.ABORT,
+            coordinator_epoch,
+            producer_id,
+            producer_epoch,
+            now_ms,
+        )
+        return self._append_own(batch, now_ms, transaction_version)
+
+    def _append_own(
+        self, batch: bytearray, now_ms: int, transaction_version: int = 1
+    ) -> Later[ErrorCode]:
         later: Later[ErrorCode] = Later()
         try:
-            batch = simple_batch(records, now_ms)
-            result = self.append(memoryview(batch), now_ms, AppendOrigin.COORDINATOR)
+            result = self.append(
+                memoryview(batch), now_ms, AppendOrigin.COORDINATOR, transaction_version
+            )
         except StorageError as error:
             later.resolve(error.error)
             return later
         self.when_durable(result.last_offset, later.resolve)
         return later
 
-    def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-        """Every record in the log, for a coordinator that loads: (offset, key, value)."""
+    def read_stored(self) -> Iterator[StoredRecord]:
+        """Every record in the log, those that end transactions too, for a coordinator that loads."""
         log = self.log
         offset = log.log_start_offset
         while offset < log.log_end_offset:
@@ -94,11 +165,20 @@ class Partition:
             if not data:
                 return
             for position, header in iter_batches(data):
-                if not header.is_control:
-                    for record in read_records(data, position, header):
-                        if record.offset >= offset:
-                            yield record.offset, record.key, record.value
+                producer_id = header.producer_id if header.is_transactional else _NO_PRODUCER
+                for record in read_records(data, position, header):
+                    if record.offset >= offset:
+                        yield StoredRecord(
+                            record.offset, record.key, record.value, producer_id, header.is_control
+                        )
                 offset = header.next_offset
+
+    def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        """(offset, key, value) of every record in the log but markers, for a coordinator that
+        knows of no transactions."""
+        for record in self.read_stored():
+            if not record.is_control:
+                yield record.offset, record.key, record.value
 
     def wake(self) -> None:
         """Everyone who waits for data here looks again."""

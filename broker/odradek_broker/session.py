@@ -38,7 +38,7 @@ class _Slot:
 
 
 def _size(reply: Reply) -> int:
-    return sum(map(len, reply)) if reply is not None else 0
+    return sum(map(len, reply)) if isinstance(reply, list) else 0
 
 
 class SessionLimits:
@@ -216,6 +216,9 @@ class Session(asyncio.BufferedProtocol):
             log.exception("a request failed unexpectedly", peer=self._peer.host)
             self.abort()
             return False
+        if isinstance(reply, CloseConnection):
+            self._hang_up(str(reply))
+            return False
         if not isinstance(reply, Later):
             if not self._slots:
                 if reply is not None:
@@ -242,7 +245,9 @@ class Session(asyncio.BufferedProtocol):
         while slots and slots[0].ready:
             slot = slots.popleft()
             self._hold(slot, -slot.bytes_held)
-            if slot.reply is not None:
+            if isinstance(slot.reply, CloseConnection):
+                self._hang_up(str(slot.reply))
+            elif slot.reply is not None:
                 self._write(slot.reply)
         if self._backlog:
             self._work()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from odradek_broker.coordinator.groups.offsets import (
 )
 from odradek_broker.coordinator.groups.states import GroupState
 from odradek_broker.later import Later
+from odradek_broker.partition import StoredRecord
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest
 from odradek_protocol.schemas.join_group import (
@@ -29,6 +30,7 @@ from odradek_protocol.schemas.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
 
 WALL_OFFSET_MS = 1_700_000_000_000
 RANGE = [("range", b"meta")]
@@ -57,10 +59,36 @@ class ListPartition:
         self.hold = False
         self.refuse: ErrorCode = ErrorCode.NONE
         self.append_times_ms: list[int] = []
+        #: offset -> (producer id, is it a marker)
+        self.producers: dict[int, tuple[int, bool]] = {}
         self._waiting: list[tuple[int, Later[ErrorCode]]] = []
 
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
+    ) -> Later[ErrorCode]:
+        return self._append(records, now_ms)
+
+    def append_transactional(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        now_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> Later[ErrorCode]:
+        if self.refuse is ErrorCode.NONE:
+            start = len(self.records)
+            for offset in range(start, start + len(records)):
+                self.producers[offset] = (producer_id, False)
+        return self._append(records, now_ms)
+
+    def append_marker(self, producer_id: int, commit: bool) -> Later[ErrorCode]:
+        """What the partition's leader does; the coordinator must be told by the test."""
+        self.producers[len(self.records)] = (producer_id, True)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        return self._append([(encode_key(kind), encode_marker(0))], 0)
+
+    def _append(
+        self, records: Sequence[tuple[bytes | None, bytes | None]], now_ms: int
     ) -> Later[ErrorCode]:
         assert records
         if self.refuse is not ErrorCode.NONE:
@@ -76,8 +104,13 @@ class ListPartition:
         return later
 
     def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        for record in self.read_stored():
+            if not record.is_control:
+                yield record.offset, record.key, record.value
+
+    def read_stored(self) -> Iterator[StoredRecord]:
         for offset, (key, value) in enumerate(self.records):
-            yield offset, key, value
+            yield StoredRecord(offset, key, value, *self.producers.get(offset, (-1, False)))
 
     def flush(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """The disk answers for everything that was appended."""
@@ -90,6 +123,7 @@ class ListPartition:
     def crash(self) -> None:
         """What was not durable is lost, and nobody waits for it any more."""
         del self.records[self.durable :]
+        self.producers = {at: who for at, who in self.producers.items() if at < self.durable}
         self._waiting = []
 
 

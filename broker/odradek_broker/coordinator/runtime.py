@@ -31,6 +31,7 @@ APPEND_TIMEOUT_MS = 5_000
 LOAD_SLICE_RECORDS = 10_000
 
 _E = ErrorCode
+_END = object()
 
 #: What clients are told of a storage error behind a group's records (G-91).
 GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
@@ -61,6 +62,13 @@ class Reply:
     refused: Callable[[ErrorCode], Any]
 
 
+class ProducerIdentity(NamedTuple):
+    """Whose transaction records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a core decided.
@@ -68,6 +76,8 @@ class Outcome:
     `records` are appended as one batch. `replies` go out when those, and everything written before,
     are durable. `settled` is called with NONE at that moment, or with the client's error when the
     append failed, and may decide more. `append_errors`: storage error to client's error.
+    `producer`: the records are part of this producer's transaction; only for cores that run in a
+    `TransactionalRuntime`.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -76,6 +86,7 @@ class Outcome:
     append_errors: Mapping[ErrorCode, ErrorCode] = field(
         default_factory=lambda: GROUP_APPEND_ERRORS
     )
+    producer: ProducerIdentity | None = None
 
 
 class InternalPartition(Protocol):
@@ -150,7 +161,7 @@ class Runtime(Generic[C]):
         self._clock = clock
         self._on_settled = on_settled
         self._error = _E.COORDINATOR_LOAD_IN_PROGRESS
-        self._loading: Iterator[tuple[int, bytes | None, bytes | None]] | None = None
+        self._loading: Iterator[object] | None = None
         self._last_append: Later[ErrorCode] = Later.of(_E.NONE)
         self._held: dict[int, list[Reply]] = {}
         self._held_timers: Timers[int] = Timers()
@@ -176,25 +187,27 @@ class Runtime(Generic[C]):
         if self.state is not RuntimeState.LOADING:
             raise RuntimeStep(f"a load in state {self.state.value}")
         if self._loading is None:
-            self._loading = self._partition.read_all()
-        for _ in range(records_max):
-            record = next(self._loading, None)
-            if record is None:
-                self._loading = None
-                self.state, self._error = RuntimeState.ACTIVE, _E.NONE
-                self.run(self.core.loaded)
-                return True
-            _, key, value = record
-            if key is not None:
-                self._replay_loaded(key, value)
-        return False
-
-    def _replay_loaded(self, key: bytes, value: bytes | None) -> None:
+            self._loading = self._replay_all()
         try:
-            self.core.replay(key, value)
+            for _ in range(records_max):
+                if next(self._loading, _END) is _END:
+                    break
+            else:
+                return False
         except DecodeError:
             self.state, self._error = RuntimeState.FAILED, _E.COORDINATOR_NOT_AVAILABLE
             raise
+        self._loading = None
+        self.state, self._error = RuntimeState.ACTIVE, _E.NONE
+        self.run(self.core.loaded)
+        return True
+
+    def _replay_all(self) -> Iterator[object]:
+        """Replay the whole partition, one record a step."""
+        for _, key, value in self._partition.read_all():
+            if key is not None:
+                self.core.replay(key, value)
+            yield None
 
     # --- In service ---
 
@@ -234,12 +247,11 @@ class Runtime(Generic[C]):
     def _process(self, outcome: Outcome) -> None:
         written = self._last_append
         if outcome.records:
-            written = self._partition.append_internal(list(outcome.records), self._clock().wall_ms)
+            written = self._append(outcome)
             if written.done and written.result() is not _E.NONE:
                 self._not_written(outcome, written.result())
                 return
-            for key, value in outcome.records:
-                self.core.replay(key, value)
+            self._replay(outcome)
             self._last_append = written
         if not written.done:
             self._hold(outcome, written)
@@ -247,6 +259,13 @@ class Runtime(Generic[C]):
         # Durable at once, or nothing to wait for: the usual way with a page cache.
         self._settle(outcome, _E.NONE)
         self._release(outcome.replies, _E.NONE)
+
+    def _append(self, outcome: Outcome) -> Later[ErrorCode]:
+        return self._partition.append_internal(list(outcome.records), self._clock().wall_ms)
+
+    def _replay(self, outcome: Outcome) -> None:
+        for key, value in outcome.records:
+            self.core.replay(key, value)
 
     def _not_written(self, outcome: Outcome, error: ErrorCode) -> None:
         refusal = outcome.append_errors.get(error, error)

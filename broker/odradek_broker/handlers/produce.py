@@ -1,14 +1,25 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-The rules of a batch are the log's (`storage/log.py`); here are those of the request.
+The rules of a batch are the log's (`storage/log.py`); here are those of the request. A batch in a
+transaction may have to wait for the coordinator's word (`transaction_gate.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from struct import Struct as Packer
+
+from odradek_broker.authorizer import Operation, transactional_id
+from odradek_broker.authorizer import topic as topic_resource
 from odradek_broker.context import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
 from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import AppendRejected, StorageError
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.validation import check_batch
+from odradek_broker.transaction_gate import PASSING, Candidate
+from odradek_protocol.codec import Buffer
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import HEADER_BYTES
@@ -23,17 +34,28 @@ from odradek_protocol.schemas.produce import (
 
 _ZSTD_SINCE = 7
 _TOPIC_IDS_SINCE = 13
-_CODEC_AT = 22
+#: From here on the client knows TRANSACTION_ABORTABLE, and from the next one on the broker puts
+#: partitions into transactions by itself (T-61, T-62).
+_ABORTABLE_SINCE = 11
+_ADDS_PARTITIONS_SINCE = 12
+_ATTRIBUTES_AT = 22
 _CODEC_MASK = 7
+_TRANSACTIONAL_BIT = 16
+_PRODUCER_ID_AT = 43
+_INT64 = Packer(">q")
+
+_E = ErrorCode
 
 
 def handle(
     node: Node, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | NoResponse | Later[ProduceResponse]:
+) -> ProduceResponse | NoResponse | Later[ProduceResponse] | Later[NoResponse | CloseConnection]:
     """Append every partition's batch; the answer waits until all of them are durable."""
     produce = _Produce(node, context, request)
+    refusal = _transaction_error(node, context, request)
     for topic in request.topic_data:
         name, error = _topic_name(node, context, topic.name, topic.topic_id)
+        error = refusal or error
         answers = [
             produce.partition(name, data) if error is ErrorCode.NONE else _refused(data, error)
             for data in topic.partition_data
@@ -44,19 +66,59 @@ def handle(
             )
         )
     if request.acks == 0:
-        return _unanswered(produce.response)
+        return produce.finish_unanswered()
     return produce.finish(request.timeout_ms)
+
+
+def _is_transactional(records: Buffer | None) -> bool:
+    return (
+        records is not None
+        and len(records) >= HEADER_BYTES
+        and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL_BIT)
+    )
+
+
+def _transaction_error(node: Node, context: RequestContext, request: ProduceRequest) -> ErrorCode:
+    """What is wrong with the whole request because of its transaction (P-06, A-01, T-25)."""
+    producer_ids = {
+        _INT64.unpack_from(data.records, _PRODUCER_ID_AT)[0]
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.records is not None and _is_transactional(data.records)
+    }
+    if not producer_ids:
+        return _E.NONE
+    wanted = request.transactional_id
+    if wanted is None or not node.authorizer.allows(
+        context, Operation.WRITE, transactional_id(wanted)
+    ):
+        return _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return _E.NONE if len(producer_ids) == 1 else _E.INVALID_PRODUCER_ID_MAPPING
 
 
 def _topic_name(
     node: Node, context: RequestContext, name: str, topic_id: bytes
 ) -> tuple[str, ErrorCode]:
-    if context.api_version < _TOPIC_IDS_SINCE:
-        return name, ErrorCode.NONE
-    found = node.metadata.topic_name(topic_id)
-    if found is None:
-        return "", ErrorCode.UNKNOWN_TOPIC_ID
-    return found, ErrorCode.NONE
+    """The name of a topic that this client may write to (A-03)."""
+    if context.api_version >= _TOPIC_IDS_SINCE:
+        found = node.metadata.topic_name(topic_id)
+        if found is None:
+            return "", _E.UNKNOWN_TOPIC_ID
+        name = found
+    if not node.authorizer.allows(context, Operation.WRITE, topic_resource(name)):
+        return name, _E.TOPIC_AUTHORIZATION_FAILED
+    return name, _E.NONE
+
+
+def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
+    """What a producer is told when the coordinator does not let its batch in (T-61, T-62)."""
+    if error in PASSING:
+        return _E.NOT_ENOUGH_REPLICAS
+    if error is _E.PRODUCER_FENCED:
+        return _E.INVALID_PRODUCER_EPOCH
+    if error is _E.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return _E.INVALID_TXN_STATE
+    return error
 
 
 def _refused(
@@ -67,12 +129,12 @@ def _refused(
     )
 
 
-def _unanswered(response: ProduceResponse) -> NoResponse:
+def _unanswered(response: ProduceResponse) -> NoResponse | CloseConnection:
     """acks=0: silence, or the end of the connection so that the client notices (P-23)."""
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code:
-                raise CloseConnection(
+                return CloseConnection(
                     f"produce with acks=0 to {topic.name}-{answer.index} failed with "
                     f"{ErrorCode.of(answer.error_code).name}"
                 )
@@ -82,96 +144,178 @@ def _unanswered(response: ProduceResponse) -> NoResponse:
 class _Produce:
     """One request while its partitions are worked on."""
 
-    __slots__ = ("_acks", "_later", "_node", "_now_ms", "_open", "_timer", "_version", "response")
+    __slots__ = (
+        "_acks",
+        "_finished",
+        "_node",
+        "_now_ms",
+        "_open",
+        "_timer",
+        "_transactional_id",
+        "_version",
+        "response",
+    )
 
     def __init__(self, node: Node, context: RequestContext, request: ProduceRequest) -> None:
         self._node = node
         self._version = context.api_version
         self._acks = request.acks
+        self._transactional_id = request.transactional_id
         self._now_ms = node.clock.wall_ms()
+        #: What is not known yet of the answer, by `id`.
         self._open: dict[int, PartitionProduceResponse] = {}
-        self._later: Later[ProduceResponse] | None = None
+        self._finished: Callable[[], None] | None = None
         self._timer: object = None
         self.response = ProduceResponse()
 
     def partition(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
         """Append one partition's batch; what will be answered for it."""
-        if self._acks not in (-1, 0, 1):
-            return _refused(data, ErrorCode.INVALID_REQUIRED_ACKS)
         node = self._node
         partition = node.partition(topic, data.index)
         if partition is None:
-            return _refused(data, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _refused(data, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._acks not in (-1, 0, 1):
+            return _refused(data, _E.INVALID_REQUIRED_ACKS)
         if node.metadata.is_internal(topic):
-            return _refused(
-                data, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic"
-            )
+            return _refused(data, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
         records = data.records
         if records is None:
-            return _refused(data, ErrorCode.INVALID_RECORD, "no records")
+            return _refused(data, _E.INVALID_RECORD, "no records")
         batch = memoryview(records)
         if (
             self._version < _ZSTD_SINCE
             and len(batch) >= HEADER_BYTES
-            and batch[_CODEC_AT] & _CODEC_MASK == Codec.ZSTD
+            and batch[_ATTRIBUTES_AT] & _CODEC_MASK == Codec.ZSTD
         ):
-            return _refused(
-                data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer"
-            )
+            return _refused(data, _E.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
+        answer = PartitionProduceResponse(index=data.index)
+        if _is_transactional(batch):
+            self._append_in_transaction(partition, topic, batch, answer)
+        else:
+            self._append(partition, batch, answer)
+        return answer
+
+    def _append(
+        self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse
+    ) -> None:
+        """Append and write down what came of it. While it is not durable the answer is open."""
+        node = self._node
         try:
             result = partition.append(batch, self._now_ms)
         except AppendRejected as rejected:
-            return self._rejected(data, rejected)
+            _fail(answer, rejected.error, rejected.message)
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in rejected.record_errors
+            ]
+            return
         except StorageError as error:
-            return _refused(data, error.error, error.message)
+            _fail(answer, error.error, error.message)
+            return
         node.metrics.appended_bytes(len(batch))
-        answer = PartitionProduceResponse(
-            index=data.index,
-            base_offset=result.base_offset,
-            log_append_time_ms=result.log_append_time_ms,
-            log_start_offset=result.log_start_offset,
-        )
+        answer.base_offset = result.base_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = result.log_start_offset
         if self._acks and not partition.durable(result.last_offset):
             key = id(answer)
             self._open[key] = answer
             partition.when_durable(result.last_offset, lambda error: self._settled(key, error))
-        return answer
 
-    def _rejected(
-        self, data: PartitionProduceData, rejected: AppendRejected
-    ) -> PartitionProduceResponse:
-        answer = _refused(data, rejected.error, rejected.message)
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in rejected.record_errors
-        ]
-        return answer
+    # --- Transactions ---
+
+    def _append_in_transaction(
+        self, partition: Partition, topic: str, batch: memoryview, answer: PartitionProduceResponse
+    ) -> None:
+        """Append once the transaction is known to be open here; a duplicate at once (P-09)."""
+        try:
+            header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
+            duplicate = partition.log.producers.find_duplicate(header)
+        except StorageError as error:
+            _fail(answer, error.error, error.message)
+            return
+        if duplicate is not None:
+            self._append(partition, batch, answer)
+            return
+        key = id(answer)
+        self._open[key] = answer
+        where = (topic, answer.index)
+
+        def verified(error: ErrorCode) -> None:
+            in_time = self._open.pop(key, None) is not None
+            if error is not _E.NONE:
+                told = _verification_error(error, self._version)
+                _fail(
+                    answer, told, f"{topic}-{answer.index} is not in the transaction: {error.name}"
+                )
+            elif self._node.partition(*where) is not partition:
+                _fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+            elif in_time:
+                self._append(partition, batch, answer)
+            self._look()
+
+        self._node.gate.admit(
+            Candidate(
+                partition=partition,
+                where=where,
+                transactional_id=self._transactional_id or "",
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                add=self._version >= _ADDS_PARTITIONS_SINCE,
+                done=verified,
+            )
+        )
+
+    # --- The answer ---
 
     def finish(self, timeout_ms: int) -> ProduceResponse | Later[ProduceResponse]:
         """The answer, now or when every append is durable or the request's time is up."""
         if not self._open:
             return self.response
-        self._later = Later()
+        later: Later[ProduceResponse] = Later()
+        self._finished = lambda: later.resolve(self.response)
         self._timer = self._node.call_later(max(timeout_ms, 0), self._timed_out)
-        return self._later
+        return later
+
+    def finish_unanswered(self) -> NoResponse | Later[NoResponse | CloseConnection]:
+        """With acks=0. Only a batch that waits for its transaction makes it a matter of waiting."""
+        if not self._open:
+            outcome = _unanswered(self.response)
+            if isinstance(outcome, CloseConnection):
+                raise outcome
+            return outcome
+        later: Later[NoResponse | CloseConnection] = Later()
+        self._finished = lambda: later.resolve(_unanswered(self.response))
+        return later
 
     def _settled(self, key: int, error: ErrorCode) -> None:
         answer = self._open.pop(key, None)
         if answer is None:
             return
-        if error is not ErrorCode.NONE:
-            answer.error_code = error
-            answer.base_offset = -1
-        if not self._open and self._later is not None and not self._later.done:
-            self._node.cancel(self._timer)
-            self._later.resolve(self.response)
+        if error is not _E.NONE:
+            _fail(answer, error)
+        self._look()
+
+    def _look(self) -> None:
+        """Is everything known by now?"""
+        if self._open or self._finished is None:
+            return
+        finished, self._finished = self._finished, None
+        self._node.cancel(self._timer)
+        finished()
 
     def _timed_out(self) -> None:
-        """The disk is too slow for this client; what is appended stays appended (P-23)."""
-        if self._later is None or self._later.done:
-            return
+        """The disk or the coordinator is too slow for this client (P-23).
+
+        What is appended stays appended; what still waits for its transaction never will be.
+        """
         for answer in self._open.values():
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-            answer.base_offset = -1
+            _fail(answer, _E.REQUEST_TIMED_OUT)
         self._open.clear()
-        self._later.resolve(self.response)
+        self._look()
+
+
+def _fail(answer: PartitionProduceResponse, error: ErrorCode, message: str | None = None) -> None:
+    answer.error_code = error
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    answer.error_message = message

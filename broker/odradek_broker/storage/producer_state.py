@@ -148,15 +148,24 @@ class ProducerStateManager:
             _check_epoch(header, entry)
             return _ACCEPTED
         if origin is AppendOrigin.CLIENT:
-            if entry is not None and entry.epoch == header.producer_epoch:
-                original = entry.find(header.base_sequence, header.last_sequence)
-                if original is not None:
-                    return Duplicate(original.base_offset, original.last_offset, original.timestamp)
+            duplicate = self.find_duplicate(header)
+            if duplicate is not None:
+                return duplicate
             self._check_sequence(header, entry)
         else:
             _check_epoch(header, entry)
         _check_transaction(header, entry)
         return _ACCEPTED
+
+    def find_duplicate(self, header: BatchHeader) -> Duplicate | None:
+        """Was a client's batch with just these sequences appended before (P-09)?"""
+        entry = self._entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        original = entry.find(header.base_sequence, header.last_sequence)
+        if original is None:
+            return None
+        return Duplicate(original.base_offset, original.last_offset, original.timestamp)
 
     def check_marker(
         self,

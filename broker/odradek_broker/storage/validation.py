@@ -56,7 +56,9 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
                 f"exactly one batch is expected, but {len(batch) - size_bytes} bytes follow the"
                 f" first one of {size_bytes}",
             )
-        if size_bytes > config.max_message_bytes:
+        # A marker must go where its transaction's data went, however small the topic's limits.
+        limited = origin is AppendOrigin.CLIENT or not header.is_control
+        if limited and size_bytes > config.max_message_bytes:
             raise AppendRejected(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"the batch has {size_bytes} bytes, more than the topic's max.message.bytes"
@@ -67,7 +69,7 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
         raise AppendRejected(ErrorCode.INVALID_RECORD, str(problem)) from None
     except BatchError as problem:
         raise AppendRejected(ErrorCode.CORRUPT_MESSAGE, str(problem)) from None
-    if size_bytes > config.segment_bytes:
+    if limited and size_bytes > config.segment_bytes:
         raise AppendRejected(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size_bytes} bytes, more than the topic's segment.bytes"
@@ -88,12 +90,15 @@ def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
         )
     if header.attributes & _CODEC_MASK >= _CODECS_KNOWN:
         raise _invalid(f"compression codec {header.attributes & _CODEC_MASK} does not exist")
-    if header.producer_id >= 0 and header.base_sequence < 0 and not header.is_control:
-        raise _invalid(
-            f"producer id {header.producer_id} came with the negative sequence"
-            f" {header.base_sequence}"
-        )
     if origin is AppendOrigin.CLIENT:
+        if header.producer_id >= 0 and header.base_sequence < 0 and not header.is_control:
+            # Coordinators write without sequences (P-17).
+            raise _invalid(
+                f"producer id {header.producer_id} came with the negative sequence"
+                f" {header.base_sequence}"
+            )
+        if header.producer_id < 0 and header.is_transactional:
+            raise _invalid("a transactional batch came without a producer id")
         if header.attributes & _CONTROL_BIT:
             raise _invalid("clients cannot write control batches")
         if header.base_offset != 0:

@@ -21,11 +21,14 @@ from odradek_broker.coordinator.groups.shard import TOMBSTONES_MAX, GroupShard
 from odradek_broker.coordinator.groups.states import GroupState
 from odradek_broker.coordinator.placement import place
 from odradek_broker.coordinator.runtime import (
-    InternalPartition,
     Moment,
     Outcome,
-    Runtime,
+    ProducerIdentity,
     RuntimeState,
+)
+from odradek_broker.coordinator.transactional_runtime import (
+    TransactionalPartition,
+    TransactionalRuntime,
 )
 from odradek_broker.later import Later
 from odradek_broker.seams import Clock, Randomness
@@ -67,7 +70,7 @@ class CoordinatorEnv(Protocol):
     @property
     def metadata(self) -> Metadata: ...
 
-    def internal_partition(self, topic: str, index: int, /) -> InternalPartition | None:
+    def internal_partition(self, topic: str, index: int, /) -> TransactionalPartition | None:
         """The partition, if it exists and this broker leads it."""
         ...
 
@@ -98,7 +101,7 @@ class GroupCoordinator:
         self._env = env
         self._config = config
         self._observer = observer or _log_transition
-        self._runtimes: dict[int, Runtime[GroupShard]] = {}
+        self._runtimes: dict[int, TransactionalRuntime[GroupShard]] = {}
         self._closed = False
         self._armed_ms: int | None = None
         self._timer: Timer | None = None
@@ -206,6 +209,35 @@ class GroupCoordinator:
             lambda error: [error] * len(call.parts),
         )
 
+    def commit_in_transaction(
+        self, call: CommitCall, producer_id: int, producer_epoch: int
+    ) -> Later[list[ErrorCode]]:
+        """As `commit_offsets`; the offsets count once the producer's transaction does (O-17)."""
+        later: Later[list[ErrorCode]] = Later()
+        producer = ProducerIdentity(producer_id, producer_epoch)
+        return self._ask(
+            call.group_id,
+            later,
+            lambda shard, moment: shard.commit(call, later, moment, producer),
+            lambda error: [error] * len(call.parts),
+        )
+
+    def offsets_partition(self, group_id: str) -> int | None:
+        """Which partition of `__consumer_offsets` has the group; None before there is any."""
+        count = self._env.metadata.partition_count(OFFSETS_TOPIC)
+        return place(group_id, count) if count else None
+
+    def marker_written(
+        self, index: int, producer_id: int, commit: bool, written: Later[ErrorCode]
+    ) -> None:
+        """A marker was appended to that partition of `__consumer_offsets` (O-17).
+
+        `written` resolves when it is durable: until then nothing that it decided is told.
+        """
+        runtime = self._runtimes.get(index)
+        if runtime is not None:
+            runtime.marker_written(producer_id, commit, written)
+
     def fetch_offsets(
         self, group_id: str, places: list[Place] | None, require_stable: bool
     ) -> Later[FetchedOffsets]:
@@ -264,7 +296,7 @@ class GroupCoordinator:
         self._arm_for(runtime)
         return later
 
-    def _find(self, group_id: str) -> tuple[Runtime[GroupShard] | None, ErrorCode]:
+    def _find(self, group_id: str) -> tuple[TransactionalRuntime[GroupShard] | None, ErrorCode]:
         """The runtime of a group, and why it cannot be asked, if so (G-20, D8)."""
         if self._closed:
             return None, ErrorCode.NOT_COORDINATOR
@@ -283,14 +315,14 @@ class GroupCoordinator:
                 self._load_slice(index, runtime)
         return runtime, runtime.error
 
-    def _new_runtime(self, partition: InternalPartition) -> Runtime[GroupShard]:
+    def _new_runtime(self, partition: TransactionalPartition) -> TransactionalRuntime[GroupShard]:
         shard = GroupShard(self._config, self._env.random, self._observer)
-        runtime: Runtime[GroupShard] = Runtime(
+        runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
             shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
         )
         return runtime
 
-    def _load_slice(self, index: int, runtime: Runtime[GroupShard]) -> None:
+    def _load_slice(self, index: int, runtime: TransactionalRuntime[GroupShard]) -> None:
         try:
             runtime.load()
         except WireError as error:
@@ -308,7 +340,7 @@ class GroupCoordinator:
 
     # --- The next deadline ---
 
-    def _arm_for(self, runtime: Runtime[GroupShard]) -> None:
+    def _arm_for(self, runtime: TransactionalRuntime[GroupShard]) -> None:
         """One shard did something: is its next deadline nearer than all others?"""
         at_ms = None if self._closed else runtime.next_deadline_ms()
         if at_ms is not None and (self._armed_ms is None or at_ms < self._armed_ms):

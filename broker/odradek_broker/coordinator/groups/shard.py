@@ -8,6 +8,7 @@ from struct import Struct as Packer
 from odradek_broker.coordinator.groups.classic import ClassicProtocol, JoinCall
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import (
+    NO_PRODUCER,
     OFFSET_APPEND_ERRORS,
     CommitCall,
     FetchedOffsets,
@@ -24,7 +25,13 @@ from odradek_broker.coordinator.groups.rebalance import (
     TimerName,
 )
 from odradek_broker.coordinator.groups.states import GroupState
-from odradek_broker.coordinator.runtime import Moment, Outcome, Record, Reply
+from odradek_broker.coordinator.runtime import (
+    Moment,
+    Outcome,
+    ProducerIdentity,
+    Record,
+    Reply,
+)
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.later import Later
 from odradek_broker.seams import Randomness
@@ -70,13 +77,26 @@ class GroupShard:
 
         DecodeError for a record of a known type that cannot be read.
         """
+        self._replay_record(key, value, NO_PRODUCER)
+
+    def replay_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """Take one record of an open transaction: an offset that is not decided yet (O-17)."""
+        self._replay_record(key, value, producer_id)
+
+    def replay_marker(self, producer_id: int, commit: bool) -> None:
+        """The transaction of this producer is decided (O-17)."""
+        for group_id in self.offsets.end_transaction(producer_id, commit):
+            self._drop_if_void(group_id)
+
+    def _replay_record(self, key: bytes, value: bytes | None, producer_id: int) -> None:
         kind = _INT16.unpack_from(key)[0] if len(key) >= _INT16.size else -1
         if kind == group_metadata.KEY_TYPE:
             self._replay_group(group_metadata.decode_key(key).group, value)
         elif kind in (offset_commit.LEGACY_KEY_TYPE, offset_commit.KEY_TYPE):
             where = offset_commit.decode_key(key)
             committed = None if value is None else offset_commit.decode_value(value)
-            self.offsets.replay(where.group, (where.topic, where.partition), committed)
+            place = (where.topic, where.partition)
+            self.offsets.replay(where.group, place, committed, producer_id)
             if committed is not None:
                 self._known(where.group)
             else:
@@ -175,17 +195,26 @@ class GroupShard:
 
     # --- Offsets ---
 
-    def commit(self, call: CommitCall, later: Later[list[ErrorCode]], moment: Moment) -> Outcome:
-        """O-03 to O-07. The answer has one code for each part of the call."""
+    def commit(
+        self,
+        call: CommitCall,
+        later: Later[list[ErrorCode]],
+        moment: Moment,
+        producer: ProducerIdentity | None = None,
+    ) -> Outcome:
+        """O-03 to O-07; with a producer as part of its transaction (O-05, O-17).
+
+        The answer has one code for each part of the call.
+        """
 
         def refused(error: ErrorCode) -> list[ErrorCode]:
             return [error] * len(call.parts)
 
         group = self.groups.get(call.group_id)
-        error = check_commit(group, call)
+        error = check_commit(group, call, transactional=producer is not None)
         if error is not ErrorCode.NONE:
             return Outcome(replies=[Reply(later, refused(error), refused)])
-        if group is not None and call.member_id in group.members:
+        if producer is None and group is not None and call.member_id in group.members:
             member = group.members[call.member_id]
             self._rebalances.restart_session(group, member, moment)
         records, errors = commit_records(
@@ -199,6 +228,7 @@ class GroupShard:
             records=records,
             replies=[Reply(later, errors, keep_own)],
             append_errors=OFFSET_APPEND_ERRORS,
+            producer=producer,
         )
 
     def fetch(

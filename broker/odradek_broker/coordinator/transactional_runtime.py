@@ -1,0 +1,144 @@
+"""A runtime whose partition also takes records of transactions (rules O-17, O-18).
+
+Such records are replayed as pending. The marker that ends a producer's transaction in the partition
+is not the core's to write: the partition's leader writes it for the transaction coordinator and says
+so here. A load finds records and markers in the log, in the same order, and replays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from odradek_broker.coordinator.runtime import (
+    GROUP_APPEND_ERRORS,
+    Core,
+    InternalPartition,
+    Outcome,
+    Runtime,
+    RuntimeState,
+)
+from odradek_broker.later import Later
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
+
+NO_PRODUCER = -1
+
+
+class StoredRecord(Protocol):
+    """A record in the log. `producer_id` is -1 outside of transactions."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Of a control record: what kind it is."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """None for a tombstone."""
+        ...
+
+    @property
+    def producer_id(self) -> int:
+        """Whose transaction it belongs to."""
+        ...
+
+    @property
+    def is_control(self) -> bool:
+        """Is it a marker, and no record of the core's?"""
+        ...
+
+
+class TransactionalPartition(InternalPartition, Protocol):
+    """What this runtime needs of a partition."""
+
+    def append_transactional(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        now_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> Later[ErrorCode]:
+        """As `append_internal`, within a producer's transaction."""
+        ...
+
+    def read_stored(self) -> Iterator[Any]:
+        """Every record as a `StoredRecord`, markers too."""
+        ...
+
+
+class TransactionalCore(Core, Protocol):
+    """A core with records that count only once their transaction is committed."""
+
+    def replay_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """Take a record of an open transaction."""
+        ...
+
+    def replay_marker(self, producer_id: int, commit: bool) -> None:
+        """The producer's transaction is over: take its pending records for true, or drop them."""
+        ...
+
+
+C = TypeVar("C", bound=TransactionalCore)
+
+
+class TransactionalRuntime(Runtime[C]):
+    """`Runtime` for a `TransactionalCore` over a `TransactionalPartition`."""
+
+    _partition: TransactionalPartition
+
+    def marker_written(self, producer_id: int, commit: bool, written: Later[ErrorCode]) -> None:
+        """A marker was appended to the partition and `written` tells when it is durable.
+
+        From now on no answer leaves before it is. While loading there is nothing to do: the load
+        will come across it.
+        """
+        if self.state is not RuntimeState.ACTIVE:
+            return
+        self.core.replay_marker(producer_id, commit)
+        self._last_append = written
+
+        def settled(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                self._fail(GROUP_APPEND_ERRORS.get(error, error))
+
+        written.then(settled)
+
+    def _append(self, outcome: Outcome) -> Later[ErrorCode]:
+        producer = outcome.producer
+        if producer is None:
+            return super()._append(outcome)
+        return self._partition.append_transactional(
+            outcome.records,
+            self._clock().wall_ms,
+            producer.producer_id,
+            producer.producer_epoch,
+        )
+
+    def _replay(self, outcome: Outcome) -> None:
+        if outcome.producer is None:
+            super()._replay(outcome)
+            return
+        for key, value in outcome.records:
+            self.core.replay_pending(outcome.producer.producer_id, key, value)
+
+    def _replay_all(self) -> Iterator[object]:
+        for record in self._partition.read_stored():
+            self._replay_stored(record)
+            yield None
+
+    def _replay_stored(self, record: StoredRecord) -> None:
+        if record.is_control:
+            try:
+                marker = decode_marker(record.key, record.value)
+            except ControlMarkerError as error:
+                raise DecodeError(str(error)) from error
+            if marker is not None:
+                self.core.replay_marker(record.producer_id, marker.is_commit)
+        elif record.key is None:
+            return
+        elif record.producer_id == NO_PRODUCER:
+            self.core.replay(record.key, record.value)
+        else:
+            self.core.replay_pending(record.producer_id, record.key, record.value)

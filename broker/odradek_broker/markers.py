@@ -1,0 +1,128 @@
+"""Writes the markers that end transactions, through each partition's leader (rules T-40 to T-45).
+
+The transaction coordinator of this broker and WriteTxnMarkers from the network both come through
+here, so that a marker means the same whoever asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
+from odradek_broker.later import Later
+from odradek_broker.partition import Partition
+from odradek_broker.seams import Clock
+from odradek_protocol.errors import ErrorCode
+
+MarkerResults = dict[TopicPartition, ErrorCode]
+
+
+class Leadership(Protocol):
+    """What is asked of cluster metadata."""
+
+    def leader_of(self, name: str, partition: int, /) -> int | None:
+        """The node that leads; None if there is no such partition."""
+        ...
+
+
+class OffsetsReader(Protocol):
+    """Who must know of markers on `__consumer_offsets` (O-17)."""
+
+    def marker_written(
+        self, index: int, producer_id: int, commit: bool, written: Later[ErrorCode], /
+    ) -> None:
+        """See `GroupCoordinator.marker_written`."""
+        ...
+
+
+class MarkerEnv(Protocol):
+    """What is asked of the node."""
+
+    @property
+    def clock(self) -> Clock:
+        """For the markers' timestamps."""
+        ...
+
+    @property
+    def metadata(self) -> Leadership:
+        """Who leads what (D8)."""
+        ...
+
+    @property
+    def groups(self) -> OffsetsReader:
+        """The group coordinator."""
+        ...
+
+    def partition(self, topic: str, index: int, /) -> Partition | None:
+        """A partition that this node leads."""
+        ...
+
+
+def write_markers(env: MarkerEnv, markers: Sequence[MarkerRequest]) -> Later[MarkerResults]:
+    """Markers of several producers, no partition twice; see `MarkerWriter`."""
+    return _all_of([write_marker(env, marker) for marker in markers])
+
+
+def write_marker(env: MarkerEnv, marker: MarkerRequest) -> Later[MarkerResults]:
+    """One producer's markers; resolves when all of them are durable or refused.
+
+    Codes (T-43): NONE; 3 where there is no such partition and 6 where another broker leads it;
+    47 and 52 where a newer producer or coordinator was there before (T-41); 56 from the disk.
+    """
+    later: Later[MarkerResults] = Later()
+    results: MarkerResults = {}
+    missing = len(set(marker.partitions))
+    if not missing:
+        return Later.of(results)
+
+    def settled(where: TopicPartition, error: ErrorCode) -> None:
+        results[where] = error
+        if len(results) == missing:
+            later.resolve(results)
+
+    for where in dict.fromkeys(marker.partitions):
+        _write(env, marker, where).then(lambda error, where=where: settled(where, error))  # type: ignore[misc]
+    return later
+
+
+def _write(env: MarkerEnv, marker: MarkerRequest, where: TopicPartition) -> Later[ErrorCode]:
+    topic, index = where
+    partition = env.partition(topic, index)
+    if partition is None:
+        led = env.metadata.leader_of(topic, index) is not None
+        return Later.of(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    written = partition.append_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        commit=marker.commit,
+        transaction_version=marker.transaction_version,
+        now_ms=env.clock.wall_ms(),
+    )
+    refused = written.done and written.result() is not ErrorCode.NONE
+    if topic == OFFSETS_TOPIC and not refused:
+        env.groups.marker_written(index, marker.producer_id, marker.commit, written)
+    return written
+
+
+def _all_of(parts: list[Later[MarkerResults]]) -> Later[MarkerResults]:
+    later: Later[MarkerResults] = Later()
+    together: MarkerResults = {}
+    missing = len(parts)
+    if not missing:
+        return Later.of(together)
+
+    def arrived(results: MarkerResults) -> None:
+        nonlocal missing
+        together.update(results)
+        missing -= 1
+        if not missing:
+            later.resolve(together)
+
+    for part in parts:
+        part.then(arrived)
+    return later
