@@ -25,6 +25,10 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
+from odradek_protocol.schemas.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 from odradek_protocol.schemas.fetch import FetchRequest, FetchResponse
 from odradek_protocol.schemas.find_coordinator import (
     FindCoordinatorRequest,
@@ -47,6 +51,14 @@ from odradek_protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCo
 from odradek_protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from odradek_protocol.schemas.produce import ProduceRequest, ProduceResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek_protocol.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from odradek_protocol.schemas.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 
 class ApiKey(IntEnum):
@@ -67,10 +79,13 @@ class ApiKey(IntEnum):
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
     INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
 
 
 @dataclass(frozen=True)
@@ -129,6 +144,8 @@ APIS: dict[ApiKey, Api] = {
         _row(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
         _row(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
         _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, served="0-5"),
+        _row(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+        _row(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
         _row(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
         _row(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
         _row(
@@ -137,6 +154,7 @@ APIS: dict[ApiKey, Api] = {
             IncrementalAlterConfigsResponse,
         ),
         _row(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
+        _row(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),
     )
 }
 

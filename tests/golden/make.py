@@ -43,10 +43,13 @@ APIS = {
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
     "InitProducerId": (0, 6),
+    "WriteTxnMarkers": (1, 2),
+    "TxnOffsetCommit": (0, 5),
     "DescribeConfigs": (1, 4),
     "CreatePartitions": (0, 3),
     "IncrementalAlterConfigs": (0, 1),
     "DescribeCluster": (0, 2),
+    "DescribeProducers": (0, 0),
 }
 VARIANTS = ("full", "sparse", "long")
 

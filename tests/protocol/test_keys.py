@@ -28,10 +28,13 @@ KAFKA_4_2 = {
     19: ("CreateTopics", 2, 7, 5),
     20: ("DeleteTopics", 1, 6, 4),
     22: ("InitProducerId", 0, 5, 2),
+    27: ("WriteTxnMarkers", 1, 2, 1),
+    28: ("TxnOffsetCommit", 0, 5, 3),
     32: ("DescribeConfigs", 1, 4, 4),
     37: ("CreatePartitions", 0, 3, 2),
     44: ("IncrementalAlterConfigs", 0, 1, 1),
     60: ("DescribeCluster", 0, 2, 0),
+    61: ("DescribeProducers", 0, 0, 0),
 }
 
 

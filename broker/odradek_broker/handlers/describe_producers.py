@@ -1,0 +1,67 @@
+"""DescribeProducers (key 61): what partitions remember of the producers that wrote to them (P-01)."""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, topic
+from odradek_broker.context import RequestContext
+from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.producer_entry import ProducerEntry
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+_NO_OFFSET = -1
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """Every partition by itself; authorization before existence (A-18, A-20)."""
+    answers = []
+    for asked in request.topics:
+        allowed = node.authorizer.allows(context, Operation.READ, topic(asked.name))
+        partitions = [
+            _partition(node, asked.name, index)
+            if allowed
+            else _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for index in asked.partition_indexes
+        ]
+        answers.append(TopicResponse(name=asked.name, partitions=partitions))
+    return DescribeProducersResponse(topics=answers)
+
+
+def _partition(node: Node, name: str, index: int) -> PartitionResponse:
+    partition = node.partition(name, index)
+    if partition is None:
+        led = node.metadata.leader_of(name, index) is not None
+        return _failed(
+            index,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    try:
+        known = partition.log.producers.entries()
+    except StorageError as error:
+        return _failed(index, error.error, error.message)
+    return PartitionResponse(partition_index=index, active_producers=[_state(e) for e in known])
+
+
+def _failed(index: int, error: ErrorCode, message: str | None = None) -> PartitionResponse:
+    return PartitionResponse(partition_index=index, error_code=error, error_message=message)
+
+
+def _state(entry: ProducerEntry) -> ProducerState:
+    first_offset = entry.transaction_first_offset
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=_NO_OFFSET if first_offset is None else first_offset,
+    )

@@ -1,0 +1,150 @@
+"""TxnOffsetCommit (key 28): store a group's positions in a transaction (rules T-24, O-05, O-17).
+
+The offsets are appended to the group's partition of `__consumer_offsets` as the producer's, and count
+once its COMMIT marker comes there. Up to version 4 that partition was added to the transaction by
+AddOffsetsToTxn and is only verified; from 5 on it is added here (T-61, T-62).
+"""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, group, topic, transactional_id
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_broker.transaction_gate import PASSING, Candidate
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_ABORTABLE_SINCE = 4
+_ADDS_PARTITION_SINCE = 5
+_NO_SEQUENCE = -1
+_NO_EXPIRY = -1
+
+_E = ErrorCode
+Fit = list[tuple[TxnOffsetCommitResponsePartition, CommitPart]]
+
+
+def handle(
+    node: Node, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]:
+    """Partitions that may not be stored get their own error, the others the coordinator's."""
+    refusal = _refusal(node, context, request)
+    response = TxnOffsetCommitResponse()
+    fit: Fit = []
+    for asked in request.topics:
+        error = refusal
+        if not error and not node.authorizer.allows(context, Operation.READ, topic(asked.name)):
+            error = _E.TOPIC_AUTHORIZATION_FAILED
+        response.topics.append(_topic(node, asked, error, fit))
+    if not fit:
+        return response
+    return _commit(node, context, request, response, fit)
+
+
+def _refusal(node: Node, context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """A-06, in this order; NONE if the request as a whole is allowed."""
+    allows = node.authorizer.allows
+    if not allows(context, Operation.WRITE, transactional_id(request.transactional_id)):
+        return _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not allows(context, Operation.READ, group(request.group_id)):
+        return _E.GROUP_AUTHORIZATION_FAILED
+    return _E.NONE
+
+
+def _topic(
+    node: Node, asked: TxnOffsetCommitRequestTopic, error: ErrorCode, fit: Fit
+) -> TxnOffsetCommitResponseTopic:
+    answers = []
+    for part in asked.partitions:
+        index = part.partition_index
+        own = error
+        if not own and node.metadata.leader_of(asked.name, index) is None:
+            own = _E.UNKNOWN_TOPIC_OR_PARTITION
+        answer = TxnOffsetCommitResponsePartition(partition_index=index, error_code=own)
+        answers.append(answer)
+        if not own:
+            fit.append((answer, _part(asked.name, part)))
+    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers)
+
+
+def _part(name: str, part: TxnOffsetCommitRequestPartition) -> CommitPart:
+    return CommitPart(
+        name,
+        part.partition_index,
+        part.committed_offset,
+        part.committed_leader_epoch,
+        part.committed_metadata or "",
+    )
+
+
+def _commit(
+    node: Node,
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    response: TxnOffsetCommitResponse,
+    fit: Fit,
+) -> Later[TxnOffsetCommitResponse]:
+    """Have the transaction verified, then hand the positions to the group coordinator."""
+    later: Later[TxnOffsetCommitResponse] = Later()
+    call = CommitCall(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        api_version=context.api_version,
+        retention_ms=_NO_EXPIRY,
+        parts=[part for _, part in fit],
+    )
+
+    def answer(errors: list[ErrorCode]) -> None:
+        for (part, _), error in zip(fit, errors, strict=True):
+            part.error_code = error
+        later.resolve(response)
+
+    def verified(error: ErrorCode) -> None:
+        if error is not _E.NONE:
+            answer([_verification_error(error, context.api_version)] * len(fit))
+            return
+        node.groups.commit_in_transaction(call, request.producer_id, request.producer_epoch).then(
+            answer
+        )
+
+    index = node.groups.offsets_partition(request.group_id)
+    partition = None if index is None else node.partition(OFFSETS_TOPIC, index)
+    if index is None or partition is None:
+        missing = _E.COORDINATOR_NOT_AVAILABLE if index is None else _E.NOT_COORDINATOR
+        answer([missing] * len(fit))
+        return later
+    node.gate.admit(
+        Candidate(
+            partition=partition,
+            where=(OFFSETS_TOPIC, index),
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            base_sequence=_NO_SEQUENCE,
+            add=context.api_version >= _ADDS_PARTITION_SINCE,
+            done=verified,
+        )
+    )
+    return later
+
+
+def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
+    """What makes the client ask again without looking for another coordinator, if that helps."""
+    if error in PASSING:
+        return _E.COORDINATOR_LOAD_IN_PROGRESS
+    if error is _E.PRODUCER_FENCED:
+        return _E.INVALID_PRODUCER_EPOCH
+    if error is _E.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return _E.INVALID_TXN_STATE
+    return error

@@ -1,0 +1,54 @@
+"""DescribeProducers (key 61): producers that have written to partitions.
+
+Versions: only 0.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING
+
+
+@struct
+class TopicRequest(Struct):
+    name: str = field(STRING)
+    partition_indexes: list[int] = field(array(INT32))
+
+
+@message(key=61, versions="0", flexible="0+")
+class DescribeProducersRequest(Message):
+    """What the client asks."""
+
+    topics: list[TopicRequest] = field(array(TopicRequest))
+
+
+@struct
+class ProducerState(Struct):
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT32)
+    last_sequence: int = field(INT32, default=-1)
+    last_timestamp: int = field(INT64, default=-1)
+    coordinator_epoch: int = field(INT32)
+    current_txn_start_offset: int = field(INT64, default=-1)
+
+
+@struct
+class PartitionResponse(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    active_producers: list[ProducerState] = field(array(ProducerState))
+
+
+@struct
+class TopicResponse(Struct):
+    name: str = field(STRING)
+    partitions: list[PartitionResponse] = field(array(PartitionResponse))
+
+
+@message(key=61, versions="0", flexible="0+")
+class DescribeProducersResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    topics: list[TopicResponse] = field(array(TopicResponse))

@@ -1,0 +1,62 @@
+"""TxnOffsetCommit (key 28): stores a group's positions as part of a transaction.
+
+Versions: 2 brings leader epochs; 3 is flexible and brings member, generation and instance
+(KIP-447); 4 may answer TRANSACTION_ABORTABLE; 5 is for transactions v2.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING
+
+
+@struct
+class TxnOffsetCommitRequestPartition(Struct):
+    partition_index: int = field(INT32)
+    committed_offset: int = field(INT64)
+    committed_leader_epoch: int = field(INT32, "2+", default=-1, ignorable=True)
+    committed_metadata: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class TxnOffsetCommitRequestTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[TxnOffsetCommitRequestPartition] = field(
+        array(TxnOffsetCommitRequestPartition)
+    )
+
+
+@message(key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitRequest(Message):
+    """What the client asks."""
+
+    transactional_id: str = field(STRING)
+    group_id: str = field(STRING)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    generation_id: int = field(INT32, "3+", default=-1)
+    member_id: str = field(STRING, "3+")
+    group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = field(array(TxnOffsetCommitRequestTopic))
+
+
+@struct
+class TxnOffsetCommitResponsePartition(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+
+
+@struct
+class TxnOffsetCommitResponseTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[TxnOffsetCommitResponsePartition] = field(
+        array(TxnOffsetCommitResponsePartition)
+    )
+
+
+@message(key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    topics: list[TxnOffsetCommitResponseTopic] = field(array(TxnOffsetCommitResponseTopic))

@@ -1,0 +1,59 @@
+"""WriteTxnMarkers (key 27): writes the markers that end transactions on partitions.
+
+Versions: 1 is flexible; 2 carries the transaction version of each marker (KIP-1228).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING
+
+
+@struct
+class WritableTxnMarkerTopic(Struct):
+    name: str = field(STRING)
+    partition_indexes: list[int] = field(array(INT32))
+
+
+@struct
+class WritableTxnMarker(Struct):
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    transaction_result: bool = field(BOOL)
+    topics: list[WritableTxnMarkerTopic] = field(array(WritableTxnMarkerTopic))
+    coordinator_epoch: int = field(INT32)
+    transaction_version: int = field(INT8, "2+", ignorable=True)
+
+
+@message(key=27, versions="1-2", flexible="1+")
+class WriteTxnMarkersRequest(Message):
+    """What the client asks."""
+
+    markers: list[WritableTxnMarker] = field(array(WritableTxnMarker))
+
+
+@struct
+class WritableTxnMarkerPartitionResult(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+
+
+@struct
+class WritableTxnMarkerTopicResult(Struct):
+    name: str = field(STRING)
+    partitions: list[WritableTxnMarkerPartitionResult] = field(
+        array(WritableTxnMarkerPartitionResult)
+    )
+
+
+@struct
+class WritableTxnMarkerResult(Struct):
+    producer_id: int = field(INT64)
+    topics: list[WritableTxnMarkerTopicResult] = field(array(WritableTxnMarkerTopicResult))
+
+
+@message(key=27, versions="1-2", flexible="1+")
+class WriteTxnMarkersResponse(Message):
+    """What the broker answers."""
+
+    markers: list[WritableTxnMarkerResult] = field(array(WritableTxnMarkerResult))
