@@ -100,6 +100,9 @@ class BrokerLink:
         self.port = port
         self.state = LinkState.OPENING
         self.versions: Versions = {}
+        #: Features of the cluster and the level that is in force, as of an epoch; -1: not told.
+        self.features: dict[str, int] = {}
+        self.features_epoch = -1
         self.last_used = loop.time()
         self._client_id = client_id
         self._software_version = software_version
@@ -187,6 +190,10 @@ class BrokerLink:
             if answer.error_code:
                 code = ErrorCode.of(answer.error_code)
                 raise ConnectionLost(f"the broker refused to say what it serves ({code.name})")
+            self.features_epoch = answer.finalized_features_epoch
+            self.features = {
+                feature.name: feature.max_version_level for feature in answer.finalized_features
+            }
             return served
         raise ConnectionLost("the broker takes no version of ApiVersions")
 

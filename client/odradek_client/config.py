@@ -239,6 +239,9 @@ class ProducerConfig(ClientConfig):
     transaction_timeout_ms: int = setting(
         60_000, at_least=1, at_most=INT32_MAX, doc="When the broker aborts an open transaction."
     )
+    transaction_two_phase_commit_enable: bool = setting(
+        False, doc="Let no transaction time out, so that prepared ones are safe (KIP-939)."
+    )
 
     @property
     def start_timeout_ms(self) -> int:
@@ -249,6 +252,7 @@ class ProducerConfig(ClientConfig):
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
         _resolve_idempotence(values, given)
         _resolve_delivery_timeout(values, given)
+        _resolve_transactions(values, given)
 
 
 def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
@@ -285,3 +289,18 @@ def _resolve_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> 
             f"least linger_ms + request_timeout_ms = {needed}"
         )
     values["delivery_timeout_ms"] = needed
+
+
+def _resolve_transactions(values: dict[str, Any], given: frozenset[str]) -> None:
+    """C-02, KIP-939."""
+    if values["transactional_id"] == "":
+        raise ConfigError("transactional_id is empty; leave it out or give a name")
+    if not values["transaction_two_phase_commit_enable"]:
+        return
+    if values["transactional_id"] is None:
+        raise ConfigError("transaction_two_phase_commit_enable=True needs a transactional_id")
+    if "transaction_timeout_ms" in given:
+        raise ConfigError(
+            "transaction_timeout_ms cannot go with transaction_two_phase_commit_enable=True, which "
+            "lets no transaction time out; leave one of them out"
+        )

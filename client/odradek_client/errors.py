@@ -10,7 +10,7 @@
     │   ├── NotEnoughReplicas  StorageFailed  NotController  Throttled
     │   └── CoordinatorUnavailable  NotCoordinator  CoordinatorLoading  ConcurrentTransactions
     ├── Abortable                    the open transaction must be aborted; then the producer goes on
-    │   └── InvalidProducerEpoch  TransactionAborted
+    │   └── InvalidProducerEpoch  TransactionAborted  GroupMovedOn
     ├── Fatal                        the producer can do nothing more but be closed
     │   └── ProducerFenced  ClusterAuthorizationFailed  TransactionalIdAuthorizationFailed
     │       InvalidProducerIdMapping  UnsupportedByBroker
@@ -26,6 +26,7 @@
         ├── BufferTimeout            no room in buffer_memory within max_block_ms (also a TimeoutError)
         ├── MetadataTimeout          a topic or a broker was not found in time (also a TimeoutError)
         ├── DeliveryTimeout          delivery_timeout_ms ran out for a record (also a TimeoutError)
+        ├── TransactionTimeout       a step of a transaction takes longer than max_block_ms (likewise)
         ├── RecordTooLarge           a record above max_request_size or buffer_memory
         ├── Closed                   the client is closed, or not started yet
         ├── IllegalState             a call that the state of the client does not allow
@@ -134,6 +135,10 @@ class InvalidProducerEpoch(Abortable):
 
 class TransactionAborted(Abortable):
     """The transaction cannot be committed."""
+
+
+class GroupMovedOn(Abortable):
+    """The group of the offsets has gone on without the member that read them."""
 
 
 class ProducerFenced(Fatal):
@@ -254,6 +259,10 @@ class MetadataTimeout(LocalError, TimeoutError):
 
 class DeliveryTimeout(LocalError, TimeoutError):
     """delivery_timeout_ms ran out; the record may have been written or not."""
+
+
+class TransactionTimeout(LocalError, TimeoutError):
+    """A step of a transaction is still under way; only the same call may be made again."""
 
 
 class RecordTooLarge(LocalError):

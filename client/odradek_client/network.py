@@ -94,6 +94,8 @@ class Network:
         self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._random)
         self._listeners: list[Listener] = []
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._features: dict[str, int] = {}
+        self._features_epoch = -1
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
@@ -262,6 +264,13 @@ class Network:
         if link is None:
             raise ConnectionLost(f"there is no connection to node {node_id}")
         return link.version_for(key, max_version)
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature such as "transaction.version", 0 if there is none.
+
+        It is as new as the newest connection; what brokers merely support does not count (C-70).
+        """
+        return self._features.get(name, 0)
 
     def in_flight(self, node_id: int, channel: Channel = "main") -> int:
         """Requests to a node that are not answered yet."""
@@ -582,6 +591,8 @@ class Network:
             route.opening = None
             if link.state is LinkState.READY:
                 route.failures = 0
+        if link.features_epoch >= max(self._features_epoch, 0):
+            self._features, self._features_epoch = link.features, link.features_epoch
 
     def _link_closed(self, node_id: int, channel: Channel, link: BrokerLink, reason: str) -> None:
         route = self._routes.get((node_id, channel))

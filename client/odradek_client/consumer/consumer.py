@@ -21,6 +21,7 @@ from odradek_client.consumer.subscription import SubscriptionState
 from odradek_client.consumer.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -316,6 +317,13 @@ class Consumer:
         each = TopicPartition(*partition)
         group = self._require_group("committed")
         return (await group.committed([each], self._timeout_ms(None)))[each]
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group, for `Producer.send_offsets_to_transaction` (KIP-447).
+
+        Take it anew for every transaction. IllegalState without a group_id.
+        """
+        return self._require_group("group_metadata").metadata()
 
     def _require_group(self, what: str) -> GroupLoop:
         if self._group is None:

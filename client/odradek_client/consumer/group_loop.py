@@ -34,7 +34,11 @@ from odradek_client.consumer.offsets import (
     read_offset_fetch,
 )
 from odradek_client.consumer.subscription import SubscriptionState
-from odradek_client.consumer.types import OffsetAndMetadata, TopicPartition
+from odradek_client.consumer.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from odradek_client.errors import (
     OdradekError,
     RebalanceInProgress,
@@ -366,6 +370,18 @@ class GroupLoop:
                 raise
 
         await self._ask_coordinator(request, OFFSET_COMMIT_NEWEST, read, timeout_ms)
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in the group now (KIP-447)."""
+        membership = self.membership
+        if not self.is_member or membership.generation == NO_GENERATION:
+            return ConsumerGroupMetadata(self._group_id)
+        return ConsumerGroupMetadata(
+            self._group_id,
+            membership.generation,
+            membership.member_id,
+            self._config.group_instance_id,
+        )
 
     def _lose(self, code: ErrorCode, generation: int) -> bool:
         """The coordinator refused a commit of `generation`. Whether that is an old story (K-38)."""

@@ -27,6 +27,15 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """Who a consumer is in its group (KIP-447); generation -1 and no member id outside of it."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class OffsetAndTimestamp(NamedTuple):
     """The first offset at or behind a time, and that record's timestamp in ms."""
 

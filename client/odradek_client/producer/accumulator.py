@@ -99,6 +99,7 @@ class Accumulator:
         self.waiting_for_memory = 0
         self.flushes = 0
         self.closing = False
+        self.completing = False  # a transaction is: nothing waits for more records
         self._new_future = new_future
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
@@ -115,6 +116,11 @@ class Accumulator:
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
         return queue
+
+    @property
+    def active(self) -> Iterable[TopicPartition]:
+        """Partitions with batches waiting."""
+        return self._active
 
     def batch_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
@@ -181,6 +187,7 @@ class Accumulator:
             or self.waiting_for_memory
             or self.flushes
             or self.closing
+            or self.completing
             or first.builder.estimated_bytes >= first.limit_bytes
         ):
             return 0.0

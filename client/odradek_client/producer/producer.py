@@ -4,6 +4,13 @@
         delivery = await producer.send("flights", b"N14228", key=b"EWR")
         metadata = await delivery
 
+With `transactional_id` records are written in transactions:
+
+    async with Producer(transactional_id="billing-1") as producer:
+        await producer.init_transactions()
+        async with producer.transaction():
+            await producer.send("invoices", b"...")
+
 `send` puts the record into a batch; the sender loop takes it from there. The way of an ordinary
 record into an open batch is `_append` and `BatchBuilder.append`, and runs once per record: those two
 are written for speed. Everything rarer is in `_append_slowly`.
@@ -12,21 +19,30 @@ are written for speed. Everything rarer is in `_append_slowly`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random as random_module
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from odradek_client.config import ProducerConfig
-from odradek_client.consumer.types import TopicPartition
+from odradek_client.consumer.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from odradek_client.errors import (
     BufferFull,
     BufferTimeout,
     Closed,
+    IllegalState,
     MetadataTimeout,
+    OdradekError,
     RecordTooLarge,
+    TransactionTimeout,
 )
 from odradek_client.network import Network
 from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
@@ -35,8 +51,12 @@ from odradek_client.producer.partitioner import next_sticky, partition_for_key
 from odradek_client.producer.sender import Sender, codec_of
 from odradek_client.producer.sender_loop import SenderLoop
 from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_client.producer.transaction_requests import Operation
+from odradek_client.producer.transactional import PreparedTransaction, TransactionalManager
 from odradek_client.retry import Backoff
 from odradek_protocol.records import HEADER_BYTES, record_upper_bound
+
+log = logging.getLogger("odradek.client.producer")
 
 
 class _Topic:
@@ -77,6 +97,9 @@ class Producer:
         self._partitioner = self.config.partitioner
         self._default_partitioner = self._partitioner == "default"
         self._topics: dict[str, _Topic] = {}
+        #: What the fast way in sees: nothing while there is no transaction that takes records.
+        self._open_topics = self._topics if self.config.transactional_id is None else {}
+        self._transactions: TransactionalManager | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._accumulator: Accumulator | None = None
         self._sender: Sender | None = None
@@ -102,8 +125,17 @@ class Producer:
             delivery_timeout_ms=config.delivery_timeout_ms,
             new_future=loop.create_future,
         )
-        transactions = TransactionManager() if config.enable_idempotence else None
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._random)
+        transactions = TransactionManager() if config.enable_idempotence else None
+        if config.transactional_id is not None:
+            transactions = self._transactions = TransactionalManager(
+                config.transactional_id,
+                config.transaction_timeout_ms,
+                new_future=loop.create_future,
+                feature_level=lambda: self._network.feature_level("transaction.version"),
+                backoff=backoff,
+                two_phase=config.transaction_two_phase_commit_enable,
+            )
         self._sender = Sender(
             config, self._network.cluster, self._accumulator, transactions, backoff
         )
@@ -115,7 +147,7 @@ class Producer:
         """Send what is buffered, then close. May be called again.
 
         What is not delivered within `timeout_ms` fails with Closed; None waits for all of it, which
-        delivery_timeout_ms bounds (C-34).
+        delivery_timeout_ms bounds (C-34). An open transaction is aborted, unless it is prepared.
         """
         if self._closing:
             return
@@ -128,9 +160,12 @@ class Producer:
                 try:
                     async with asyncio.timeout(limit_s):
                         await self.flush()
+                        await self._close_transaction()
                 except TimeoutError:
                     pass
         finally:
+            if self._transactions is not None:
+                self._transactions.fail(Closed("the producer was closed"))
             if self._sender is not None:
                 self._sender.fail_all(Closed("the producer was closed before the record was sent"))
             if self._loop is not None:
@@ -151,6 +186,171 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    async def _close_transaction(self) -> None:
+        """End what is open; not for longer than max_block_ms, the broker does it without us."""
+        transactions = self._transactions
+        if transactions is None or not transactions.has_open_transaction:
+            return
+        try:
+            if not transactions.is_completing:
+                await self._operate("abort_transaction", transactions.abort)
+            elif transactions.ending is not None:
+                await self._outcome(transactions.ending)
+        except OdradekError as error:
+            log.warning("the open transaction was not ended: %s", error)
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    async def init_transactions(self) -> None:
+        """Once, before the first transaction.
+
+        Older producers of the same transactional_id are fenced; what they left open is aborted or, if
+        they had decided to commit, finished (T-59). Raises TransactionalIdAuthorizationFailed and
+        ClusterAuthorizationFailed (may be called again), Fatal, TransactionTimeout, IllegalState.
+        """
+        await self._operate("init_transactions", self._transactional().init)
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction. No broker is asked (C-60). IllegalState, Abortable, Fatal."""
+        self._check_open()
+        self._transactional().begin()
+        self._open_topics = self._topics
+
+    async def commit_transaction(self) -> None:
+        """Make everything sent since `begin_transaction` visible, all or nothing.
+
+        Returns when the coordinator has decided; consumers see it a moment later (T-31). Raises an
+        Abortable if a record was not written: `abort_transaction` is called for then. Fatal if this
+        producer is fenced, for one. TransactionTimeout after max_block_ms: it is not known whether
+        it is committed; the same call goes on waiting (C-67).
+        """
+        await self._operate("commit_transaction", self._transactional().commit)
+
+    async def abort_transaction(self) -> None:
+        """Drop everything sent since `begin_transaction`. The way out of every Abortable.
+
+        Records that were not sent yet fail with TransactionAborted. Raises as `commit_transaction`.
+        """
+        await self._operate("abort_transaction", self._transactional().abort)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """A transaction around a block: committed at its end, aborted if it raises.
+
+        Whatever the block or the commit raises comes out; after an Abortable the block may be tried
+        again. After a TransactionTimeout of the commit call `commit_transaction` again.
+        """
+        await self.begin_transaction()
+        try:
+            yield self
+            await self.commit_transaction()
+        except TransactionTimeout:
+            if self._transactional().is_completing:
+                raise  # neither committed nor aborted, as far as we know
+            await self._abort_quietly()
+            raise
+        except BaseException:
+            await self._abort_quietly()
+            raise
+
+    async def _abort_quietly(self) -> None:
+        """Abort because of an exception that matters more than what the abort may raise."""
+        transactions = self._transactional()
+        if transactions.has_fatal_error or not transactions.has_open_transaction or self._closing:
+            return
+        if transactions.is_completing:
+            return
+        try:
+            await self.abort_transaction()
+        except OdradekError as error:
+            log.warning("the transaction was not aborted: %s", error)
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commit a group's positions with the transaction: `offsets` are the next to read (K-40).
+
+        `group` is `consumer.group_metadata()`, taken for this transaction (KIP-447); or a group id,
+        for partitions assigned by hand. Do not let that consumer commit by itself. Raises
+        GroupMovedOn and other Abortables, Fatal, TransactionTimeout, IllegalState.
+        """
+        transactions = self._transactional()
+        self._check_open()
+        if isinstance(group, str):
+            group = ConsumerGroupMetadata(group)
+        if not group.group_id:
+            raise ValueError("offsets belong to a group; give consumer.group_metadata() or a name")
+        given = {
+            TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
+            for partition, at in offsets.items()
+        }
+        if not given:
+            transactions.check_open("send_offsets_to_transaction")
+            return
+        operation = transactions.send_offsets(given, group)
+        await self._outcome(operation)
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Make the transaction ready to be ended by anyone (KIP-939), and take nothing more into it.
+
+        Waits until every record is written. The answer has all that `resume_transaction` needs, in
+        another process too. Closing the producer leaves the transaction open then. Needs
+        transaction_two_phase_commit_enable=True. Raises Abortable, Fatal, IllegalState.
+        """
+        transactions = self._transactional()
+        transactions.check_open("prepare_transaction")
+        assert self._accumulator is not None
+        await self.flush()
+        while self._accumulator.incomplete:
+            await self.flush()
+        prepared = transactions.prepare()
+        self._open_topics = {}
+        return prepared
+
+    async def resume_transaction(self, prepared: PreparedTransaction) -> None:
+        """Take over a prepared transaction, in place of `init_transactions`, to commit or abort it.
+
+        No broker is asked. It may be done again with the same `prepared` if nobody knows whether the
+        last one who tried came through (T-65). IllegalState.
+        """
+        self._check_open()
+        self._transactional().resume(PreparedTransaction(*prepared))
+
+    def _transactional(self) -> TransactionalManager:
+        if self._transactions is None:
+            if self.config.transactional_id is not None:
+                raise Closed('this producer was not started; use "async with" or call start()')
+            raise IllegalState(
+                "transactions need a name that outlives restarts: set transactional_id"
+            )
+        return self._transactions
+
+    async def _operate(self, name: str, begin: Callable[[], Operation]) -> None:
+        """Begin an operation, or go on waiting for it (C-67)."""
+        transactions = self._transactional()
+        if not self._closing:
+            self._check_open()
+        operation = transactions.operation(name, begin)
+        self._open_topics = {}
+        await self._outcome(operation)
+
+    async def _outcome(self, operation: Operation) -> None:
+        assert self._loop is not None
+        self._loop.wake()
+        try:
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
+                while not operation.done:
+                    await operation.wait()
+        except TimeoutError:
+            raise TransactionTimeout(
+                f"{operation.name}() was not answered within max_block_ms="
+                f"{self.config.max_block_ms}, it is still being tried; call {operation.name}() again "
+                "to go on waiting, or close the producer"
+            ) from None
+        self._transactional().seen(operation)
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -214,6 +414,7 @@ class Producer:
         if delivery is not None:
             return delivery
         self._check_open()
+        self._check_transaction()
         state = self._known_topic(topic)
         if state is None:
             raise MetadataTimeout(
@@ -266,7 +467,7 @@ class Producer:
         timestamp_ms: int | None,
     ) -> Delivery | None:
         """Into an open batch with room; None if this record needs more than that."""
-        state = self._topics.get(topic)
+        state = self._open_topics.get(topic)
         if state is None:
             return None
         if timestamp_ms is None:
@@ -307,12 +508,14 @@ class Producer:
         timestamp_ms: int | None,
     ) -> Delivery:
         self._check_open()
+        number = self._check_transaction()
         headers = self._check_record(value, key, headers)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.max_block_ms / 1000
         state = self._known_topic(topic)
         if state is None or (partition is not None and partition >= len(state.queues)):
             await self._find_topic(topic, self.config.max_block_ms)
+            self._check_transaction(number)
             state = self._known_topic(topic)
             if state is None:
                 raise MetadataTimeout(f"topic {topic!r} is gone again")
@@ -323,7 +526,7 @@ class Producer:
             return delivery
         delivery = None if self._waiters else self._begin(queue, stamp, key, value, headers)
         if delivery is None:
-            return await self._wait_for_room(queue, stamp, key, value, headers, deadline)
+            return await self._wait_for_room(queue, stamp, key, value, headers, deadline, number)
         # A loop of sends that never has to wait must not keep the sender from running.
         await asyncio.sleep(0)
         return delivery
@@ -336,6 +539,7 @@ class Producer:
         value: bytes | None,
         headers: Headers,
         deadline: float,
+        number: int,
     ) -> Delivery:
         """First come, first served, until the deadline (C-11)."""
         assert self._accumulator is not None and self._loop is not None
@@ -349,6 +553,7 @@ class Producer:
                 async with asyncio.timeout_at(deadline):
                     await waiter
                 self._check_open()
+                self._check_transaction(number)
                 delivery = queue.try_append(timestamp_ms, key, value, headers)
                 if delivery is None:
                     delivery = self._begin(queue, timestamp_ms, key, value, headers)
@@ -494,6 +699,16 @@ class Producer:
             raise Closed("this producer was closed; make a new one")
         if self._loop is None:
             raise Closed('this producer was not started; use "async with" or call start()')
+
+    def _check_transaction(self, number: int | None = None) -> int:
+        """The number of the open transaction; 0 without transactions. Raises if none takes records,
+        or if it is another one than a record was given in."""
+        if self._transactions is None:
+            return 0
+        current = self._transactions.check_open("send")
+        if number is not None and current != number:
+            raise IllegalState("the transaction ended while the record waited to get into it")
+        return current
 
     def _timestamp(self, timestamp_ms: int | None) -> int:
         return int(self._wall_clock() * 1000) if timestamp_ms is None else timestamp_ms

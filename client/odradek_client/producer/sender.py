@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
 
 from odradek_client.cluster import BrokerAddress, ClusterView
 from odradek_client.config import ProducerConfig
@@ -22,9 +23,12 @@ from odradek_client.errors import (
 from odradek_client.producer.accumulator import Accumulator, PartitionQueue
 from odradek_client.producer.batch import NO_OFFSET, ProducerBatch, ProducerIdentity
 from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_client.producer.transaction_requests import PRODUCE_V2_FROM, Ask
+from odradek_client.producer.transactional import TransactionalManager
 from odradek_client.retry import Backoff
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek_protocol.schemas.produce import (
@@ -95,6 +99,8 @@ class Plan:
 
     produce: list[Produce] = field(default_factory=list)
     init_producer_id: InitProducerIdRequest | None = None
+    ask: Ask | None = None
+    freed: bool = False  # room, without a failure that anybody need hear of
     refresh_metadata: bool = False
     connect: list[int] = field(default_factory=list)
     failed: list[ProducerBatch] = field(default_factory=list)
@@ -141,6 +147,8 @@ class Sender:
                 plan.failed += self._fail_all(transactions.fatal_error)
                 return plan
             transactions.resolve()
+            if isinstance(transactions, TransactionalManager):
+                self._plan_transaction(plan, transactions, now_ms)
             transactions.bump_if_requested()
             if transactions.needs_identity:
                 if now_ms >= self._identity_at_ms:
@@ -154,6 +162,24 @@ class Sender:
         if expiry_ms is not None:
             plan.wake_within(expiry_ms - now_ms)
         return plan
+
+    def _plan_transaction(
+        self, plan: Plan, transactions: TransactionalManager, now_ms: float
+    ) -> None:
+        """Steps 5 and 6 of C-30."""
+        error = transactions.undrained_error
+        if error is not None:
+            undrained = self._accumulator.take_all(only_undrained=True)
+            for batch in undrained:
+                self._fail(batch, error, may_be_written=False)
+            plan.freed = bool(undrained)
+        self._accumulator.completing = transactions.is_completing
+        plan.ask, wait_ms = transactions.next_ask(
+            self._accumulator.active, bool(self._accumulator.incomplete), now_ms
+        )
+        plan.wake_within(wait_ms)
+        if transactions.fatal_error is not None:
+            plan.failed += self._fail_all(transactions.fatal_error)
 
     def _plan_produce(self, plan: Plan, now_ms: float, is_ready: Callable[[int], bool]) -> None:
         ready = self._accumulator.ready(now_ms, self._cluster.leader_of)
@@ -220,8 +246,11 @@ class Sender:
     def version_limit(self, batches: list[ProducerBatch]) -> int | None:
         """The highest version of Produce that these batches can go by; None for any.
 
-        Without the id of a topic, which brokers before Metadata 10 do not tell, names must do.
+        Without the id of a topic, which brokers before Metadata 10 do not tell, names must do. From
+        PRODUCE_V2_FROM on a request means transactions v2 (T-60).
         """
+        if isinstance(self._transactions, TransactionalManager) and not self._transactions.is_v2:
+            return PRODUCE_V2_FROM - 1
         for batch in batches:
             if self._cluster.topic_id(batch.tp.topic) == ZERO_UUID:
                 return TOPIC_IDS_FROM - 1
@@ -233,7 +262,17 @@ class Sender:
             raise UnsupportedByBroker(
                 "the broker is too old for compression_type=zstd; choose another one"
             )
-        transactional = self._transactions is not None and self._transactions.is_transactional
+        transactional = isinstance(self._transactions, TransactionalManager)
+        if (
+            isinstance(self._transactions, TransactionalManager)
+            and self._transactions.is_v2
+            and version < PRODUCE_V2_FROM
+        ):
+            raise UnsupportedByBroker(
+                f"the cluster has transactions v2, but this broker serves Produce only up to version "
+                f"{version}; upgrade it",
+                code=ErrorCode.UNSUPPORTED_VERSION,
+            )
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
             topic, partition = batch.tp
@@ -371,6 +410,8 @@ class Sender:
     ) -> None:
         if self._transactions is not None and batch.has_sequence:
             self._transactions.gave_up(batch, may_be_written=may_be_written)
+        if self._transactions is not None:
+            self._transactions.batch_failed(error)
         self._accumulator.finished(batch)
         reasons = {
             item.batch_index: item.batch_index_error_message or str(error)
@@ -415,6 +456,23 @@ class Sender:
                 code=error.code,
             )
         self._transactions.fail(error)
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def ask_answered(self, ask: Ask, response: Any, version: int, now_ms: float) -> bool:
+        """A coordinator's answer. Whether to look for another coordinator before the next question."""
+        assert isinstance(self._transactions, TransactionalManager)
+        return self._transactions.answered(ask, response, version, now_ms)
+
+    def ask_failed(self, ask: Ask, error: OdradekError, now_ms: float) -> bool:
+        """No answer. Whether to look for another coordinator."""
+        assert isinstance(self._transactions, TransactionalManager)
+        return self._transactions.unanswered(ask, error, now_ms)
+
+    def ask_message(self, ask: Ask) -> Message:
+        """The request that puts a question."""
+        assert self._transactions is not None
+        return ask.message(self._transactions.identity)
 
     # --- giving up --------------------------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from odradek_client.errors import (
 from odradek_client.network import Network
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.sender import Plan, Produce, Sender
+from odradek_client.producer.transaction_requests import Ask
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import ApiKey
+from odradek_protocol.keys import API_OF_REQUEST, ApiKey
 from odradek_protocol.primitives import WireError
 
 #: A pass that was due "now" by rounding must not spin.
@@ -43,6 +44,7 @@ class SenderLoop:
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._identity: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._stopped = False
 
     def wake(self) -> None:
@@ -56,8 +58,9 @@ class SenderLoop:
         for handle in (self._scheduled, self._timer):
             if handle is not None:
                 handle.cancel()
-        if self._identity is not None:
-            self._identity.cancel()
+        for task in (self._identity, self._asking):
+            if task is not None:
+                task.cancel()
 
     def _pass(self) -> None:
         self._scheduled = None
@@ -72,11 +75,13 @@ class SenderLoop:
         if plan.init_producer_id is not None:
             request = plan.init_producer_id
             self._identity = self._loop.create_task(self._ask_identity(request))
+        if plan.ask is not None:
+            self._asking = self._loop.create_task(self._ask(plan.ask))
         for node_id in plan.connect:
             self._connect(node_id, plan)
         if plan.refresh_metadata:
             self._network.request_metadata_update()
-        if plan.failed:
+        if plan.failed or plan.freed:
             self._report(plan.failed)
             self._on_progress()
         if plan.wake_ms is not None:
@@ -98,7 +103,8 @@ class SenderLoop:
             version = self._network.version_now(sent.node_id, ApiKey.PRODUCE, max_version=limit)
             request = self._sender.request(sent.batches, version)
         except UnsupportedByBroker as error:
-            self._unanswered(sent, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, error)
+            code = error.code or ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            self._unanswered(sent, code, error)
             return
         except OdradekError as error:
             self._unanswered(sent, ErrorCode.NETWORK_EXCEPTION, error)
@@ -139,6 +145,31 @@ class SenderLoop:
             self._sender.identity_failed(error, self._now_ms())
         else:
             self._sender.identity_answered(response, self._now_ms())
+        self.wake()
+
+    async def _ask(self, ask: Ask) -> None:
+        """Put a question to the coordinator whose business it is, finding that one first (C-33)."""
+        network = self._network
+        message = self._sender.ask_message(ask)
+        api = API_OF_REQUEST[type(message)]
+        try:
+            node_id = await network.find_coordinator(ask.key, ask.key_type)
+            version = await network.version_for(
+                node_id, api.key, channel="coordinator", max_version=ask.max_version
+            )
+            ask.check_version(version, api.name)
+            response = await network.send(
+                node_id, message, channel="coordinator", max_version=version
+            )
+        except OdradekError as error:
+            lost = self._sender.ask_failed(ask, error, self._now_ms())
+        except WireError as error:
+            reason = UnsupportedByBroker(f"{api.name} cannot be put into bytes: {error}")
+            lost = self._sender.ask_failed(ask, reason, self._now_ms())
+        else:
+            lost = self._sender.ask_answered(ask, response, version, self._now_ms())
+        if lost:
+            network.forget_coordinator(ask.key, ask.key_type)
         self.wake()
 
     def _now_ms(self) -> float:

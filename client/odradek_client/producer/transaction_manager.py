@@ -1,7 +1,7 @@
 """The producer's identity, and the sequences of every partition (C-20 to C-24, C-40 to C-45).
 
-The state table is whole; what a transactional producer does beyond an idempotent one is asked for
-through `is_transactional` and has its places marked by the rules C-60 to C-68.
+The state table is whole; what a transactional producer does beyond an idempotent one is in
+`TransactionalManager` (C-60 to C-70).
 """
 
 from __future__ import annotations
@@ -116,6 +116,9 @@ class TransactionManager:
         self.state = step(self.state, State.FATAL_ERROR)
         if self.fatal_error is None:
             self.fatal_error = error
+
+    def batch_failed(self, error: OdradekError) -> None:
+        """A batch will never be written: only a transaction minds."""
 
     # --- draining ---------------------------------------------------------------------------------
 
