@@ -13,6 +13,7 @@ from odradek_broker.node import Node
 from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.fetch import (
     AbortedTransaction,
     FetchRequest,
@@ -156,9 +157,16 @@ class _Fetch:
             return None
         if not records:
             return []
+        aborted = partition.log.aborted_transactions(start, bound)
+        if not aborted:
+            return []
+        end = 0
+        for _, header in iter_batches(records):
+            end = header.next_offset
         return [
             AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-            for producer_id, first_offset in partition.log.aborted_transactions(start, bound)
+            for producer_id, first_offset in aborted
+            if first_offset < end
         ]
 
     # --- Waiting ---
