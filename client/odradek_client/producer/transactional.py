@@ -174,6 +174,9 @@ class TransactionalManager(TransactionManager):
     def init(self) -> Operation:
         """Ask for an identity; fences older producers of the id (T-59)."""
         self._raise_failure("init_transactions")
+        if self.state is not State.UNINITIALIZED:
+            # The table enters INITIALIZING from an end, too: that is a bump, not this call.
+            raise IllegalState(f"init_transactions() cannot be called now: {self._advice()}")
         self._enter(State.INITIALIZING, "init_transactions")
         operation = Operation("init_transactions", self._new_future)
         self._queue.append(self._init_ask(InitAsk, operation))
