@@ -120,6 +120,12 @@ class ClusterMetadata:
         state = None if topic is None else topic.partitions.get(partition)
         return None if state is None else state.leader
 
+    def leader_epoch_of(self, name: str, partition: int) -> int:
+        """The epoch of a partition's leader; -1 if there is no such partition."""
+        topic = self.topics.get(name)
+        state = None if topic is None else topic.partitions.get(partition)
+        return -1 if state is None else state.leader_epoch
+
     def topic_overrides(self, name: str) -> dict[str, str]:
         """The settings that a topic has of its own, as texts."""
         return dict(self._topic_configs.get(name, {}))
@@ -209,6 +215,23 @@ class ClusterMetadata:
         if name in self.topics:
             return []
         return self.topic_records(name, assignments, configs[name])
+
+    def new_leader_epochs(self, name: str) -> list[MetadataRecord]:
+        """The records by which this node leads its partitions of a topic anew (T-57)."""
+        topic = self.topics.get(name)
+        return [
+            PartitionRecord(
+                partition_id=state.index,
+                topic_id=topic.topic_id,
+                replicas=list(state.replicas),
+                isr=list(state.isr),
+                leader=state.leader,
+                leader_epoch=state.leader_epoch + 1,
+                partition_epoch=state.partition_epoch + 1,
+            )
+            for state in ([] if topic is None else topic.partitions.values())
+            if topic is not None and state.leader == self.node_id
+        ]
 
     # --- Producer ids (rule P-29) ---
 

@@ -13,6 +13,10 @@ from typing import Any, Protocol
 from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.config import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
+from odradek_broker.coordinator.transactions.coordinator import (
+    TRANSACTIONS_TOPIC,
+    TransactionCoordinator,
+)
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
 from odradek_broker.fetch_sessions import FetchSessions
 from odradek_broker.later import Later
@@ -25,7 +29,7 @@ from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
-from odradek_broker.transaction_gate import NoCoordinator, TransactionGate
+from odradek_broker.transaction_gate import TransactionGate
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
@@ -86,7 +90,8 @@ class Node:
         )
         self.groups = GroupCoordinator(self, config)
         #: Where batches wait until their transaction is known to be open.
-        self.gate = TransactionGate(self, NoCoordinator())
+        self.transactions = TransactionCoordinator(self, config)
+        self.gate = TransactionGate(self, self.transactions)
         #: What to call so that a parked fetch is answered now.
         self.parked_fetches: dict[Callable[[], None], None] = {}
         self._scheduler = scheduler
@@ -123,7 +128,26 @@ class Node:
                     f"{partition_log.directory} belongs to no topic; it is left alone"
                 )
         self.groups.load()
+        self._begin_transactions()
         return report
+
+    def _begin_transactions(self) -> None:
+        """Coordinate transactions under epochs that no earlier start has had (T-57, T-58).
+
+        Their coordinator asks for markers as soon as it has loaded, so it loads when those epochs
+        are durable, and in slices: until then it answers that it is loading.
+        """
+        self.commit_metadata(self.metadata.new_leader_epochs(TRANSACTIONS_TOPIC)).then(
+            lambda _: self._load_transactions()
+        )
+
+    def _load_transactions(self) -> None:
+        self.transactions.begin_load()
+        self._continue_loading_transactions()
+
+    def _continue_loading_transactions(self) -> None:
+        if not self.transactions.load_some():
+            self.call_later(0, self._continue_loading_transactions)
 
     def _config_at_start(self, topic: str) -> LogConfig:
         """Settings are in the metadata log, which is opened before all others."""
@@ -174,6 +198,7 @@ class Node:
             finish()
 
     def close(self) -> None:
+        self.transactions.close()
         self.groups.close()
 
     # --- Timers ---
@@ -243,9 +268,10 @@ class Node:
     def _open_partition(self, topic_name: str, index: int) -> None:
         """Lead a partition that we do not lead yet, making its log if it is missing."""
         held = self._partitions.setdefault(topic_name, {})
-        if index in held:
-            return
         topic = self.metadata.topics[topic_name]
+        if index in held:
+            held[index].leader_epoch = topic.partitions[index].leader_epoch
+            return
         try:
             partition_log = self.logs.create(
                 topic_name, index, topic.topic_id, self.metadata.log_config(topic_name)

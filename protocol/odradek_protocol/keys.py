@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from odradek_protocol.message import Message, Versions
+from odradek_protocol.schemas.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from odradek_protocol.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
@@ -29,6 +37,11 @@ from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from odradek_protocol.schemas.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from odradek_protocol.schemas.end_txn import EndTxnRequest, EndTxnResponse
 from odradek_protocol.schemas.fetch import FetchRequest, FetchResponse
 from odradek_protocol.schemas.find_coordinator import (
     FindCoordinatorRequest,
@@ -46,6 +59,10 @@ from odradek_protocol.schemas.init_producer_id import (
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek_protocol.schemas.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from odradek_protocol.schemas.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from odradek_protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from odradek_protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -79,6 +96,9 @@ class ApiKey(IntEnum):
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
@@ -86,6 +106,8 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
 
 
 @dataclass(frozen=True)
@@ -144,6 +166,9 @@ APIS: dict[ApiKey, Api] = {
         _row(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
         _row(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
         _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, served="0-5"),
+        _row(ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+        _row(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+        _row(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse),
         _row(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
         _row(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
         _row(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
@@ -155,6 +180,10 @@ APIS: dict[ApiKey, Api] = {
         ),
         _row(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
         _row(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),
+        _row(
+            ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse
+        ),
+        _row(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
     )
 }
 

@@ -43,6 +43,9 @@ APIS = {
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
     "InitProducerId": (0, 6),
+    "AddPartitionsToTxn": (0, 5),
+    "AddOffsetsToTxn": (0, 4),
+    "EndTxn": (0, 5),
     "WriteTxnMarkers": (1, 2),
     "TxnOffsetCommit": (0, 5),
     "DescribeConfigs": (1, 4),
@@ -50,6 +53,8 @@ APIS = {
     "IncrementalAlterConfigs": (0, 1),
     "DescribeCluster": (0, 2),
     "DescribeProducers": (0, 0),
+    "DescribeTransactions": (0, 0),
+    "ListTransactions": (0, 2),
 }
 VARIANTS = ("full", "sparse", "long")
 

@@ -94,7 +94,7 @@ def _theirs(field: dict[str, Any], valid: Versions) -> dict[str, Any]:
         "name": _snake(field["name"]),
         "array": kind.startswith("[]"),
         "type": element if element[0].islower() else "a struct",
-        "versions": _versions(field["versions"], valid),
+        "versions": _versions(field.get("versions", field.get("taggedVersions")), valid),
         "nullable": _versions(field.get("nullableVersions"), valid),
         "tagged": _versions(field.get("taggedVersions"), valid),
         "tag": field.get("tag", -1),

@@ -28,6 +28,9 @@ KAFKA_4_2 = {
     19: ("CreateTopics", 2, 7, 5),
     20: ("DeleteTopics", 1, 6, 4),
     22: ("InitProducerId", 0, 5, 2),
+    24: ("AddPartitionsToTxn", 0, 5, 3),
+    25: ("AddOffsetsToTxn", 0, 4, 3),
+    26: ("EndTxn", 0, 5, 3),
     27: ("WriteTxnMarkers", 1, 2, 1),
     28: ("TxnOffsetCommit", 0, 5, 3),
     32: ("DescribeConfigs", 1, 4, 4),
@@ -35,6 +38,8 @@ KAFKA_4_2 = {
     44: ("IncrementalAlterConfigs", 0, 1, 1),
     60: ("DescribeCluster", 0, 2, 0),
     61: ("DescribeProducers", 0, 0, 0),
+    65: ("DescribeTransactions", 0, 0, 0),
+    66: ("ListTransactions", 0, 2, 0),
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from odradek_broker.coordinator.groups.group import ClassicGroup
@@ -183,6 +184,7 @@ class GroupWorld:
         self.random = CountedIds()
         self.metadata = Topics({"topic": 10, "other": 10}, {"topic": b"T" * 16, "other": b"O" * 16})
         self.config = replace(Settings(), **settings)
+        self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.node_id = 1
         self.advertised = ("host", 9092)
         self.topic_partitions = [ListPartition() for _ in range(partitions)]

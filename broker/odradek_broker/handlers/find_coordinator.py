@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker looks after a group (rules G-06, G-07, D8).
+"""FindCoordinator (key 10): which broker looks after a group or a transactional id (G-06, T-01, D8).
 
 Versions up to 3 ask for one key, 4 and later for many. What kinds of keys there are, and which
 internal topic spreads them, is `TOPIC_OF_KEY_TYPE`.
@@ -6,11 +6,14 @@ internal topic spreads them, is `TOPIC_OF_KEY_TYPE`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
+from odradek_broker.authorizer import Operation, Resource, group, transactional_id
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from odradek_broker.coordinator.placement import place
+from odradek_broker.coordinator.transactions.coordinator import TRANSACTIONS_TOPIC
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
@@ -25,13 +28,23 @@ _NO_NODE = -1
 
 
 class KeyType(IntEnum):
-    """What a key names. There are transactional ids (1) and share groups (2) besides."""
+    """What a key names. There are share groups (2) besides."""
 
     GROUP = 0
+    TRANSACTION = 1
 
 
 #: A kind of key to the topic whose partitions' leaders coordinate it.
-TOPIC_OF_KEY_TYPE: dict[int, str] = {KeyType.GROUP: OFFSETS_TOPIC}
+TOPIC_OF_KEY_TYPE: dict[int, str] = {
+    KeyType.GROUP: OFFSETS_TOPIC,
+    KeyType.TRANSACTION: TRANSACTIONS_TOPIC,
+}
+
+#: What a client that may not see a key is told (A-12).
+_DENIED: dict[int, tuple[Callable[[str], Resource], ErrorCode]] = {
+    KeyType.GROUP: (group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    KeyType.TRANSACTION: (transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
 
 
 def handle(
@@ -45,11 +58,23 @@ def handle(
         message = f"This broker coordinates nothing with the key type {request.key_type}."
         refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
         return Later.of(_response(many, refusals))
+    resource, denied = _DENIED[request.key_type]
+    allowed = {
+        key for key in keys if node.authorizer.allows(context, Operation.DESCRIBE, resource(key))
+    }
     later: Later[FindCoordinatorResponse] = Later()
 
-    def ready(_: None) -> None:
-        later.resolve(_response(many, [_find(node, topic, key) for key in keys]))
+    def found(key: str) -> Coordinator:
+        if key not in allowed:
+            return _refusal(key, denied, f"You may not describe {key!r}.")
+        return _find(node, topic, key)
 
+    def ready(_: None) -> None:
+        later.resolve(_response(many, [found(key) for key in keys]))
+
+    if not allowed:
+        ready(None)
+        return later
     node.ensure_internal_topic(topic).then(ready)
     return later
 

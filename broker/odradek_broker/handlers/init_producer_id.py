@@ -1,28 +1,58 @@
-"""InitProducerId (key 22): an identity for an idempotent producer (rules P-29, P-30).
+"""InitProducerId (key 22): an identity for a producer (rules P-29, P-30, T-10 to T-16, A-04).
 
-A transactional id needs the transaction coordinator, which is not served yet: none of the keys that
-clients look for is advertised, and a request that comes anyway is told that this version is not
-supported.
+Versions: 3 brings the identity that the producer has; below 4 a fenced producer is told
+INVALID_PRODUCER_EPOCH (T-15); 6 asks for two-phase commit (T-70 to T-75).
 """
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, may_write_idempotently, transactional_id
 from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.transactions.deciding import InitCall
+from odradek_broker.coordinator.transactions.shard import InitAnswer
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+_FENCED_SINCE = 4
+
 
 def handle(
     node: Node, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
-    """A new producer id with epoch 0, once its block is durable."""
-    if request.transactional_id is not None:
-        error = (
-            ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
-        )
-        return _failed(error)
+    """Without a transactional id a new producer id; with one, what its coordinator decides."""
+    name = request.transactional_id
+    if name is None:
+        if not may_write_idempotently(node.authorizer, context):
+            return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _idempotent(node)
+    resource = transactional_id(name)
+    if not node.authorizer.allows(context, Operation.WRITE, resource):
+        return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not name:
+        return _failed(ErrorCode.INVALID_REQUEST)
+    if request.enable2_pc or request.keep_prepared_txn:
+        allowed = node.config.transaction_two_phase_commit_enable
+        if not allowed or not node.authorizer.allows(context, Operation.TWO_PHASE_COMMIT, resource):
+            return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    call = InitCall(
+        name,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        request.enable2_pc,
+        request.keep_prepared_txn,
+    )
+    later: Later[InitProducerIdResponse] = Later()
+    node.transactions.init_producer_id(call).then(
+        lambda answer: later.resolve(_response(answer, context.api_version))
+    )
+    return later
+
+
+def _idempotent(node: Node) -> Later[InitProducerIdResponse]:
+    """P-30: a new producer id with epoch 0, once its block is durable."""
     later: Later[InitProducerIdResponse] = Later()
 
     def answer(producer_id: int | None) -> None:
@@ -33,6 +63,19 @@ def handle(
 
     node.next_producer_id().then(answer)
     return later
+
+
+def _response(answer: InitAnswer, version: int) -> InitProducerIdResponse:
+    error = answer.error
+    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(
+        error_code=error,
+        producer_id=answer.producer_id,
+        producer_epoch=answer.epoch,
+        ongoing_txn_producer_id=answer.ongoing_producer_id,
+        ongoing_txn_producer_epoch=answer.ongoing_epoch,
+    )
 
 
 def _failed(error: ErrorCode) -> InitProducerIdResponse:

@@ -1,0 +1,635 @@
+"""The transactional ids of one partition of `__transaction_state`: the core that a runtime runs.
+
+Records are replayed when they are appended, and answers wait until they are durable; so the outside
+sees what T-03 asks for. Between the two a step is pending, and what would build on it is answered
+CONCURRENT_TRANSACTIONS, but for more partitions in an open transaction: those are simply added.
+
+What cannot be decided here (producer ids, markers) goes into `outbox`; whoever runs the shard takes
+it from there and comes back with the answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from odradek_broker.coordinator.runtime import Moment, Outcome, Reply
+from odradek_broker.coordinator.timers import Timers
+from odradek_broker.coordinator.transactions import deciding
+from odradek_broker.coordinator.transactions.deciding import (
+    AddCall,
+    EndCall,
+    InitCall,
+    Step,
+)
+from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
+from odradek_broker.coordinator.transactions.markers import MarkerAnswer, MarkerProgress
+from odradek_broker.coordinator.transactions.states import TransactionState, check_step
+from odradek_broker.coordinator.transactions.transaction import (
+    Transaction,
+    decode,
+    encode,
+    tombstone,
+)
+from odradek_broker.later import Later
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored import transaction_log
+
+_E = ErrorCode
+_S = TransactionState
+
+#: What clients are told of a storage error behind a transaction's record (T-04).
+TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+}
+
+#: Tombstones in one batch. What is left over is written at the next look.
+TOMBSTONES_MAX = 1_000
+_EXPIRY_PAUSE_MS = 1_000
+#: How long partitions for the next transaction wait for the end of the last one (T-68).
+PARK_MS = 2_000
+#: How many calls of one id may wait like that.
+PARKED_MAX = 100
+
+
+class TransactionSettings(Protocol):
+    """What the coordinator needs of the broker's settings."""
+
+    @property
+    def transaction_max_timeout_ms(self) -> int: ...
+    @property
+    def transactional_id_expiration_ms(self) -> int: ...
+    @property
+    def transaction_abort_timed_out_transaction_cleanup_interval_ms(self) -> int: ...
+    @property
+    def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
+    @property
+    def transaction_two_phase_commit_enable(self) -> bool: ...
+
+
+class Deadline(Enum):
+    """What a timer is for."""
+
+    TIMEOUTS = "look for transactions that ran out of time"
+    EXPIRY = "look for ids that nobody uses"
+    MARKERS = "write the markers that are left"
+    PARKED = "give up waiting for the end of the last transaction"
+
+
+class TimerName(NamedTuple):
+    """One deadline; `number` tells the parked calls of an id apart."""
+
+    kind: Deadline
+    transactional_id: str = ""
+    number: int = 0
+
+
+class InitAnswer(NamedTuple):
+    """The answer to InitProducerId."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    epoch: int = -1
+    ongoing_producer_id: int = -1
+    ongoing_epoch: int = -1
+
+
+class EndAnswer(NamedTuple):
+    """The answer to EndTxn: the identity to go on with."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    epoch: int = -1
+
+
+PartitionCodes = Mapping[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class SendMarkers:
+    """To be written by the partitions' leaders; the codes come back to `markers_answered`."""
+
+    transactional_id: str
+    request: MarkerRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TakeProducerId:
+    """A producer id is needed. `decide` goes on with it, or with None if there is none."""
+
+    transactional_id: str
+    decide: Callable[[int | None, Moment], Outcome]
+    refuse: Callable[[ErrorCode], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DecideAgain:
+    """A call that was parked may go on."""
+
+    decide: Callable[[Moment], Outcome]
+
+
+Effect = SendMarkers | TakeProducerId | DecideAgain
+
+
+class Event(NamedTuple):
+    """Something that happened to a transactional id, for people (`odradek explain`)."""
+
+    wall_ms: int
+    transactional_id: str
+    what: str
+    before: Transaction | None
+    after: Transaction | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+Observer = Callable[[Event], None]
+
+
+class _Parked(NamedTuple):
+    call: AddCall
+    later: Later[PartitionCodes]
+
+
+A = TypeVar("A")
+
+
+def _ignore(_: Event) -> None:
+    """Nobody listens."""
+
+
+class TransactionShard:
+    """Decides for its ids; see `runtime.Core` for who calls what.
+
+    `coordinator_epoch`: the partition's leader epoch, in every marker (T-57). `exists`: is there
+    such a partition? Markers for deleted topics are not needed (T-43).
+    """
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        coordinator_epoch: int,
+        exists: Callable[[TopicPartition], bool],
+        observer: Observer = _ignore,
+    ) -> None:
+        self.timers: Timers[TimerName] = Timers()
+        self.transactions: dict[str, Transaction] = {}
+        self.outbox: deque[Effect] = deque()
+        self.coordinator_epoch = coordinator_epoch
+        self._settings = settings
+        self._exists = exists
+        self._observer = observer
+        #: Ids with an open transaction: what the timeout scan looks at.
+        self._ongoing: set[str] = set()
+        #: Steps whose record is not durable yet, and those that wait for a producer id.
+        self._pending: dict[str, _Pending] = {}
+        self._markers: dict[str, MarkerProgress] = {}
+        self._parked: dict[TimerName, _Parked] = {}
+        self._parked_of: dict[str, list[TimerName]] = {}
+        self._next_parked = 0
+
+    # --- Replay: the only place where durable state changes ---
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Take one record; keys of versions that we do not know are skipped.
+
+        DecodeError for a record that cannot be read.
+        """
+        decoded = transaction_log.decode_key(key)
+        if decoded is None:
+            return
+        name = decoded.transactional_id
+        if value is None:
+            self.transactions.pop(name, None)
+            self._ongoing.discard(name)
+            return
+        held = self.transactions[name] = decode(name, value)
+        if held.state is _S.ONGOING:
+            self._ongoing.add(name)
+        else:
+            self._ongoing.discard(name)
+
+    def loaded(self, moment: Moment) -> Outcome:
+        """T-50e to T-50g: end what was decided; T-55, T-06: begin to look at the clock."""
+        self._set_scan(moment)
+        self._set_expiry(moment, self._expiry_interval_ms)
+        for name, held in self.transactions.items():
+            if held.state.is_prepared:
+                # One at a time: each may write a record.
+                self.outbox.append(DecideAgain(lambda then, name=name: self._finish(name, then)))  # type: ignore[misc]
+        return Outcome()
+
+    def closed(self, error: ErrorCode) -> Outcome:
+        """This broker coordinates these ids no more."""
+        out = Outcome()
+        for timer, parked in self._parked.items():
+            self.timers.cancel(timer)
+            codes = dict.fromkeys(parked.call.partitions, error)
+            out.replies.append(_reply(parked.later, codes, lambda _, codes=codes: codes))  # type: ignore[misc]
+        self._parked.clear()
+        self._parked_of.clear()
+        self._markers.clear()
+        effects, self.outbox = list(self.outbox), deque()
+        for effect in effects:
+            if isinstance(effect, TakeProducerId):
+                effect.refuse(error)
+        return out
+
+    def on_timer(self, name: TimerName, moment: Moment) -> Outcome:
+        if name.kind is Deadline.TIMEOUTS:
+            self._scan(moment)
+            return Outcome()
+        if name.kind is Deadline.EXPIRY:
+            return self._expire(moment)
+        if name.kind is Deadline.MARKERS:
+            return self._send_markers(name.transactional_id, moment)
+        parked = self._unpark(name)
+        if parked is None:
+            return Outcome()
+        codes = dict.fromkeys(parked.call.partitions, _E.CONCURRENT_TRANSACTIONS)
+        return Outcome(replies=[_reply(parked.later, codes, lambda _: codes)])
+
+    # --- InitProducerId ---
+
+    def init(
+        self,
+        call: InitCall,
+        later: Later[InitAnswer],
+        moment: Moment,
+        fresh_id: int | None = None,
+    ) -> Outcome:
+        """T-11, T-12. The call itself was found valid (T-10)."""
+        name = call.transactional_id
+        if name in self._pending:
+            return self._refused(
+                later, InitAnswer(_E.CONCURRENT_TRANSACTIONS), name, "InitProducerId", moment
+            )
+        step = deciding.init(self.transactions.get(name), call, fresh_id, moment.wall_ms)
+        if step.needs_producer_id:
+            return self._take_producer_id(
+                name,
+                lambda given, then: self.init(call, later, then, given),
+                lambda error: later.resolve(InitAnswer(error)),
+            )
+        answer = InitAnswer(step.error)
+        if step.error is _E.NONE:
+            answer = InitAnswer(
+                step.error,
+                step.producer_id,
+                step.epoch,
+                step.ongoing_producer_id,
+                step.ongoing_epoch,
+            )
+        if step.after is None:
+            return self._refused(later, answer, name, "InitProducerId", moment)
+        return self._record(
+            "InitProducerId",
+            step.after,
+            [_reply(later, answer, InitAnswer)],
+            moment,
+            fences=step.after.state is _S.PREPARE_ABORT,
+        )
+
+    # --- Partitions ---
+
+    def add(self, call: AddCall, later: Later[ErrorCode], moment: Moment) -> Outcome:
+        """T-20: all of the partitions, or none."""
+        step = self._decide_add(call, moment)
+        if step.after is None:
+            return self._refused(
+                later, step.error, call.transactional_id, "AddPartitionsToTxn", moment
+            )
+        return self._record(
+            "AddPartitionsToTxn", step.after, [_reply(later, _E.NONE, _same)], moment
+        )
+
+    def add_implicitly(
+        self, call: AddCall, later: Later[PartitionCodes], moment: Moment
+    ) -> Outcome:
+        """T-61: as `add`, for a partition's leader, which waits for the last transaction's end."""
+        step = self._decide_add(call, moment)
+        if step.error is _E.CONCURRENT_TRANSACTIONS and self._park(call, later, moment):
+            return Outcome()
+        codes = dict.fromkeys(call.partitions, step.error)
+
+        def refused(error: ErrorCode) -> PartitionCodes:
+            return dict.fromkeys(call.partitions, error)
+
+        if step.after is None:
+            return self._refused(later, codes, call.transactional_id, "AddPartitionsToTxn", moment)
+        return self._record(
+            "AddPartitionsToTxn", step.after, [_reply(later, codes, refused)], moment
+        )
+
+    def verify(self, call: AddCall, later: Later[PartitionCodes], moment: Moment) -> Outcome:
+        """T-22, T-62: are they in?"""
+        codes = deciding.verify(self.transactions.get(call.transactional_id), call)
+        return Outcome(
+            replies=[_reply(later, codes, lambda error: dict.fromkeys(call.partitions, error))]
+        )
+
+    def _decide_add(self, call: AddCall, moment: Moment) -> Step:
+        name = call.transactional_id
+        pending = self._pending.get(name)
+        blocked = pending is not None and pending.state is not _S.ONGOING
+        return deciding.add(self.transactions.get(name), call, blocked, moment.wall_ms)
+
+    # --- EndTxn ---
+
+    def end(
+        self,
+        call: EndCall,
+        later: Later[EndAnswer],
+        moment: Moment,
+        fresh_id: int | None = None,
+    ) -> Outcome:
+        """T-30, T-65. The answer goes when the decision is durable, before any marker (T-31)."""
+        name = call.transactional_id
+        what = "EndTxn(commit)" if call.commit else "EndTxn(abort)"
+        step = deciding.end(
+            self.transactions.get(name), call, name in self._pending, fresh_id, moment.wall_ms
+        )
+        if step.needs_producer_id:
+            return self._take_producer_id(
+                name,
+                lambda given, then: self.end(call, later, then, given),
+                lambda error: later.resolve(EndAnswer(error)),
+            )
+        answer = EndAnswer(step.error, step.producer_id, step.epoch)
+        if step.after is None:
+            return self._refused(later, answer, name, what, moment)
+        return self._record(what, step.after, [_reply(later, answer, EndAnswer)], moment)
+
+    # --- One step: decide, record, and go on when it is durable (T-03) ---
+
+    def _record(
+        self,
+        what: str,
+        after: Transaction,
+        replies: list[Reply],
+        moment: Moment,
+        *,
+        fences: bool = False,
+    ) -> Outcome:
+        """`fences`: the step goes through PrepareEpochFence, on the coordinator's own account."""
+        name = after.transactional_id
+        before = self.transactions.get(name)
+        state = before.state if before is not None else _S.EMPTY
+        if fences:
+            check_step(name, state, _S.PREPARE_EPOCH_FENCE)
+            state = _S.PREPARE_EPOCH_FENCE
+        check_step(name, state, after.state)
+        pending = self._pending[name] = _Pending(state if fences else after.state)
+
+        def settled(error: ErrorCode, then: Moment) -> Outcome:
+            if self._pending.get(name) is pending:
+                del self._pending[name]
+            self._observer(Event(then.wall_ms, name, what, before, after, error))
+            if error is _E.NONE and after.state.is_prepared:
+                return self._finish(name, then)
+            return Outcome()
+
+        return Outcome([encode(after)], replies, settled, TRANSACTION_APPEND_ERRORS)
+
+    def _refused(self, later: Later[A], answer: A, name: str, what: str, moment: Moment) -> Outcome:
+        """Nothing to write, but what was read must be durable before it is told."""
+        error = answer if isinstance(answer, ErrorCode) else _E.NONE
+        if isinstance(answer, InitAnswer | EndAnswer):
+            error = answer.error
+        if error is not _E.NONE:
+            held = self.transactions.get(name)
+            self._observer(Event(moment.wall_ms, name, what, held, None, error))
+
+        def refused(storage_error: ErrorCode) -> Any:
+            if isinstance(answer, InitAnswer):
+                return InitAnswer(storage_error)
+            if isinstance(answer, EndAnswer):
+                return EndAnswer(storage_error)
+            if isinstance(answer, Mapping):
+                return dict.fromkeys(answer, storage_error)
+            return storage_error
+
+        return Outcome(replies=[_reply(later, answer, refused)])
+
+    def _take_producer_id(
+        self,
+        name: str,
+        decide: Callable[[int | None, Moment], Outcome],
+        refuse: Callable[[ErrorCode], None],
+    ) -> Outcome:
+        """Ask for an id; until it is there, the id that needs it has a step pending."""
+        pending = self._pending[name] = _Pending(_S.EMPTY)
+
+        def go_on(given: int | None, moment: Moment) -> Outcome:
+            if self._pending.get(name) is pending:
+                del self._pending[name]
+            if given is None:
+                refuse(_E.COORDINATOR_NOT_AVAILABLE)
+                return Outcome()
+            return decide(given, moment)
+
+        self.outbox.append(TakeProducerId(name, go_on, refuse))
+        return Outcome()
+
+    # --- Markers (T-33, T-40, T-43) ---
+
+    def _finish(self, name: str, moment: Moment) -> Outcome:
+        """The decision is durable: write the markers, then that they are written."""
+        held = self.transactions.get(name)
+        if held is None or not held.state.is_prepared:
+            return Outcome()
+        self._markers[name] = MarkerProgress(held, self.coordinator_epoch)
+        return self._send_markers(name, moment)
+
+    def _send_markers(self, name: str, moment: Moment) -> Outcome:
+        progress = self._markers.get(name)
+        if progress is None or progress.in_flight:
+            return Outcome()
+        if not progress.remaining:
+            return self._complete(name, moment)
+        progress.in_flight = True
+        self.outbox.append(SendMarkers(name, progress.request()))
+        return Outcome()
+
+    def markers_answered(
+        self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], moment: Moment
+    ) -> Outcome:
+        """The leaders' answers to one `SendMarkers`."""
+        name = sent.transactional_id
+        progress = self._markers.get(name)
+        if progress is None or not progress.in_flight:
+            return Outcome()
+        found = progress.answered(codes, self._exists)
+        for answer in (MarkerAnswer.STALE, MarkerAnswer.FAILED):
+            if answer in found:
+                del self._markers[name]
+                part = found[answer][0]
+                held = self.transactions.get(name)
+                error = codes.get(part, _E.UNKNOWN_SERVER_ERROR)
+                what = f"marker to {part[0]}-{part[1]}: {answer.value}"
+                self._observer(Event(moment.wall_ms, name, what, held, None, error))
+                return Outcome()
+        if progress.remaining:
+            self._retry_markers(name, progress, moment)
+            return Outcome()
+        return self._complete(name, moment)
+
+    def _retry_markers(self, name: str, progress: MarkerProgress, moment: Moment) -> None:
+        timer = TimerName(Deadline.MARKERS, name)
+        self.timers.set(timer, moment.now_ms + progress.backoff_ms())
+
+    def _complete(self, name: str, moment: Moment) -> Outcome:
+        """T-33. Later requests build on it at once; their records come after this one."""
+        before = self.transactions[name]
+        after = deciding.complete(before, moment.wall_ms)
+        check_step(name, before.state, after.state)
+
+        def settled(error: ErrorCode, then: Moment) -> Outcome:
+            self._observer(Event(then.wall_ms, name, "markers written", before, after, error))
+            progress = self._markers.get(name)
+            if error is not _E.NONE:
+                if progress is not None:
+                    progress.attempts += 1
+                    self._retry_markers(name, progress, then)
+                return Outcome()
+            self._markers.pop(name, None)
+            return Outcome()
+
+        for timer in self._parked_of.get(name, ()):
+            self.outbox.append(DecideAgain(lambda then, timer=timer: self._resume(timer, then)))  # type: ignore[misc]
+        return Outcome([encode(after)], [], settled, TRANSACTION_APPEND_ERRORS)
+
+    # --- Waiting for the end of the last transaction (T-68) ---
+
+    def _park(self, call: AddCall, later: Later[PartitionCodes], moment: Moment) -> bool:
+        """Wait, if waiting can help: a decided transaction is being ended, and by us."""
+        name = call.transactional_id
+        waiting = self._parked_of.setdefault(name, [])
+        held = self.transactions.get(name)
+        if held is None or not held.state.is_prepared or len(waiting) >= PARKED_MAX:
+            if not waiting:
+                del self._parked_of[name]
+            return False
+        self._next_parked += 1
+        timer = TimerName(Deadline.PARKED, name, self._next_parked)
+        waiting.append(timer)
+        self._parked[timer] = _Parked(call, later)
+        self.timers.set(timer, moment.now_ms + PARK_MS)
+        return True
+
+    def _unpark(self, timer: TimerName) -> _Parked | None:
+        parked = self._parked.pop(timer, None)
+        if parked is not None:
+            self.timers.cancel(timer)
+            waiting = self._parked_of[timer.transactional_id]
+            waiting.remove(timer)
+            if not waiting:
+                del self._parked_of[timer.transactional_id]
+        return parked
+
+    def _resume(self, timer: TimerName, moment: Moment) -> Outcome:
+        parked = self._unpark(timer)
+        if parked is None:
+            return Outcome()
+        if parked.later.abandoned:
+            parked.later.resolve(dict.fromkeys(parked.call.partitions, _E.CONCURRENT_TRANSACTIONS))
+            return Outcome()
+        return self.add_implicitly(parked.call, parked.later, moment)
+
+    # --- Timeouts (T-55) ---
+
+    def _set_scan(self, moment: Moment) -> None:
+        interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self.timers.set(TimerName(Deadline.TIMEOUTS), moment.now_ms + interval_ms)
+
+    def _scan(self, moment: Moment) -> None:
+        self._set_scan(moment)
+        for name in list(self._ongoing):
+            if self._timed_out(name, moment):
+                self.outbox.append(
+                    DecideAgain(lambda then, name=name: self.abort_timed_out(name, then))  # type: ignore[misc]
+                )
+
+    def _timed_out(self, name: str, moment: Moment) -> bool:
+        held = self.transactions.get(name)
+        return (
+            held is not None
+            and held.state is _S.ONGOING
+            and held.has_timeout
+            and name not in self._pending
+            and moment.wall_ms > held.start_ms + held.timeout_ms
+        )
+
+    def abort_timed_out(self, name: str, moment: Moment, fresh_id: int | None = None) -> Outcome:
+        """Fence the producer and abort, if its time is still over."""
+        if not self._timed_out(name, moment):
+            return Outcome()
+        step = deciding.fence(self.transactions[name], fresh_id, moment.wall_ms)
+        if step.needs_producer_id:
+            return self._take_producer_id(
+                name,
+                lambda given, then: self.abort_timed_out(name, then, given),
+                lambda error: None,  # The next scan finds it again.
+            )
+        assert step.after is not None
+        return self._record("timeout", step.after, [], moment, fences=True)
+
+    # --- Expiry of ids (T-06) ---
+
+    @property
+    def _expiry_interval_ms(self) -> int:
+        return self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
+
+    def _set_expiry(self, moment: Moment, wait_ms: int) -> None:
+        self.timers.set(TimerName(Deadline.EXPIRY), moment.now_ms + wait_ms)
+
+    def _expire(self, moment: Moment) -> Outcome:
+        oldest_ms = moment.wall_ms - self._settings.transactional_id_expiration_ms
+        expired = []
+        for name, held in self.transactions.items():
+            if held.state.is_idle and held.last_update_ms < oldest_ms and name not in self._pending:
+                expired.append(held)
+                if len(expired) == TOMBSTONES_MAX:
+                    break
+        more = len(expired) == TOMBSTONES_MAX
+        self._set_expiry(moment, _EXPIRY_PAUSE_MS if more else self._expiry_interval_ms)
+        for held in expired:
+            check_step(held.transactional_id, held.state, _S.DEAD)
+            self._pending[held.transactional_id] = _Pending(_S.DEAD)
+
+        def settled(error: ErrorCode, then: Moment) -> Outcome:
+            for held in expired:
+                name = held.transactional_id
+                self._pending.pop(name, None)
+                self._observer(Event(then.wall_ms, name, "expired", held, None, error))
+            return Outcome()
+
+        records = [tombstone(held.transactional_id) for held in expired]
+        return Outcome(records, [], settled if expired else None, TRANSACTION_APPEND_ERRORS)
+
+
+class _Pending:
+    """A step that is on its way to `state`; each has its own object."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: TransactionState) -> None:
+        self.state = state
+
+
+def _reply(later: Later[A], answer: A, refused: Callable[[ErrorCode], A]) -> Reply:
+    return Reply(later, answer, refused)
+
+
+def _same(error: ErrorCode) -> ErrorCode:
+    return error

@@ -1,0 +1,140 @@
+"""What is known of one transactional id (T-05), as the log keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from odradek_broker.coordinator.runtime import Record
+from odradek_broker.coordinator.transactions.interfaces import TopicPartition
+from odradek_broker.coordinator.transactions.states import STORED_STATES, TransactionState
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.stored import transaction_log
+from odradek_protocol.stored.transaction_log import (
+    LAST_EPOCH_TAG,
+    NEXT_EPOCH_TAG,
+    StoredPartitions,
+    TransactionLogValue,
+)
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_TIME = -1
+EPOCH_MAX = 32_767
+#: An epoch from which on none may be given out any more: the last one exists so that the
+#: coordinator can always fence (T-13).
+EPOCH_EXHAUSTED = EPOCH_MAX - 1
+#: The timeout of a producer with two-phase commit: none (KIP-939).
+NO_TIMEOUT_MS = 2**31 - 1
+
+NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
+
+
+def is_exhausted(epoch: int) -> bool:
+    """May no epoch follow this one but the one that fences? (T-13)"""
+    return epoch >= EPOCH_EXHAUSTED
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transactional id. Times in milliseconds since the epoch.
+
+    `last_epoch`: the epoch before the raise that the client may not have heard of (T-12).
+    `client_version`: the transaction version that the client spoke last. `next_producer_id` and
+    `next_epoch`: the identity that takes over when this transaction is complete (T-64, KIP-939).
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[TopicPartition] = NO_PARTITIONS
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    next_epoch: int = NO_EPOCH
+    last_epoch: int = NO_EPOCH
+    client_version: int = 0
+    last_update_ms: int = NO_TIME
+    start_ms: int = NO_TIME
+
+    @property
+    def has_timeout(self) -> bool:
+        """Prepared transactions wait for their decision for as long as it takes (KIP-939)."""
+        return self.timeout_ms != NO_TIMEOUT_MS
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """(producer id, epoch) that the client must show: the next one's, where one waits."""
+        if self.next_epoch != NO_EPOCH:
+            return self.next_producer_id, self.next_epoch
+        return self.producer_id, self.epoch
+
+
+def encode(transaction: Transaction) -> Record:
+    """The record of a transactional id (T-02)."""
+    partitions = None
+    if transaction.state is not TransactionState.EMPTY:
+        partitions = _grouped(transaction.partitions)
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=partitions,
+        transaction_last_update_timestamp_ms=transaction.last_update_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+        client_transaction_version=transaction.client_version,
+    )
+    transaction_log.set_tagged_epoch(value, NEXT_EPOCH_TAG, transaction.next_epoch)
+    transaction_log.set_tagged_epoch(value, LAST_EPOCH_TAG, transaction.last_epoch)
+    key = transaction_log.encode_key(transaction.transactional_id)
+    return key, transaction_log.encode_value(value)
+
+
+def tombstone(transactional_id: str) -> Record:
+    """The record that forgets a transactional id (T-06)."""
+    return transaction_log.encode_key(transactional_id), None
+
+
+def decode(transactional_id: str, data: bytes) -> Transaction:
+    """What the value of a record says. DecodeError if it cannot be."""
+    value = transaction_log.decode_value(data)
+    status = value.transaction_status
+    if status not in {int(state) for state in STORED_STATES}:
+        raise DecodeError(f"transactional id {transactional_id!r} is stored in state {status}")
+    partitions = frozenset(
+        (part.topic, index)
+        for part in value.transaction_partitions or ()
+        for index in part.partition_ids
+    )
+    next_epoch = transaction_log.tagged_epoch(value, NEXT_EPOCH_TAG)
+    if value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_EPOCH:
+        # As Kafka writes it: a new producer id begins at epoch 0 (T-64).
+        next_epoch = 0
+    return Transaction(
+        transactional_id=transactional_id,
+        producer_id=value.producer_id,
+        epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        state=TransactionState(status),
+        partitions=partitions or NO_PARTITIONS,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        next_epoch=next_epoch,
+        last_epoch=transaction_log.tagged_epoch(value, LAST_EPOCH_TAG),
+        client_version=value.client_transaction_version,
+        last_update_ms=value.transaction_last_update_timestamp_ms,
+        start_ms=value.transaction_start_timestamp_ms,
+    )
+
+
+def _grouped(partitions: Iterable[TopicPartition]) -> list[StoredPartitions]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        by_topic.setdefault(topic, []).append(index)
+    return [
+        StoredPartitions(topic=topic, partition_ids=indexes) for topic, indexes in by_topic.items()
+    ]

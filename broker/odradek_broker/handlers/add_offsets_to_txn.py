@@ -1,0 +1,55 @@
+"""AddOffsetsToTxn (key 25): puts a group's offsets into a transaction (rules T-23, A-06).
+
+Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, group, transactional_id
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from odradek_broker.coordinator.placement import place
+from odradek_broker.coordinator.transactions.deciding import AddCall
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+
+_FENCED_SINCE = 2
+_CLIENT_VERSION = 1
+
+
+def handle(
+    node: Node, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
+    """As AddPartitionsToTxn with the partition of `__consumer_offsets` that has the group."""
+    name = request.transactional_id
+    if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not name:
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    later: Later[AddOffsetsToTxnResponse] = Later()
+
+    def answer(error: ErrorCode) -> None:
+        if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        later.resolve(AddOffsetsToTxnResponse(error_code=error))
+
+    def ready(_: None) -> None:
+        index = place(request.group_id, node.metadata.partition_count(OFFSETS_TOPIC))
+        call = AddCall(
+            name,
+            request.producer_id,
+            request.producer_epoch,
+            frozenset({(OFFSETS_TOPIC, index)}),
+            _CLIENT_VERSION,
+        )
+        node.transactions.add_partitions(call).then(answer)
+
+    node.ensure_internal_topic(OFFSETS_TOPIC).then(ready)
+    return later

@@ -1,0 +1,175 @@
+"""AddPartitionsToTxn (key 24): puts partitions into a transaction (rules T-20 to T-22, A-05).
+
+Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH; 4 and later are for brokers, with
+many transactions in one request, and may ask only whether the partitions are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from odradek_broker.authorizer import CLUSTER, Operation, topic, transactional_id
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.transactions.deciding import AddCall
+from odradek_broker.coordinator.transactions.interfaces import TopicPartition
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+_FENCED_SINCE = 2
+_BETWEEN_BROKERS_SINCE = 4
+#: What the requests of clients mean by themselves: transactions of version 1.
+_CLIENT_VERSION = 1
+
+_Codes = Mapping[TopicPartition, ErrorCode]
+
+
+def handle(
+    node: Node, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
+    """All partitions of a transaction or none of them; each has a code (T-21)."""
+    if context.api_version >= _BETWEEN_BROKERS_SINCE:
+        return _between_brokers(node, context, request.transactions)
+    topics = request.v3_and_below_topics
+    later: Later[AddPartitionsToTxnResponse] = Later()
+
+    def answer(codes: _Codes) -> None:
+        later.resolve(
+            AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=_results(topics, codes, context.api_version)
+            )
+        )
+
+    _for_client(node, context, request).then(answer)
+    return later
+
+
+def _for_client(
+    node: Node, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Later[_Codes]:
+    name = request.v3_and_below_transactional_id
+    parts = _partitions(request.v3_and_below_topics)
+    if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
+        return _all(parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    codes = {part: _fit(node, context, part) for part in parts}
+    if any(code is not ErrorCode.NONE for code in codes.values()):
+        return Later.of(_none_attempted(codes))
+    if not name:
+        return _all(parts, ErrorCode.INVALID_REQUEST)
+    call = AddCall(
+        name,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        frozenset(parts),
+        _CLIENT_VERSION,
+    )
+    later: Later[_Codes] = Later()
+    node.transactions.add_partitions(call).then(
+        lambda error: later.resolve(dict.fromkeys(parts, error))
+    )
+    return later
+
+
+def _between_brokers(
+    node: Node, context: RequestContext, transactions: Sequence[AddPartitionsToTxnTransaction]
+) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
+    """T-22: every transaction on its own."""
+    if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not transactions:
+        return AddPartitionsToTxnResponse()
+    later: Later[AddPartitionsToTxnResponse] = Later()
+    results: dict[int, AddPartitionsToTxnResult] = {}
+
+    def arrived(at: int, asked: AddPartitionsToTxnTransaction, codes: _Codes) -> None:
+        results[at] = AddPartitionsToTxnResult(
+            transactional_id=asked.transactional_id,
+            topic_results=_results(asked.topics, codes, context.api_version),
+        )
+        if len(results) == len(transactions):
+            ordered = [results[each] for each in range(len(transactions))]
+            later.resolve(AddPartitionsToTxnResponse(results_by_transaction=ordered))
+
+    for at, asked in enumerate(transactions):
+        _for_broker(node, asked).then(
+            lambda codes, at=at, asked=asked: arrived(at, asked, codes)  # type: ignore[misc]
+        )
+    return later
+
+
+def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Later[_Codes]:
+    parts = _partitions(asked.topics)
+    if not asked.transactional_id:
+        return _all(parts, ErrorCode.INVALID_REQUEST)
+    codes = {part: _known(node, part) for part in parts}
+    if any(code is not ErrorCode.NONE for code in codes.values()):
+        return Later.of(_none_attempted(codes))
+    return node.transactions.verify_or_add(
+        asked.transactional_id,
+        asked.producer_id,
+        asked.producer_epoch,
+        parts,
+        add=not asked.verify_only,
+    )
+
+
+def _fit(node: Node, context: RequestContext, part: TopicPartition) -> ErrorCode:
+    """A-05: nobody may write to the broker's own topics."""
+    name = part[0]
+    internal = node.metadata.is_internal(name)
+    if internal or not node.authorizer.allows(context, Operation.WRITE, topic(name)):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _known(node, part)
+
+
+def _known(node: Node, part: TopicPartition) -> ErrorCode:
+    if node.metadata.leader_of(*part) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _none_attempted(codes: _Codes) -> _Codes:
+    return {
+        part: ErrorCode.OPERATION_NOT_ATTEMPTED if code is ErrorCode.NONE else code
+        for part, code in codes.items()
+    }
+
+
+def _all(parts: Sequence[TopicPartition], error: ErrorCode) -> Later[_Codes]:
+    return Later.of(dict.fromkeys(parts, error))
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [(asked.name, index) for asked in topics for index in asked.partitions]
+
+
+def _results(
+    topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes, version: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    def told(part: TopicPartition) -> ErrorCode:
+        code = codes[part]
+        if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return code
+
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=asked.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=told((asked.name, index))
+                )
+                for index in asked.partitions
+            ],
+        )
+        for asked in topics
+    ]

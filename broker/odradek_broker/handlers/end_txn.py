@@ -1,0 +1,53 @@
+"""EndTxn (key 26): commits or aborts a transaction (rules T-30 to T-33, T-63 to T-67, A-07).
+
+Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH; from 5 on the transaction is of
+version 2: the epoch is raised, and the answer is the identity to go on with.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, transactional_id
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.transactions.deciding import VERSION_2, EndCall
+from odradek_broker.coordinator.transactions.shard import EndAnswer
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.end_txn import EndTxnRequest, EndTxnResponse
+
+_FENCED_SINCE = 2
+_VERSION_2_SINCE = 5
+
+
+def handle(
+    node: Node, context: RequestContext, request: EndTxnRequest
+) -> EndTxnResponse | Later[EndTxnResponse]:
+    """Answered when the decision is durable, before the markers are written (T-31)."""
+    name = request.transactional_id
+    if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not name:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    version = context.api_version
+    call = EndCall(
+        name,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        VERSION_2 if version >= _VERSION_2_SINCE else 1,
+    )
+    later: Later[EndTxnResponse] = Later()
+    node.transactions.end(call).then(lambda answer: later.resolve(_response(answer, version)))
+    return later
+
+
+def _response(answer: EndAnswer, version: int) -> EndTxnResponse:
+    """T-67: an identity only in version 5, and only without an error."""
+    error = answer.error
+    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is not ErrorCode.NONE or version < _VERSION_2_SINCE:
+        return EndTxnResponse(error_code=error)
+    return EndTxnResponse(
+        error_code=error, producer_id=answer.producer_id, producer_epoch=answer.epoch
+    )

@@ -1,0 +1,27 @@
+"""AddOffsetsToTxn (key 25): puts a group's offsets partition into a transaction.
+
+Versions: 2 answers PRODUCER_FENCED; 3 is flexible; 4 may answer TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING
+
+
+@message(key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnRequest(Message):
+    """What the client asks."""
+
+    transactional_id: str = field(STRING)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    group_id: str = field(STRING)
+
+
+@message(key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)

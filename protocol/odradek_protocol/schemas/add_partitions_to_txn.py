@@ -1,0 +1,76 @@
+"""AddPartitionsToTxn (key 24): puts partitions into a transaction.
+
+Versions: 3 is flexible; 4 is the batched form between brokers, with verify_only (KIP-890); 5 may
+answer TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
+
+
+@struct
+class AddPartitionsToTxnTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class AddPartitionsToTxnTransaction(Struct):
+    transactional_id: str = field(STRING, "4+")
+    producer_id: int = field(INT64, "4+")
+    producer_epoch: int = field(INT16, "4+")
+    verify_only: bool = field(BOOL, "4+")
+    topics: list[AddPartitionsToTxnTopic] = field(array(AddPartitionsToTxnTopic), "4+")
+
+
+@message(key=24, versions="0-5", flexible="3+")
+class AddPartitionsToTxnRequest(Message):
+    """What the client asks."""
+
+    transactions: list[AddPartitionsToTxnTransaction] = field(
+        array(AddPartitionsToTxnTransaction), "4+"
+    )
+    v3_and_below_transactional_id: str = field(STRING, "0-3")
+    v3_and_below_producer_id: int = field(INT64, "0-3")
+    v3_and_below_producer_epoch: int = field(INT16, "0-3")
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = field(
+        array(AddPartitionsToTxnTopic), "0-3"
+    )
+
+
+@struct
+class AddPartitionsToTxnPartitionResult(Struct):
+    partition_index: int = field(INT32)
+    partition_error_code: int = field(INT16)
+
+
+@struct
+class AddPartitionsToTxnTopicResult(Struct):
+    name: str = field(STRING)
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(
+        array(AddPartitionsToTxnPartitionResult)
+    )
+
+
+@struct
+class AddPartitionsToTxnResult(Struct):
+    transactional_id: str = field(STRING, "4+")
+    topic_results: list[AddPartitionsToTxnTopicResult] = field(
+        array(AddPartitionsToTxnTopicResult), "4+"
+    )
+
+
+@message(key=24, versions="0-5", flexible="3+")
+class AddPartitionsToTxnResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16, "4+", ignorable=True)
+    results_by_transaction: list[AddPartitionsToTxnResult] = field(
+        array(AddPartitionsToTxnResult), "4+"
+    )
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(
+        array(AddPartitionsToTxnTopicResult), "0-3"
+    )

@@ -1,0 +1,42 @@
+"""DescribeTransactions (key 65): transactional ids in detail.
+
+Versions: only 0.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING
+
+
+@message(key=65, versions="0", flexible="0+")
+class DescribeTransactionsRequest(Message):
+    """What the client asks."""
+
+    transactional_ids: list[str] = field(array(STRING))
+
+
+@struct
+class TopicData(Struct):
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class TransactionState(Struct):
+    error_code: int = field(INT16)
+    transactional_id: str = field(STRING)
+    transaction_state: str = field(STRING)
+    transaction_timeout_ms: int = field(INT32)
+    transaction_start_time_ms: int = field(INT64)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    topics: list[TopicData] = field(array(TopicData))
+
+
+@message(key=65, versions="0", flexible="0+")
+class DescribeTransactionsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    transaction_states: list[TransactionState] = field(array(TransactionState))

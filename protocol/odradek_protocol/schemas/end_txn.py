@@ -1,0 +1,30 @@
+"""EndTxn (key 26): commits or aborts a transaction.
+
+Versions: 2 answers PRODUCER_FENCED; 3 is flexible; 4 may answer TRANSACTION_ABORTABLE; 5 answers
+the identity to use next (transactions v2, KIP-890).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
+
+
+@message(key=26, versions="0-5", flexible="3+")
+class EndTxnRequest(Message):
+    """What the client asks."""
+
+    transactional_id: str = field(STRING)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    committed: bool = field(BOOL)
+
+
+@message(key=26, versions="0-5", flexible="3+")
+class EndTxnResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    producer_id: int = field(INT64, "5+", default=-1, ignorable=True)
+    producer_epoch: int = field(INT16, "5+", default=-1, ignorable=True)

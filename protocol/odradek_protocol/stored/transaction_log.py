@@ -1,0 +1,109 @@
+"""A transactional id as `__transaction_state` keeps it (rule T-02; Kafka's TransactionLogKey and -Value).
+
+The key is an int16 0 and the transactional id; the value an int16 version and its fields, or null
+when the id has expired. Version 1, the flexible one, is written; 0 is read as well.
+
+Two tagged fields go beyond what Kafka 4.2 writes; every reader skips tags that it does not know.
+`LAST_EPOCH_TAG` keeps the epoch before the last raise, so that a lost answer can still be asked for
+again after a restart (T-50a); `NEXT_EPOCH_TAG` is KIP-939's, for two-phase commit.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packer
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, DecodeError
+
+KEY_VERSION = 0
+"""The int16 in front of every key."""
+
+WRITTEN_VERSION = 1
+
+NEXT_EPOCH_TAG = 3
+LAST_EPOCH_TAG = 10_000
+
+_INT16 = Packer(">h")
+
+
+@message(versions="0")
+class TransactionLogKey(Message):
+    """Which id."""
+
+    transactional_id: str = field(STRING)
+
+
+@struct
+class StoredPartitions(Struct):
+    topic: str = field(STRING)
+    partition_ids: list[int] = field(array(INT32))
+
+
+@message(versions="0-1", flexible="1+")
+class TransactionLogValue(Message):
+    """The id's state. Timestamps in milliseconds since the epoch; -1 is none, in all fields.
+
+    `transaction_partitions` is null in state Empty.
+    """
+
+    producer_id: int = field(INT64)
+    previous_producer_id: int = field(INT64, "1+", tag=0, tagged="1+", default=-1)
+    next_producer_id: int = field(INT64, "1+", tag=1, tagged="1+", default=-1)
+    producer_epoch: int = field(INT16)
+    transaction_timeout_ms: int = field(INT32)
+    transaction_status: int = field(INT8)
+    transaction_partitions: list[StoredPartitions] | None = field(
+        array(StoredPartitions), nullable="0+"
+    )
+    transaction_last_update_timestamp_ms: int = field(INT64)
+    transaction_start_timestamp_ms: int = field(INT64)
+    client_transaction_version: int = field(INT16, "1+", tag=2, tagged="1+", default=0)
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """The record key of a transactional id."""
+    key = TransactionLogKey(transactional_id=transactional_id)
+    return _INT16.pack(KEY_VERSION) + codec.encode_bytes(key, 0)
+
+
+def encode_value(value: TransactionLogValue, version: int = WRITTEN_VERSION) -> bytes:
+    """The record value of a transactional id."""
+    return _INT16.pack(version) + codec.encode_bytes(value, version)
+
+
+def decode_key(key: Buffer) -> TransactionLogKey | None:
+    """From a whole key; None for one of a version that we do not know, to be skipped.
+
+    DecodeError for bytes that are none.
+    """
+    if len(key) < _INT16.size:
+        raise DecodeError(f"{len(key)} bytes are too few for the key of a transaction")
+    if _INT16.unpack_from(key)[0] != KEY_VERSION:
+        return None
+    return codec.decode(TransactionLogKey, 0, key, _INT16.size)
+
+
+def decode_value(value: Buffer) -> TransactionLogValue:
+    """DecodeError for bytes that are none, or a version that we do not know."""
+    if len(value) < _INT16.size:
+        raise DecodeError(f"{len(value)} bytes are too few for a transaction")
+    return codec.decode(TransactionLogValue, _INT16.unpack_from(value)[0], value, _INT16.size)
+
+
+def tagged_epoch(value: TransactionLogValue, tag: int) -> int:
+    """One of the epochs in tags of their own; -1 if it is not there. DecodeError if it is none."""
+    held = (value.unknown_tags or {}).get(tag)
+    if held is None:
+        return -1
+    if len(held) != _INT16.size:
+        raise DecodeError(f"{len(held)} bytes are no epoch (tag {tag})")
+    epoch: int = _INT16.unpack(held)[0]
+    return epoch
+
+
+def set_tagged_epoch(value: TransactionLogValue, tag: int, epoch: int) -> None:
+    """Keep an epoch in a tag of its own; -1, which is the default, takes no room."""
+    if epoch != -1:
+        value.unknown_tags = {**(value.unknown_tags or {}), tag: _INT16.pack(epoch)}
