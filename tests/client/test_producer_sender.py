@@ -70,14 +70,7 @@ class World:
         self.cluster = ClusterView(10**9)
         self.partitions = partitions
         self.set_leaders([1 + index % 2 for index in range(partitions)], epoch=1)
-        self.accumulator = Accumulator(
-            batch_size=self.config.batch_size,
-            linger_ms=self.config.linger_ms,
-            buffer_memory=self.config.buffer_memory,
-            codec=0,  # type: ignore[arg-type]
-            delivery_timeout_ms=self.config.delivery_timeout_ms,
-            new_future=None,  # type: ignore[arg-type]
-        )
+        self.accumulator = self.new_accumulator()
         self.transactions = TransactionManager() if self.config.enable_idempotence else None
         self.sender = Sender(
             self.config,
@@ -92,6 +85,16 @@ class World:
         self.failed: list[ProducerBatch] = []
         self.next_id = 50
         self.refreshes = 0
+
+    def new_accumulator(self) -> Accumulator:
+        return Accumulator(
+            batch_size=self.config.batch_size,
+            linger_ms=self.config.linger_ms,
+            buffer_memory=self.config.buffer_memory,
+            codec=0,  # type: ignore[arg-type]
+            delivery_timeout_ms=self.config.delivery_timeout_ms,
+            new_future=None,  # type: ignore[arg-type]
+        )
 
     def set_leaders(self, leaders: list[int], epoch: int) -> None:
         self.cluster.update(

@@ -69,6 +69,9 @@ FIRST_ADD_RETRY_MS = 20.0
 #: Offsets given to a transaction whose commit is not answered yet.
 OFFSETS_WAITING_MAX = 1000
 
+#: How often an abort is repeated that may have come too early, before it counts as fenced.
+EARLY_ABORTS_MAX = 5
+
 _SEQUENCES = 1 << 31
 _FATAL = (
     ClusterAuthorizationFailed,
@@ -138,6 +141,8 @@ class TransactionalManager(TransactionManager):
         self._added: set[TopicPartition] = set()
         #: Whether the coordinator may know of the open transaction.
         self._started = False
+        #: Whether a broker has confirmed that something is in it.
+        self._confirmed = False
         self._can_bump = True
         self._bump_required = False
         self._queue: list[Ask] = []
@@ -335,20 +340,19 @@ class TransactionalManager(TransactionManager):
             self._bump_required = True
         return operation
 
-    def _is_idle(self, ask: EndAsk) -> bool:
+    def _is_idle(self) -> bool:
         """Whether no coordinator need be told of the end (C-64).
 
-        A commit of nothing is not told in v2 either: a coordinator that knows of no transaction
-        would call that an error (T-65). An abort may be told although there is nothing, so it is.
+        In v2 it is told of whatever was sent anywhere, because only the brokers know what they added
+        (T-61). If nothing was sent at all it must not be: while the markers of the transaction before
+        are being written, the present epoch looks like a fenced producer's (T-65).
         """
-        if not self.identity.is_valid:
-            return True
-        return not self._started and (ask.committed or not ask.v2)
+        return not self._started or not self.identity.is_valid
 
     def _ended(self, operation: Operation | None) -> None:
         """Decided. The next epoch first, if one is needed (C-66); then a new transaction may begin."""
         self._added.clear()
-        self._started = self.is_prepared = False
+        self._started = self._confirmed = self.is_prepared = False
         self.ending = None
         self.is_v2 = self._next_is_v2
         if self._bump_required or not self.identity.is_valid:
@@ -467,6 +471,11 @@ class TransactionalManager(TransactionManager):
             self._added.add(batch.tp)
             self._started = True
 
+    def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
+        """C-24."""
+        super().acknowledged(batch, base_offset)
+        self._confirmed = True
+
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
         """As the idempotent one's; but a gap is closed without a new epoch (C-45)."""
         if may_be_written or self.has_fatal_error:
@@ -521,7 +530,7 @@ class TransactionalManager(TransactionManager):
             if isinstance(ask, EndAsk):
                 if has_incomplete:
                     return None, None
-                if self._is_idle(ask):
+                if self._is_idle():
                     self._queue.remove(ask)
                     self._ended(ask.operation)
                     continue
@@ -587,10 +596,26 @@ class TransactionalManager(TransactionManager):
 
     def _reaction(self, ask: Ask, code: ErrorCode) -> Reaction:
         reaction = reaction_to(ask.kind, code)
+        if isinstance(ask, EndAsk) and self._may_be_too_early(ask, code):
+            return Reaction.RETRY
         if reaction is Reaction.FORGOTTEN:
             bumps = self.is_v2 or self._can_bump
             return Reaction.ABORTABLE if bumps else Reaction.FATAL
         return reaction
+
+    def _may_be_too_early(self, ask: EndAsk, code: ErrorCode) -> bool:
+        """Whether PRODUCER_FENCED may mean that the transaction before is still being finished.
+
+        Until its markers are written, v2 takes the present epoch for a stale one (T-65). Nobody gets
+        that far who was told by a broker that something is in the present transaction.
+        """
+        return (
+            ask.v2
+            and not ask.committed
+            and not self._confirmed
+            and code is ErrorCode.PRODUCER_FENCED
+            and ask.attempts < EARLY_ABORTS_MAX
+        )
 
     def _react(self, ask: Ask, reaction: Reaction, error: OdradekError, now_ms: float) -> None:
         if reaction in {Reaction.RETRY, Reaction.FIND_COORDINATOR}:
@@ -634,6 +659,7 @@ class TransactionalManager(TransactionManager):
             if self.state in _OPEN:
                 self._queue.append(ask.then)
         elif isinstance(ask, CommitOffsetsAsk):
+            self._confirmed = True
             self._finish(ask)
         elif isinstance(ask, EndAsk):
             if ask.v2:
