@@ -122,6 +122,7 @@ def test_g07_the_answer_waits_for_the_topic(world: GroupWorld) -> None:
     made: Later[None] = Later()
     slow = SimpleNamespace(
         ensure_internal_topic=lambda name: made,
+        authorizer=world.authorizer,
         metadata=world.metadata,
         node_id=1,
         advertised=("h", 1),

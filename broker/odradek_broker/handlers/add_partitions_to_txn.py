@@ -65,6 +65,8 @@ def _for_client(
         return Later.of(_none_attempted(codes))
     if not name:
         return _all(parts, ErrorCode.INVALID_REQUEST)
+    if not parts:
+        return Later.of({})
     call = AddCall(
         name,
         request.v3_and_below_producer_id,
@@ -110,6 +112,8 @@ def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Later[_Code
     parts = _partitions(asked.topics)
     if not asked.transactional_id:
         return _all(parts, ErrorCode.INVALID_REQUEST)
+    if not parts:
+        return Later.of({})
     codes = {part: _known(node, part) for part in parts}
     if any(code is not ErrorCode.NONE for code in codes.values()):
         return Later.of(_none_attempted(codes))

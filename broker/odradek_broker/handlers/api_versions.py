@@ -16,23 +16,44 @@ from odradek_protocol.schemas.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 
 _SOFTWARE_SINCE = 3
+_SUPPORTED_FROM_0_SINCE = 4
+#: Features and the level at which they are finalized, which is the highest that is supported.
+FEATURES = {"transaction.version": 2}
+#: Grows whenever the table above changes: clients keep what has the highest epoch.
+_FEATURES_EPOCH = 1
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Every API with a row in `APIS`, all of which have handlers.
+    """Every API with a row in `APIS`, all of which have handlers, and the features.
 
-    No feature is finalized: `transaction.version` comes with the transaction coordinator, since
-    telling it makes clients use transactions of version 2 (api-versions rule 8).
+    The finalized `transaction.version` makes clients speak transactions v2 (T-60, api-versions rule
+    8). Below version 4, readers stumble over a supported feature whose lowest version is 0 (rule 4).
     """
     if context.api_version >= _SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=[_row(api) for _, api in sorted(APIS.items())])
+    supported = []
+    if context.api_version >= _SUPPORTED_FROM_0_SINCE:
+        supported = [
+            SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in FEATURES.items()
+        ]
+    return ApiVersionsResponse(
+        api_keys=[_row(api) for _, api in sorted(APIS.items())],
+        supported_features=supported,
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
+        ],
+    )
 
 
 def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:

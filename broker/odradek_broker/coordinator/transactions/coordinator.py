@@ -30,6 +30,8 @@ from odradek_broker.coordinator.transactions.deciding import (
 )
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
 from odradek_broker.coordinator.transactions.shard import (
+    PARK_CLIENT_MS,
+    PARK_MS,
     Effect,
     EndAnswer,
     Event,
@@ -193,11 +195,17 @@ class TransactionCoordinator:
     def add_partitions(self, call: AddCall) -> Later[ErrorCode]:
         """T-20: all of them or none."""
         later: Later[ErrorCode] = Later()
-        return self._ask(
+        codes: Later[PartitionCodes] = Later()
+        codes.then(lambda held: later.resolve(next(iter(held.values()), ErrorCode.NONE)))
+        self._add(call, codes, PARK_CLIENT_MS)
+        return later
+
+    def _add(self, call: AddCall, later: Later[PartitionCodes], park_ms: int) -> None:
+        self._ask(
             call.transactional_id,
             later,
-            lambda shard, moment: shard.add(call, later, moment),
-            lambda error: error,
+            lambda shard, moment: shard.add(call, later, moment, moment.now_ms + park_ms),
+            lambda error: dict.fromkeys(call.partitions, error),
         )
 
     def end(self, call: EndCall) -> Later[EndAnswer]:
@@ -225,14 +233,14 @@ class TransactionCoordinator:
             transactional_id, producer_id, producer_epoch, frozenset(partitions), VERSION_2
         )
         later: Later[PartitionCodes] = Later()
-
-        def decide(shard: TransactionShard, moment: Moment) -> Outcome:
-            if add:
-                return shard.add_implicitly(call, later, moment)
-            return shard.verify(call, later, moment)
-
+        if add:
+            self._add(call, later, PARK_MS)
+            return later
         return self._ask(
-            transactional_id, later, decide, lambda error: dict.fromkeys(call.partitions, error)
+            transactional_id,
+            later,
+            lambda shard, moment: shard.verify(call, later, moment),
+            lambda error: dict.fromkeys(call.partitions, error),
         )
 
     def describe(self, transactional_id: str) -> Later[tuple[ErrorCode, Transaction | None]]:

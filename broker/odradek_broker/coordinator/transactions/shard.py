@@ -58,6 +58,9 @@ TOMBSTONES_MAX = 1_000
 _EXPIRY_PAUSE_MS = 1_000
 #: How long partitions for the next transaction wait for the end of the last one (T-68).
 PARK_MS = 2_000
+#: How long a client's AddPartitionsToTxn does, which has an answer for it (T-20): shorter than the
+#: pause that clients make after CONCURRENT_TRANSACTIONS, longer than markers usually take.
+PARK_CLIENT_MS = 50
 #: How many calls of one id may wait like that.
 PARKED_MAX = 100
 
@@ -159,6 +162,7 @@ Observer = Callable[[Event], None]
 class _Parked(NamedTuple):
     call: AddCall
     later: Later[PartitionCodes]
+    until_ms: int
 
 
 A = TypeVar("A")
@@ -302,23 +306,16 @@ class TransactionShard:
 
     # --- Partitions ---
 
-    def add(self, call: AddCall, later: Later[ErrorCode], moment: Moment) -> Outcome:
-        """T-20: all of the partitions, or none."""
-        step = self._decide_add(call, moment)
-        if step.after is None:
-            return self._refused(
-                later, step.error, call.transactional_id, "AddPartitionsToTxn", moment
-            )
-        return self._record(
-            "AddPartitionsToTxn", step.after, [_reply(later, _E.NONE, _same)], moment
-        )
-
-    def add_implicitly(
-        self, call: AddCall, later: Later[PartitionCodes], moment: Moment
+    def add(
+        self, call: AddCall, later: Later[PartitionCodes], moment: Moment, until_ms: int
     ) -> Outcome:
-        """T-61: as `add`, for a partition's leader, which waits for the last transaction's end."""
+        """T-20: all of the partitions, or none; one code for all of them.
+
+        Until `until_ms` of the monotonic clock the call waits for the end of the producer's last
+        transaction before it is answered CONCURRENT_TRANSACTIONS.
+        """
         step = self._decide_add(call, moment)
-        if step.error is _E.CONCURRENT_TRANSACTIONS and self._park(call, later, moment):
+        if step.error is _E.CONCURRENT_TRANSACTIONS and self._park(call, later, moment, until_ms):
             return Outcome()
         codes = dict.fromkeys(call.partitions, step.error)
 
@@ -511,20 +508,21 @@ class TransactionShard:
 
     # --- Waiting for the end of the last transaction (T-68) ---
 
-    def _park(self, call: AddCall, later: Later[PartitionCodes], moment: Moment) -> bool:
+    def _park(
+        self, call: AddCall, later: Later[PartitionCodes], moment: Moment, until_ms: int
+    ) -> bool:
         """Wait, if waiting can help: a decided transaction is being ended, and by us."""
         name = call.transactional_id
-        waiting = self._parked_of.setdefault(name, [])
         held = self.transactions.get(name)
-        if held is None or not held.state.is_prepared or len(waiting) >= PARKED_MAX:
-            if not waiting:
-                del self._parked_of[name]
+        if held is None or not held.state.is_prepared or until_ms <= moment.now_ms:
+            return False
+        if len(self._parked_of.get(name, ())) >= PARKED_MAX:
             return False
         self._next_parked += 1
         timer = TimerName(Deadline.PARKED, name, self._next_parked)
-        waiting.append(timer)
-        self._parked[timer] = _Parked(call, later)
-        self.timers.set(timer, moment.now_ms + PARK_MS)
+        self._parked_of.setdefault(name, []).append(timer)
+        self._parked[timer] = _Parked(call, later, until_ms)
+        self.timers.set(timer, until_ms)
         return True
 
     def _unpark(self, timer: TimerName) -> _Parked | None:
@@ -544,7 +542,7 @@ class TransactionShard:
         if parked.later.abandoned:
             parked.later.resolve(dict.fromkeys(parked.call.partitions, _E.CONCURRENT_TRANSACTIONS))
             return Outcome()
-        return self.add_implicitly(parked.call, parked.later, moment)
+        return self.add(parked.call, parked.later, moment, parked.until_ms)
 
     # --- Timeouts (T-55) ---
 
@@ -629,7 +627,3 @@ class _Pending:
 
 def _reply(later: Later[A], answer: A, refused: Callable[[ErrorCode], A]) -> Reply:
     return Reply(later, answer, refused)
-
-
-def _same(error: ErrorCode) -> ErrorCode:
-    return error
