@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek_client.admin import NewTopic as NewTopic
     from odradek_client.consumer.consumer import Consumer as Consumer
     from odradek_client.consumer.listener import RebalanceListener as RebalanceListener
+    from odradek_client.consumer.types import ConsumerGroupMetadata as ConsumerGroupMetadata
     from odradek_client.consumer.types import ConsumerRecord as ConsumerRecord
     from odradek_client.consumer.types import OffsetAndMetadata as OffsetAndMetadata
     from odradek_client.consumer.types import OffsetAndTimestamp as OffsetAndTimestamp
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery as Delivery
     from odradek_client.producer.batch import RecordMetadata as RecordMetadata
     from odradek_client.producer.producer import Producer as Producer
+    from odradek_client.producer.transactional import PreparedTransaction as PreparedTransaction
 
     __version__: str
 
@@ -39,12 +41,14 @@ _HOMES = {
     "ConfigError": "odradek_client.errors",
     "ConfigResource": "odradek_client.admin",
     "Consumer": "odradek_client.consumer.consumer",
+    "ConsumerGroupMetadata": "odradek_client.consumer.types",
     "ConsumerRecord": "odradek_client.consumer.types",
     "Delivery": "odradek_client.producer.batch",
     "NewTopic": "odradek_client.admin",
     "OdradekError": "odradek_client.errors",
     "OffsetAndMetadata": "odradek_client.consumer.types",
     "OffsetAndTimestamp": "odradek_client.consumer.types",
+    "PreparedTransaction": "odradek_client.producer.transactional",
     "Producer": "odradek_client.producer.producer",
     "RebalanceListener": "odradek_client.consumer.listener",
     "RecordMetadata": "odradek_client.producer.batch",
@@ -58,12 +62,14 @@ __all__ = [
     "ConfigError",
     "ConfigResource",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRecord",
     "Delivery",
     "NewTopic",
     "OdradekError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PreparedTransaction",
     "Producer",
     "RebalanceListener",
     "RecordMetadata",

@@ -21,6 +21,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from re import Pattern
 from types import TracebackType
@@ -228,6 +229,25 @@ class Producer(_Blocking):
     send_and_wait = _waits(_producer.Producer.send_and_wait)
     flush = _waits(_producer.Producer.flush)
     partitions_for = _waits(_producer.Producer.partitions_for)
+    init_transactions = _waits(_producer.Producer.init_transactions)
+    begin_transaction = _waits(_producer.Producer.begin_transaction)
+    commit_transaction = _waits(_producer.Producer.commit_transaction)
+    abort_transaction = _waits(_producer.Producer.abort_transaction)
+    send_offsets_to_transaction = _waits(_producer.Producer.send_offsets_to_transaction)
+    prepare_transaction = _waits(_producer.Producer.prepare_transaction)
+    resume_transaction = _waits(_producer.Producer.resume_transaction)
+    _abort_quietly = _waits(_producer.Producer._abort_quietly)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """As `odradek.Producer.transaction`."""
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException:
+            self._abort_quietly()
+            raise
 
 
 # --- Consumer -------------------------------------------------------------------------------------
@@ -324,6 +344,7 @@ class Consumer(_Blocking):
     beginning_offsets = _waits(_consumer.Consumer.beginning_offsets)
     end_offsets = _waits(_consumer.Consumer.end_offsets)
     lag = _waits(_consumer.Consumer.lag)
+    group_metadata = _calls(_consumer.Consumer.group_metadata)
 
     def poll(
         self, timeout_ms: float = 1_000, max_records: int | None = None

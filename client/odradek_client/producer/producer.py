@@ -245,21 +245,17 @@ class Producer:
         try:
             yield self
             await self.commit_transaction()
-        except TransactionTimeout:
-            if self._transactional().is_completing:
-                raise  # neither committed nor aborted, as far as we know
-            await self._abort_quietly()
-            raise
         except BaseException:
             await self._abort_quietly()
             raise
 
     async def _abort_quietly(self) -> None:
-        """Abort because of an exception that matters more than what the abort may raise."""
+        """Abort because of an exception that matters more than what the abort may raise.
+
+        A commit that is under way is left alone: it may be decided, as far as we know.
+        """
         transactions = self._transactional()
-        if transactions.has_fatal_error or not transactions.has_open_transaction or self._closing:
-            return
-        if transactions.is_completing:
+        if not transactions.has_open_transaction or transactions.is_completing or self._closing:
             return
         try:
             await self.abort_transaction()
