@@ -416,3 +416,8 @@ class Admin(_Blocking):
     alter_configs = _waits(_admin.Admin.alter_configs)
     describe_cluster = _waits(_admin.Admin.describe_cluster)
     list_offsets = _waits(_admin.Admin.list_offsets)
+    list_transactions = _waits(_admin.Admin.list_transactions)
+    describe_transactions = _waits(_admin.Admin.describe_transactions)
+    describe_producers = _waits(_admin.Admin.describe_producers)
+    abort_transaction = _waits(_admin.Admin.abort_transaction)
+    abort_hanging_transaction = _waits(_admin.Admin.abort_hanging_transaction)

@@ -18,6 +18,8 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from odradek_client.admin_results import Results, settle
+from odradek_client.admin_transactions import TransactionAdmin
 from odradek_client.cluster import BrokerAddress
 from odradek_client.config import AdminConfig
 from odradek_client.consumer.types import OffsetAndTimestamp, TopicPartition
@@ -71,14 +73,6 @@ LATEST = -1
 _DELETE_BY_STATE_FROM = 6
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-class Results(dict[K, V]):
-    """What became of each thing that was asked; `errors` has what failed, if that was not raised."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: dict[K, OdradekError] = {}
 
 
 class ResourceType(IntEnum):
@@ -206,7 +200,7 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
-class Admin:
+class Admin(TransactionAdmin):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 
     Use it with `async with`, or call `start` and `close`. Every call tries for
@@ -276,7 +270,7 @@ class Admin:
             return errors
 
         errors = await self._all(list(wanted), ask)
-        return _settle(results, errors, raise_errors)
+        return settle(results, errors, raise_errors)
 
     async def delete_topics(
         self, topics: str | Iterable[str], *, raise_errors: bool = True
@@ -305,7 +299,7 @@ class Admin:
             return errors
 
         errors = await self._all(names, ask, final=(UnknownTopicOrPartition,))
-        return _settle(results, errors, raise_errors)
+        return settle(results, errors, raise_errors)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, in order; Kafka's own ones too if `internal`."""
@@ -338,7 +332,7 @@ class Admin:
             return errors
 
         errors = await self._all(names, ask, final=(UnknownTopicOrPartition,))
-        return _settle(results, errors, raise_errors)
+        return settle(results, errors, raise_errors)
 
     async def create_partitions(
         self,
@@ -373,7 +367,7 @@ class Admin:
             return errors
 
         errors = await self._all(list(counts), ask, final=(UnknownTopicOrPartition,))
-        return _settle(results, errors, raise_errors)
+        return settle(results, errors, raise_errors)
 
     # --- configurations ---------------------------------------------------------------------------
 
@@ -418,7 +412,7 @@ class Admin:
             return errors
 
         errors = await self._all(wanted, ask, final=(UnknownTopicOrPartition,))
-        return _settle(results, errors, raise_errors)
+        return settle(results, errors, raise_errors)
 
     async def alter_configs(
         self,
@@ -459,7 +453,7 @@ class Admin:
             return errors
 
         errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
-        return _settle(results, errors, raise_errors)
+        return settle(results, errors, raise_errors)
 
     # --- cluster and offsets ----------------------------------------------------------------------
 
@@ -525,7 +519,7 @@ class Admin:
             return errors
 
         errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
-        return _settle(results, errors, raise_errors)
+        return settle(results, errors, raise_errors)
 
     # --- how requests find their broker -----------------------------------------------------------
 
@@ -664,19 +658,6 @@ class Admin:
                 if not error.retriable or loop.time() + delay_s >= deadline:
                     raise
             await asyncio.sleep(delay_s)
-
-
-def _settle(
-    results: Results[K, V], errors: dict[K, OdradekError], raise_errors: bool
-) -> Results[K, V]:
-    """Results and errors together, or the first error with the others in its notes."""
-    if raise_errors and errors:
-        first, *others = errors.values()
-        for other in others:
-            first.add_note(f"also: {other}")
-        raise first
-    results.errors = errors
-    return results
 
 
 def _error(item: Any, about: str) -> OdradekError:

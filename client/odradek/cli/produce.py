@@ -7,6 +7,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -137,12 +138,23 @@ async def _produce(
 
     interactive = sys.stdin.isatty() and not sources
     with progress("producing", wanted=not interactive) as shown:
-        async with Producer(**settings) as producer:
+        async with Producer(**settings) as producer, _transaction(producer):
             work = _Run(producer, topic, shown)
             for source in sources or [Path("-")]:
                 await _produce_file(work, source, delimiter, line_format, partition)
             await work.finish()
         return shown.records
+
+
+@asynccontextmanager
+async def _transaction(producer: Producer) -> AsyncIterator[None]:
+    """One for everything, if there is a transactional id."""
+    if producer.config.transactional_id is None:
+        yield
+        return
+    await producer.init_transactions()
+    async with producer.transaction():
+        yield
 
 
 async def _produce_file(
@@ -201,6 +213,14 @@ def produce(
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="All records go here.")
     ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional-id",
+            metavar="ID",
+            help="All records in one transaction: consumers of committed records see all or none.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     keep_partition: Annotated[
         bool, typer.Option("--keep-partition", help="With --json: to the partition of the line.")
@@ -209,7 +229,8 @@ def produce(
 ) -> None:
     """Write records to a topic: a line each, or with --json what `odradek consume --json` prints.
 
-    Exits with 0 when every record is acknowledged.
+    Exits with 0 when every record is acknowledged, and with --transactional-id committed. Input that
+    takes longer than the transaction may needs -X transaction.timeout.ms=MS.
     """
     try:
         line_format = LineFormat(
@@ -226,6 +247,8 @@ def produce(
     if not separator or line_format.key_delimiter == b"":
         fail("a delimiter must not be empty", 2)
     settings = {"compression_type": compression, **client_settings(bootstrap, setting)}
+    if transactional_id is not None:
+        settings["transactional_id"] = transactional_id
     if not sys.stdin.isatty() or files:
         settings = {**_FOR_FILES, **settings}
     try:

@@ -1,0 +1,191 @@
+"""`odradek txn list|describe|abort`."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    client_settings,
+    print_table,
+    run,
+)
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
+    from odradek_client.admin_transactions import TransactionDescription
+    from odradek_client.errors import OdradekError
+
+app = typer.Typer(help="List, describe, abort transactions.", no_args_is_help=True)
+
+Ids = Annotated[list[str], typer.Argument(help="Transactional ids.")]
+
+
+def _admin(bootstrap: str, settings: list[str] | None) -> Admin:
+    from odradek_client.admin import Admin
+
+    return Admin(**client_settings(bootstrap, settings))
+
+
+def _age_ms(described: TransactionDescription) -> int | None:
+    """How long a transaction has been open, by this machine's clock."""
+    if described.start_ms is None:
+        return None
+    return max(0, int(time.time() * 1000) - described.start_ms)
+
+
+def _row(described: TransactionDescription) -> dict[str, Any]:
+    return {
+        "transactional_id": described.transactional_id,
+        "coordinator": described.coordinator,
+        "producer_id": described.producer_id,
+        "epoch": described.epoch,
+        "state": described.state,
+        "timeout_ms": described.timeout_ms,
+        "start_ms": described.start_ms,
+        "age_ms": _age_ms(described),
+        "partitions": [f"{topic}-{index}" for topic, index in described.partitions],
+    }
+
+
+def _cells(row: dict[str, Any], *names: str) -> list[str]:
+    cells = []
+    for name in names:
+        value = row[name]
+        if isinstance(value, list):
+            value = ",".join(value)
+        cells.append("-" if value is None or value == "" else str(value))
+    return cells
+
+
+@app.command("list")
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only those in this state, such as Ongoing; repeatable."),
+    ] = None,
+    longer_than_ms: Annotated[
+        int, typer.Option("--duration-ms", help="Only those open for longer than this.")
+    ] = -1,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """All transactional ids, and how long their transactions have been open."""
+
+    async def main() -> list[dict[str, Any]]:
+        async with _admin(bootstrap, setting) as admin:
+            listed = await admin.list_transactions(
+                states=state or (), longer_than_ms=longer_than_ms
+            )
+            # One that expired in between is listed no more.
+            ids = [each.transactional_id for each in listed]
+            found = await admin.describe_transactions(ids, raise_errors=False)
+            return [_row(found[name]) for name in ids if name in found]
+
+    rows = run(main())
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    names = ("transactional_id", "coordinator", "producer_id", "epoch", "state", "age_ms")
+    print_table(
+        ["TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS"],
+        [_cells(row, *names) for row in rows],
+    )
+
+
+@app.command()
+def describe(
+    transactional_ids: Ids,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """State, identity and partitions of transactional ids."""
+
+    async def main() -> tuple[list[dict[str, Any]], list[OdradekError]]:
+        async with _admin(bootstrap, setting) as admin:
+            found = await admin.describe_transactions(transactional_ids, raise_errors=False)
+            rows = [_row(found[name]) for name in transactional_ids if name in found]
+            return rows, list(found.errors.values())
+
+    rows, errors = run(main())
+    for row in rows:
+        if as_json:
+            typer.echo(json.dumps(row))
+            continue
+        for name, value in zip(row, _cells(row, *row), strict=True):
+            typer.echo(f"{name.replace('_', '-')}: {value}")
+    for error in errors:
+        typer.echo(f"odradek: {error}", err=True)
+    if errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def abort(
+    transactional_ids: Annotated[
+        list[str] | None, typer.Argument(help="Transactional ids.", show_default=False)
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="With --partition and --start-offset.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
+    start_offset: Annotated[
+        int | None,
+        typer.Option("--start-offset", min=0, help="Where a transaction that hangs began."),
+    ] = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Abort open transactions, prepared ones too; their producers are fenced.
+
+    With --topic, --partition and --start-offset one that hangs: no coordinator knows of it, but
+    consumers of committed records cannot pass its first record.
+    """
+    place = (topic, partition, start_offset)
+    hanging = topic is not None and partition is not None and start_offset is not None
+    if bool(transactional_ids) == hanging or (not hanging and place != (None, None, None)):
+        fail("give transactional ids; or --topic, --partition and --start-offset, all three", 2)
+
+    async def one_hanging() -> str:
+        assert topic is not None and partition is not None and start_offset is not None
+        async with _admin(bootstrap, setting) as admin:
+            found = await admin.abort_hanging_transaction((topic, partition), start_offset)
+        return (
+            f"aborted the transaction of producer id {found.producer_id} at {topic}-{partition}, "
+            f"offset {start_offset}"
+        )
+
+    if hanging:
+        typer.echo(run(one_hanging()), err=True)
+        return
+
+    async def main() -> list[tuple[str, OdradekError | None]]:
+        from odradek_client.errors import OdradekError
+
+        outcomes: list[tuple[str, OdradekError | None]] = []
+        async with _admin(bootstrap, setting) as admin:
+            for name in transactional_ids or []:
+                try:
+                    await admin.abort_transaction(name)
+                    outcomes.append((name, None))
+                except OdradekError as error:
+                    outcomes.append((name, error))
+        return outcomes
+
+    failed = False
+    for name, error in run(main()):
+        failed = failed or error is not None
+        typer.echo(f"aborted {name}" if error is None else f"odradek: {error}", err=True)
+    if failed:
+        raise typer.Exit(1)
