@@ -1,0 +1,424 @@
+"""Transactions of other people's clients, unmodified, behind one small interface.
+
+Like `foreign_clients`: an adapter for each library, all waits bounded by DEADLINE_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import aiokafka
+import aiokafka.errors
+import confluent_kafka
+import kafka
+import kafka.errors
+
+DEADLINE_S = 30.0
+_POLL_MS = 200
+
+
+class TransactionalProducer(Protocol):
+    """One producer with a transactional id, initialized."""
+
+    def begin(self) -> None: ...
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        """Returns when it is acknowledged."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TransactionalClient(Protocol):
+    """What the tests ask of every library."""
+
+    name: str
+    #: What a producer raises whose transactional id has been taken over.
+    fenced: tuple[type[BaseException], ...]
+
+    def producer(
+        self, address: str, transactional_id: str, timeout_ms: int = 60_000
+    ) -> TransactionalProducer:
+        """A producer; whatever an earlier one of this id had open is over by then."""
+
+    def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
+        """All values of partition 0 up to `last`."""
+
+    def transform(
+        self, address: str, source: str, target: str, group: str, count: int, *, commit: bool
+    ) -> list[bytes]:
+        """Read `count` values as a group, write them and the positions in one transaction.
+
+        Commits or aborts it; returns what was read.
+        """
+
+
+@contextlib.contextmanager
+def transactional(
+    client: TransactionalClient, address: str, transactional_id: str, timeout_ms: int = 60_000
+) -> Iterator[TransactionalProducer]:
+    """A producer that is closed at the end, also of a test that fails."""
+    producer = client.producer(address, transactional_id, timeout_ms)
+    try:
+        yield producer
+    finally:
+        producer.close()
+
+
+def _deadline() -> Callable[[str], None]:
+    end = time.monotonic() + DEADLINE_S
+
+    def check(what: str) -> None:
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {DEADLINE_S} s: {what}")
+
+    return check
+
+
+# --- librdkafka ---
+
+
+class FencedByBroker(Exception):
+    """librdkafka has one exception for everything; this is the part of it that means fenced."""
+
+
+_FENCED_CODES = {
+    confluent_kafka.KafkaError._FENCED,
+    confluent_kafka.KafkaError.PRODUCER_FENCED,
+    confluent_kafka.KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+
+@contextlib.contextmanager
+def _told_apart() -> Iterator[None]:
+    try:
+        yield
+    except confluent_kafka.KafkaException as error:
+        if error.args[0].code() in _FENCED_CODES:
+            raise FencedByBroker(str(error)) from error
+        raise
+
+
+class _ConfluentProducer:
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int) -> None:
+        self.held = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": address,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self.held.init_transactions(DEADLINE_S)
+
+    def begin(self) -> None:
+        with _told_apart():
+            self.held.begin_transaction()
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        failed: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        with _told_apart():
+            self.held.produce(topic, value, partition=partition, on_delivery=delivered)
+            left = self.held.flush(DEADLINE_S)
+            if failed:
+                raise confluent_kafka.KafkaException(failed[0])
+        if left:
+            raise TimeoutError(f"{left} not delivered")
+
+    def commit(self) -> None:
+        with _told_apart():
+            self.held.commit_transaction(DEADLINE_S)
+
+    def abort(self) -> None:
+        with _told_apart():
+            self.held.abort_transaction(DEADLINE_S)
+
+    def close(self) -> None:
+        self.held.purge()
+
+
+class Confluent:
+    """librdkafka."""
+
+    name = "confluent-kafka"
+    fenced: tuple[type[BaseException], ...] = (FencedByBroker,)
+
+    def producer(
+        self, address: str, transactional_id: str, timeout_ms: int = 60_000
+    ) -> TransactionalProducer:
+        return _ConfluentProducer(address, transactional_id, timeout_ms)
+
+    def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
+        consumer = self._consumer(address, "reader", committed)
+        try:
+            consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+            values: list[bytes] = []
+            check = _deadline()
+            while last not in values:
+                check(f"{last!r} behind {values!r}")
+                values += [self._value(one) for one in consumer.consume(100, _POLL_MS / 1000)]
+            return values
+        finally:
+            consumer.close()
+
+    def transform(
+        self, address: str, source: str, target: str, group: str, count: int, *, commit: bool
+    ) -> list[bytes]:
+        consumer = self._consumer(address, group, True)
+        try:
+            consumer.subscribe([source])
+            values: list[bytes] = []
+            check = _deadline()
+            while len(values) < count:
+                check(f"{len(values)} of {count}")
+                found = consumer.consume(count - len(values), _POLL_MS / 1000)
+                values += map(self._value, found)
+            with transactional(self, address, f"transform-{group}") as producer:
+                held: Any = producer.held  # type: ignore[attr-defined]
+                producer.begin()
+                for value in values:
+                    producer.send(target, value)
+                positions = consumer.position(consumer.assignment())
+                held.send_offsets_to_transaction(
+                    [one for one in positions if one.offset >= 0],
+                    consumer.consumer_group_metadata(),
+                    DEADLINE_S,
+                )
+                (producer.commit if commit else producer.abort)()
+            return values
+        finally:
+            consumer.close()
+
+    def _consumer(self, address: str, group: str, committed: bool) -> confluent_kafka.Consumer:
+        return confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "fetch.wait.max.ms": 100,
+                "log_level": 0,
+            }
+        )
+
+    def _value(self, message: Any) -> bytes:
+        if message.error() is not None:
+            raise confluent_kafka.KafkaException(message.error())
+        return bytes(message.value())
+
+
+# --- aiokafka ---
+
+
+class _AioKafkaProducer:
+    """A loop of its own that runs while it is asked something, and in between not at all."""
+
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int) -> None:
+        self._runner = asyncio.Runner()
+
+        async def start() -> aiokafka.AIOKafkaProducer:
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=address,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+            )
+            await producer.start()
+            return producer
+
+        self.held = self.run(start())
+
+    def run(self, coroutine: Any) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(DEADLINE_S):
+                return await coroutine
+
+        return self._runner.run(bounded())
+
+    def begin(self) -> None:
+        self.run(self.held.begin_transaction())
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self.run(self.held.send_and_wait(topic, value, partition=partition))
+
+    def commit(self) -> None:
+        self.run(self.held.commit_transaction())
+
+    def abort(self) -> None:
+        self.run(self.held.abort_transaction())
+
+    def close(self) -> None:
+        with contextlib.suppress(aiokafka.errors.KafkaError, TimeoutError):
+            self.run(self.held.stop())
+        self._runner.close()
+
+
+class AioKafka:
+    """aiokafka."""
+
+    name = "aiokafka"
+    fenced: tuple[type[BaseException], ...] = (
+        aiokafka.errors.ProducerFenced,
+        aiokafka.errors.InvalidProducerEpoch,
+    )
+
+    def producer(
+        self, address: str, transactional_id: str, timeout_ms: int = 60_000
+    ) -> TransactionalProducer:
+        return _AioKafkaProducer(address, transactional_id, timeout_ms)
+
+    def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
+        async def run() -> list[bytes]:
+            consumer = self._consumer(address, None, committed)
+            async with asyncio.timeout(DEADLINE_S), consumer:
+                consumer.assign([aiokafka.TopicPartition(topic, 0)])
+                values: list[bytes] = []
+                while last not in values:
+                    values.append((await consumer.getone()).value)
+                return values
+
+        return asyncio.run(run())
+
+    def transform(
+        self, address: str, source: str, target: str, group: str, count: int, *, commit: bool
+    ) -> list[bytes]:
+        async def run() -> list[bytes]:
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=address, transactional_id=f"transform-{group}"
+            )
+            consumer = self._consumer(address, group, True, source)
+            async with asyncio.timeout(DEADLINE_S), producer, consumer:
+                values = [(await consumer.getone()).value for _ in range(count)]
+                await producer.begin_transaction()
+                for value in values:
+                    await producer.send_and_wait(target, value, partition=0)
+                offsets = {part: await consumer.position(part) for part in consumer.assignment()}
+                await producer.send_offsets_to_transaction(offsets, group)
+                await (producer.commit_transaction() if commit else producer.abort_transaction())
+                return values
+
+        return asyncio.run(run())
+
+    def _consumer(self, address: str, group: str | None, committed: bool, *topics: str) -> Any:
+        return aiokafka.AIOKafkaConsumer(
+            *topics,
+            bootstrap_servers=address,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed" if committed else "read_uncommitted",
+            fetch_max_wait_ms=100,
+        )
+
+
+# --- kafka-python ---
+
+
+class _KafkaPythonProducer:
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int) -> None:
+        self.held = kafka.KafkaProducer(
+            bootstrap_servers=address,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            metrics_enabled=False,
+        )
+        self.held.init_transactions()
+
+    def begin(self) -> None:
+        self.held.begin_transaction()
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self.held.send(topic, value=value, partition=partition).get(DEADLINE_S)
+
+    def commit(self) -> None:
+        self.held.commit_transaction()
+
+    def abort(self) -> None:
+        self.held.abort_transaction()
+
+    def close(self) -> None:
+        self.held.close(timeout=DEADLINE_S)
+
+
+class KafkaPython:
+    """kafka-python."""
+
+    name = "kafka-python"
+    fenced: tuple[type[BaseException], ...] = (
+        kafka.errors.ProducerFencedError,
+        kafka.errors.InvalidProducerEpochError,
+    )
+
+    def producer(
+        self, address: str, transactional_id: str, timeout_ms: int = 60_000
+    ) -> TransactionalProducer:
+        return _KafkaPythonProducer(address, transactional_id, timeout_ms)
+
+    def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
+        consumer = self._consumer(address, None, committed)
+        try:
+            consumer.assign([kafka.TopicPartition(topic, 0)])
+            values: list[bytes] = []
+            check = _deadline()
+            while last not in values:
+                check(f"{last!r} behind {values!r}")
+                for found in consumer.poll(_POLL_MS).values():
+                    values += [one.value for one in found]
+            return values
+        finally:
+            consumer.close()
+
+    def transform(
+        self, address: str, source: str, target: str, group: str, count: int, *, commit: bool
+    ) -> list[bytes]:
+        consumer = self._consumer(address, group, True)
+        try:
+            consumer.subscribe([source])
+            values: list[bytes] = []
+            check = _deadline()
+            while len(values) < count:
+                check(f"{len(values)} of {count}")
+                # Shorter polls lose the assignment beside a rebalance.
+                for found in consumer.poll(1000, max_records=count - len(values)).values():
+                    values += [one.value for one in found]
+            with transactional(self, address, f"transform-{group}") as producer:
+                held: Any = producer.held  # type: ignore[attr-defined]
+                producer.begin()
+                for value in values:
+                    producer.send(target, value)
+                offsets = {
+                    part: kafka.OffsetAndMetadata(consumer.position(part), "", -1)
+                    for part in consumer.assignment()
+                }
+                held.send_offsets_to_transaction(offsets, consumer.group_metadata())
+                (producer.commit if commit else producer.abort)()
+            return values
+        finally:
+            consumer.close()
+
+    def _consumer(self, address: str, group: str | None, committed: bool) -> Any:
+        return kafka.KafkaConsumer(
+            bootstrap_servers=address,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed" if committed else "read_uncommitted",
+            fetch_max_wait_ms=100,
+            metrics_enabled=False,
+        )
+
+
+CLIENTS: tuple[TransactionalClient, ...] = (Confluent(), AioKafka(), KafkaPython())
