@@ -91,7 +91,7 @@ def _arm(point: str) -> None:
         return written
 
     markers._write = counted
-    Node.write_markers = watched  # type: ignore[method-assign]
+    Node.write_markers = watched  # type: ignore[method-assign,assignment]
 
 
 if __name__ == "__main__":
