@@ -32,7 +32,7 @@ warning each.
 Settings marked **dynamic** can be changed while the broker runs, for it or for all brokers
 (`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist
 in Kafka. Those marked **no effect** are checked and kept, but change nothing in this version: either
-one node has no use for them, or what they are for (transactions, compaction) is not there yet.
+one node has no use for them, or what they are for (compaction) is not there yet.
 Where another key is given as a synonym, the first one that is set counts.
 
 ## Broker settings

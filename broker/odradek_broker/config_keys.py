@@ -429,7 +429,6 @@ class BrokerSettings:
         900_000,
         "Longest transaction timeout a producer may ask for.",
         at_least(1),
-        effective=False,
     )
     transaction_state_log_num_partitions: int = setting(
         Kind.INT,
@@ -459,21 +458,18 @@ class BrokerSettings:
         604_800_000,
         "How long an unused transactional id is remembered.",
         at_least(1),
-        effective=False,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         10_000,
         "Time between two looks for transactions that ran out of time.",
         at_least(1),
-        effective=False,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         3_600_000,
         "Time between two looks for transactional ids to forget.",
         at_least(1),
-        effective=False,
     )
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
@@ -485,7 +481,6 @@ class BrokerSettings:
         Kind.BOOLEAN,
         True,
         "Allow transactions that are prepared and ended later (KIP-939); off in Kafka.",
-        effective=False,
     )
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from odradek_broker.coordinator.runtime import Moment, Outcome, Reply
 from odradek_broker.coordinator.timers import Timers
@@ -53,6 +53,9 @@ TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
 }
 
+#: What events are called.
+_INIT = "InitProducerId"
+_ADD = "AddPartitionsToTxn"
 #: Tombstones in one batch. What is left over is written at the next look.
 TOMBSTONES_MAX = 1_000
 _EXPIRY_PAUSE_MS = 1_000
@@ -275,9 +278,9 @@ class TransactionShard:
         """T-11, T-12. The call itself was found valid (T-10)."""
         name = call.transactional_id
         if name in self._pending:
-            return self._refused(
-                later, InitAnswer(_E.CONCURRENT_TRANSACTIONS), name, "InitProducerId", moment
-            )
+            answer = InitAnswer(_E.CONCURRENT_TRANSACTIONS)
+            reply = _reply(later, answer, InitAnswer)
+            return self._refused(_INIT, name, answer.error, reply, moment)
         step = deciding.init(self.transactions.get(name), call, fresh_id, moment.wall_ms)
         if step.needs_producer_id:
             return self._take_producer_id(
@@ -294,12 +297,13 @@ class TransactionShard:
                 step.ongoing_producer_id,
                 step.ongoing_epoch,
             )
+        reply = _reply(later, answer, InitAnswer)
         if step.after is None:
-            return self._refused(later, answer, name, "InitProducerId", moment)
+            return self._refused(_INIT, name, step.error, reply, moment)
         return self._record(
-            "InitProducerId",
+            _INIT,
             step.after,
-            [_reply(later, answer, InitAnswer)],
+            [reply],
             moment,
             fences=step.after.state is _S.PREPARE_ABORT,
         )
@@ -322,11 +326,10 @@ class TransactionShard:
         def refused(error: ErrorCode) -> PartitionCodes:
             return dict.fromkeys(call.partitions, error)
 
+        reply = _reply(later, codes, refused)
         if step.after is None:
-            return self._refused(later, codes, call.transactional_id, "AddPartitionsToTxn", moment)
-        return self._record(
-            "AddPartitionsToTxn", step.after, [_reply(later, codes, refused)], moment
-        )
+            return self._refused(_ADD, call.transactional_id, step.error, reply, moment)
+        return self._record(_ADD, step.after, [reply], moment)
 
     def verify(self, call: AddCall, later: Later[PartitionCodes], moment: Moment) -> Outcome:
         """T-22, T-62: are they in?"""
@@ -363,9 +366,10 @@ class TransactionShard:
                 lambda error: later.resolve(EndAnswer(error)),
             )
         answer = EndAnswer(step.error, step.producer_id, step.epoch)
+        reply = _reply(later, answer, EndAnswer)
         if step.after is None:
-            return self._refused(later, answer, name, what, moment)
-        return self._record(what, step.after, [_reply(later, answer, EndAnswer)], moment)
+            return self._refused(what, name, step.error, reply, moment)
+        return self._record(what, step.after, [reply], moment)
 
     # --- One step: decide, record, and go on when it is durable (T-03) ---
 
@@ -398,25 +402,19 @@ class TransactionShard:
 
         return Outcome([encode(after)], replies, settled, TRANSACTION_APPEND_ERRORS)
 
-    def _refused(self, later: Later[A], answer: A, name: str, what: str, moment: Moment) -> Outcome:
+    def _refused(
+        self,
+        what: str,
+        name: str,
+        error: ErrorCode,
+        reply: Reply,
+        moment: Moment,
+    ) -> Outcome:
         """Nothing to write, but what was read must be durable before it is told."""
-        error = answer if isinstance(answer, ErrorCode) else _E.NONE
-        if isinstance(answer, InitAnswer | EndAnswer):
-            error = answer.error
         if error is not _E.NONE:
             held = self.transactions.get(name)
             self._observer(Event(moment.wall_ms, name, what, held, None, error))
-
-        def refused(storage_error: ErrorCode) -> Any:
-            if isinstance(answer, InitAnswer):
-                return InitAnswer(storage_error)
-            if isinstance(answer, EndAnswer):
-                return EndAnswer(storage_error)
-            if isinstance(answer, Mapping):
-                return dict.fromkeys(answer, storage_error)
-            return storage_error
-
-        return Outcome(replies=[_reply(later, answer, refused)])
+        return Outcome(replies=[reply])
 
     def _take_producer_id(
         self,
