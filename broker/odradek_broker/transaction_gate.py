@@ -11,9 +11,10 @@ way. Asking again a moment later is cheaper than sending the client away, whose 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from odradek_broker.coordinator.transactions.interfaces import TopicPartition, TransactionVerifier
 from odradek_broker.later import Later
@@ -24,6 +25,7 @@ from odradek_broker.storage.producer_state import ProducerStateManager
 from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
+Answer = Later[Mapping[TopicPartition, ErrorCode]]
 
 #: How long to wait before the coordinator is asked again: at first, at most, and in all.
 RETRY_FIRST_MS = 1
@@ -74,6 +76,15 @@ class Candidate:
     done: Callable[[ErrorCode], None]
 
 
+class _Asking(NamedTuple):
+    """Who asks, and whether to be let in."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    add: bool
+
+
 class TransactionGate:
     """One for the broker. Its lines are as long as what connections may have in flight (N-14)."""
 
@@ -81,6 +92,44 @@ class TransactionGate:
         self._scheduler = scheduler
         self._verifier = verifier
         self._lines: dict[tuple[TopicPartition, int], _Line] = {}
+        self._together = 0
+        self._questions: dict[_Asking, tuple[list[TopicPartition], Answer]] = {}
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is admitted in here is one question to the coordinator, not one a partition."""
+        self._together += 1
+        try:
+            yield
+        finally:
+            self._together -= 1
+            if not self._together and self._questions:
+                questions, self._questions = self._questions, {}
+                for asking, (partitions, answer) in questions.items():
+                    self._put(asking, partitions).then(answer.resolve)
+
+    def _ask(self, candidate: Candidate) -> Answer:
+        """Is it in its transaction? What the coordinator says of it and of others."""
+        asking = _Asking(
+            candidate.transactional_id,
+            candidate.producer_id,
+            candidate.producer_epoch,
+            candidate.add,
+        )
+        if not self._together:
+            return self._put(asking, [candidate.where])
+        partitions, answer = self._questions.setdefault(asking, ([], Later()))
+        partitions.append(candidate.where)
+        return answer
+
+    def _put(self, asking: _Asking, partitions: list[TopicPartition]) -> Answer:
+        return self._verifier.verify_or_add(
+            asking.transactional_id,
+            asking.producer_id,
+            asking.producer_epoch,
+            partitions,
+            add=asking.add,
+        )
 
     @property
     def waiting(self) -> int:
@@ -96,7 +145,7 @@ class TransactionGate:
                 candidate.done(_E.NONE)
                 return
             line = self._lines[key] = _Line(
-                self._scheduler, self._verifier, lambda: self._lines.pop(key, None)
+                self._scheduler, self._ask, lambda: self._lines.pop(key, None)
             )
         line.queue.append(candidate)
         line.advance()
@@ -108,29 +157,29 @@ class _Line:
     __slots__ = (
         "_advancing",
         "_answer",
+        "_ask_coordinator",
         "_delay_ms",
         "_guard",
         "_on_empty",
         "_paused",
         "_scheduler",
         "_since_ms",
-        "_verifier",
         "queue",
     )
 
     def __init__(
         self,
         scheduler: Scheduler,
-        verifier: TransactionVerifier,
+        ask_coordinator: Callable[[Candidate], Answer],
         on_empty: Callable[[], object],
     ) -> None:
         self.queue: deque[Candidate] = deque()
         self._scheduler = scheduler
-        self._verifier = verifier
+        self._ask_coordinator = ask_coordinator
         self._on_empty = on_empty
         self._advancing = False
         self._paused = False
-        self._answer: Later[Mapping[TopicPartition, ErrorCode]] | None = None
+        self._answer: Answer | None = None
         self._guard = 0
         self._begin_next()
 
@@ -184,14 +233,7 @@ class _Line:
             must_start_at_zero=first.add,
             now_ms=self._scheduler.clock.wall_ms(),
         )
-        answer = self._verifier.verify_or_add(
-            first.transactional_id,
-            first.producer_id,
-            first.producer_epoch,
-            [first.where],
-            add=first.add,
-        )
-        self._answer = answer
+        answer = self._answer = self._ask_coordinator(first)
         if not answer.done:
             answer.then(lambda _: self.advance())
 
@@ -226,19 +268,3 @@ def _has_open_transaction(candidate: Candidate) -> bool:
     except StorageError:
         return True  # The append will say what is wrong with the partition.
     return producers.has_open_transaction(candidate.producer_id, candidate.producer_epoch)
-
-
-class NoCoordinator:
-    """Where there is no transaction coordinator, nothing belongs to a transaction."""
-
-    def verify_or_add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        add: bool,
-    ) -> Later[Mapping[TopicPartition, ErrorCode]]:
-        """COORDINATOR_NOT_AVAILABLE for all of them."""
-        return Later.of(dict.fromkeys(partitions, _E.COORDINATOR_NOT_AVAILABLE))

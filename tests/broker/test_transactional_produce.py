@@ -224,16 +224,6 @@ async def test_t68_a_marker_in_between_makes_the_word_worthless(
     assert codes(await client.receive()) == [E.NONE]
 
 
-async def test_without_a_coordinator_the_producer_comes_back(
-    client: RawClient, broker: RunningBroker, verifier: FakeVerifier
-) -> None:
-    broker.node.gate = transaction_gate.TransactionGate(
-        broker.node, transaction_gate.NoCoordinator()
-    )
-    response = await client.call(transactional_produce(transactional_batch(0)), 12)
-    assert codes(response) == [E.NOT_ENOUGH_REPLICAS]
-
-
 # --- N-03, P-15: the order ---
 
 
@@ -302,15 +292,29 @@ async def test_partitions_and_producers_do_not_wait_for_each_other(
     assert offsets(await client.receive()) == [1]
 
 
-async def test_both_partitions_of_a_request_are_verified_and_answered_together(
+async def test_t61_the_partitions_of_a_request_are_one_question(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     verifier.holding = True
     client.send(transactional_produce(transactional_batch(0), transactional_batch(0)), 12)
-    await until(lambda: verifier.held == 2)
+    await until(lambda: verifier.held)
+    assert verifier.questions == [Question("tx", PRODUCER, 0, (("t", 0), ("t", 1)), True)]
+    client.send(transactional_produce(transactional_batch(1), transactional_batch(1)), 12)
+    await until(lambda: broker.node.gate.waiting == 4)
     verifier.release()
-    verifier.release(E.PRODUCER_FENCED)
-    assert codes(await client.receive()) == [E.NONE, E.INVALID_PRODUCER_EPOCH]
+    answers = [await client.receive() for _ in range(2)]
+    assert [offsets(answer) for answer in answers] == [[0, 0], [1, 1]]
+    assert len(verifier.questions) == 1
+
+
+async def test_each_partition_of_a_request_has_its_own_answer(
+    client: RawClient, broker: RunningBroker, verifier: FakeVerifier
+) -> None:
+    verifier.holding = True
+    client.send(transactional_produce(transactional_batch(0), transactional_batch(7)), 12)
+    await until(lambda: verifier.held)
+    verifier.release()
+    assert codes(await client.receive()) == [E.NONE, E.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
 
 # --- P-09, P-16, P-22, P-23 ---

@@ -52,6 +52,19 @@ def handle(
 ) -> ProduceResponse | NoResponse | Later[ProduceResponse] | Later[NoResponse | CloseConnection]:
     """Append every partition's batch; the answer waits until all of them are durable."""
     produce = _Produce(node, context, request)
+    if request.transactional_id is None:
+        _append_all(node, context, request, produce)
+    else:
+        with node.gate.together():
+            _append_all(node, context, request, produce)
+    if request.acks == 0:
+        return produce.finish_unanswered()
+    return produce.finish(request.timeout_ms)
+
+
+def _append_all(
+    node: Node, context: RequestContext, request: ProduceRequest, produce: _Produce
+) -> None:
     refusal = _transaction_error(node, context, request)
     for topic in request.topic_data:
         name, error = _topic_name(node, context, topic.name, topic.topic_id)
@@ -65,9 +78,6 @@ def handle(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
-    if request.acks == 0:
-        return produce.finish_unanswered()
-    return produce.finish(request.timeout_ms)
 
 
 def _is_transactional(records: Buffer | None) -> bool:
