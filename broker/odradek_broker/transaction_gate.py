@@ -136,6 +136,14 @@ class TransactionGate:
         """How many candidates wait."""
         return sum(len(line.queue) for line in self._lines.values())
 
+    def is_open(
+        self, partition: Partition, where: TopicPartition, producer_id: int, epoch: int
+    ) -> bool:
+        """May a batch of this producer be appended without any further question?"""
+        return (where, producer_id) not in self._lines and (
+            partition.log.producers.has_open_transaction(producer_id, epoch)
+        )
+
     def admit(self, candidate: Candidate) -> None:
         """Let it through now, or when the coordinator has said that it belongs there."""
         key = (candidate.where, candidate.producer_id)
@@ -223,6 +231,8 @@ class _Line:
             code = _E.CONCURRENT_TRANSACTIONS
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None
+        if code is not _E.NONE and code not in PASSING:
+            _producers(first).forget_verification(first.producer_id)
         return code
 
     def _ask(self, first: Candidate) -> None:

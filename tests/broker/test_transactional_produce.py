@@ -224,6 +224,20 @@ async def test_t68_a_marker_in_between_makes_the_word_worthless(
     assert codes(await client.receive()) == [E.NONE]
 
 
+async def test_d11_made_up_producers_leave_nothing_behind(
+    client: RawClient, broker: RunningBroker, verifier: FakeVerifier
+) -> None:
+    producers = broker.node.partition("t", 0).log.producers
+    verifier.error = E.INVALID_PRODUCER_ID_MAPPING
+    for number in range(10):
+        batch = transactional_batch(0, producer_id=PRODUCER + number)
+        assert codes(await client.call(transactional_produce(batch), 12)) == [verifier.error]
+    assert (producers.verifications, len(producers)) == (0, 0)
+    verifier.error = E.NOT_COORDINATOR
+    await client.call(transactional_produce(transactional_batch(0)), 12)
+    assert producers.verifications == 1, "it will come again, and must come first (P-15)"
+
+
 # --- N-03, P-15: the order ---
 
 

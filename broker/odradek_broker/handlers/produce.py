@@ -42,7 +42,9 @@ _ATTRIBUTES_AT = 22
 _CODEC_MASK = 7
 _TRANSACTIONAL_BIT = 16
 _PRODUCER_ID_AT = 43
+_PRODUCER_EPOCH_AT = 51
 _INT64 = Packer(">q")
+_INT16 = Packer(">h")
 
 _E = ErrorCode
 
@@ -237,7 +239,14 @@ class _Produce:
         self, partition: Partition, topic: str, batch: memoryview, answer: PartitionProduceResponse
     ) -> None:
         """Append once the transaction is known to be open here; a duplicate at once (P-09)."""
+        where = (topic, answer.index)
+        gate = self._node.gate
         try:
+            (producer_id,) = _INT64.unpack_from(batch, _PRODUCER_ID_AT)
+            (epoch,) = _INT16.unpack_from(batch, _PRODUCER_EPOCH_AT)
+            if gate.is_open(partition, where, producer_id, epoch):
+                self._append(partition, batch, answer)
+                return
             header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
             duplicate = partition.log.producers.find_duplicate(header)
         except StorageError as error:
@@ -248,7 +257,6 @@ class _Produce:
             return
         key = id(answer)
         self._open[key] = answer
-        where = (topic, answer.index)
 
         def verified(error: ErrorCode) -> None:
             in_time = self._open.pop(key, None) is not None
@@ -263,7 +271,7 @@ class _Produce:
                 self._append(partition, batch, answer)
             self._look()
 
-        self._node.gate.admit(
+        gate.admit(
             Candidate(
                 partition=partition,
                 where=where,

@@ -332,6 +332,16 @@ class ProducerStateManager:
         known.started_ms = now_ms
         return known.guard
 
+    def forget_verification(self, producer_id: int) -> None:
+        """The coordinator does not know this transaction: nothing of it needs to be kept in order,
+        and whoever makes producer ids up shall not fill the memory."""
+        self._verifications.pop(producer_id, None)
+
+    @property
+    def verifications(self) -> int:
+        """How many producers have not appended yet what was, or is being, verified."""
+        return len(self._verifications)
+
     def is_verified(self, producer_id: int, guard: int) -> bool:
         """Is the coordinator's word still good? A marker or a batch in between revokes it."""
         known = self._verifications.get(producer_id)
