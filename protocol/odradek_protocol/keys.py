@@ -141,11 +141,11 @@ def _row(
     response: type[Message],
     *,
     advertised: str = "",
-    served: str = "",
 ) -> Api:
-    versions = Versions.parse(served) if served else request.versions
-    shown = Versions.parse(advertised) if advertised else versions
-    return Api(key, request.__name__.removesuffix("Request"), request, response, versions, shown)
+    shown = Versions.parse(advertised) if advertised else request.versions
+    return Api(
+        key, request.__name__.removesuffix("Request"), request, response, request.versions, shown
+    )
 
 
 APIS: dict[ApiKey, Api] = {
@@ -165,7 +165,7 @@ APIS: dict[ApiKey, Api] = {
         _row(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
         _row(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
         _row(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
-        _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, served="0-5"),
+        _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
         _row(ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
         _row(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
         _row(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse),

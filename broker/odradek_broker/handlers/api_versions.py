@@ -22,6 +22,8 @@ from odradek_protocol.schemas.api_versions import (
 
 _SOFTWARE_SINCE = 3
 _SUPPORTED_FROM_0_SINCE = 4
+#: The newest InitProducerId without two-phase commit (KIP-939); Kafka calls the one above unstable.
+_LAST_WITHOUT_PREPARING = 5
 #: Features and the level at which they are finalized, which is the highest that is supported.
 FEATURES = {"transaction.version": 2}
 #: Grows whenever the table above changes: clients keep what has the highest epoch.
@@ -46,7 +48,13 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
             for name, level in FEATURES.items()
         ]
     return ApiVersionsResponse(
-        api_keys=[_row(api) for _, api in sorted(APIS.items())],
+        api_keys=[
+            _row(api, _LAST_WITHOUT_PREPARING)
+            if key is ApiKey.INIT_PRODUCER_ID
+            and not node.config.transaction_two_phase_commit_enable
+            else _row(api)
+            for key, api in sorted(APIS.items())
+        ],
         supported_features=supported,
         finalized_features_epoch=_FEATURES_EPOCH,
         finalized_features=[
@@ -63,7 +71,9 @@ def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersio
     )
 
 
-def _row(api: Api) -> ApiVersion:
+def _row(api: Api, last: int | None = None) -> ApiVersion:
     return ApiVersion(
-        api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last
+        api_key=api.key,
+        min_version=api.advertised.first,
+        max_version=api.advertised.last if last is None else last,
     )
