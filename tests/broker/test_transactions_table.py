@@ -126,10 +126,10 @@ NO_RECORD = {
 }
 
 
-def in_state(state: str) -> TransactionWorld:
+def in_state(state: str, version: int = 1) -> TransactionWorld:
     world = TransactionWorld()
     world.markers.hold = True
-    world.put(state=STATES[state])
+    world.put(state=STATES[state], client_version=version)
     return world
 
 
@@ -155,7 +155,7 @@ def ask(world: TransactionWorld, request: str, who: tuple[int, int]) -> ErrorCod
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("request_", TABLES)
 def test_every_state_answers_every_request(request_: str, state: str, identity: str) -> None:
-    world = in_state(state)
+    world = in_state(state, 2 if request_.endswith("v2") else 1)
     before, count = world.held(), len(world.log.records)
     expected = TABLES[request_][state][identity]
     assert ask(world, request_, IDENTITIES[identity]) is expected
@@ -169,6 +169,16 @@ def test_every_state_answers_every_request(request_: str, state: str, identity: 
     else:
         assert len(world.log.records) == count
         assert world.held() == before
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("state", STATES)
+def test_t65_after_version_1_an_older_epoch_is_no_retry(state: str, commit: bool) -> None:
+    """Version 1 does not raise the epoch at the end: whoever has the one before was fenced."""
+    world = in_state(state, 1)
+    before = world.held()
+    assert world.end((7, 4), commit, version=2).error is FENCED
+    assert world.held() == before
 
 
 @pytest.mark.parametrize("state", STATES)

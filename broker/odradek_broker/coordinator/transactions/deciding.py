@@ -317,7 +317,9 @@ def _end_v2(
     )
     if call.producer_id != stored_id and not after_overflow:
         return Step(_E.INVALID_PRODUCER_ID_MAPPING)
-    retry = after_overflow or call.epoch + 1 == stored_epoch
+    # What ended in version 1 did not raise the epoch: there, an older one is a fenced instance's.
+    raised = held.client_version >= VERSION_2 and call.epoch + 1 == stored_epoch
+    retry = after_overflow or raised
     if not retry and call.epoch != stored_epoch:
         return Step(_E.PRODUCER_FENCED)
     if pending:
