@@ -239,7 +239,7 @@ async def test_admin_lists_describes_and_aborts(ours: str, unique_topic: str) ->
         assert made._transactions is not None
         assert (described.producer_id, described.epoch) == tuple(made._transactions.identity)
         assert described.partitions == [(unique_topic, 0)] and described.start_ms is not None
-        (seen,) = (await admin.describe_producers([(unique_topic, 0)]))[unique_topic, 0]
+        ((seen,),) = (await admin.describe_producers([(unique_topic, 0)])).values()
         assert (seen.producer_id, seen.transaction_start_offset) == (described.producer_id, 0)
         assert (await admin.abort_transaction(unique_topic)).is_open
         with pytest.raises(Refused, match="no open transaction"):
@@ -280,10 +280,10 @@ async def test_kip939_prepared_here_committed_there(ours: str, unique_topic: str
         prepared = tuple(await made.prepare_transaction())
     for _ in range(2):
         async with producer(ours, unique_topic, **two_phase) as other:
-            await other.resume_transaction(PreparedTransaction(*prepared))
+            await other.resume_transaction(PreparedTransaction._make(prepared))
             await other.commit_transaction()
     async with producer(ours, unique_topic, **two_phase) as other:
-        await other.resume_transaction(PreparedTransaction(*prepared))
+        await other.resume_transaction(PreparedTransaction._make(prepared))
         with pytest.raises(Fatal):
             await other.abort_transaction()
     assert await read(ours, unique_topic, 10) == [b"%d" % index for index in range(10)]
@@ -323,7 +323,11 @@ async def test_t50_commits_survive_a_broker_that_is_killed(
 
         working = asyncio.ensure_future(work())
         for stage in (20, 200, 400):
-            await until(lambda stage=stage: len(expected) >= stage or working.done(), seconds=60)
+
+            def reached(stage: int = stage) -> bool:
+                return len(expected) >= stage or working.done()
+
+            await until(reached, seconds=60)
             odradek_broker.kill()
             odradek_broker.start()
         await working

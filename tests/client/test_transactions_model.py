@@ -127,7 +127,7 @@ class TransactionWorld(World):
         return produce, response(*answers)
 
     def carry_out(self, ask: Ask, message: Any, version: int) -> Any:
-        serve = {
+        serve: dict[Kind, Any] = {
             Kind.INIT: self.model.init_producer_id,
             Kind.BUMP: self.model.init_producer_id,
             Kind.ADD_PARTITIONS: self.model.add_partitions,

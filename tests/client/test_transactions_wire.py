@@ -63,7 +63,7 @@ def producer(broker: TransactionBroker, **settings: Any) -> Producer:
     return Producer(**(given | settings))
 
 
-def committed(broker: TransactionBroker) -> list[bytes | None]:
+def committed(broker: TransactionBroker) -> list[bytes]:
     return sorted(v or b"" for p in range(3) for v in broker.model.committed("t", p))
 
 
@@ -538,7 +538,7 @@ async def test_kip939_one_process_prepares_and_another_commits(v2: TransactionBr
             await made.send("t", b"late")
     assert v2.model.decisions == [], "closing leaves it open"
     assert v2.received(ApiKey.INIT_PRODUCER_ID)[-1].enable2_pc
-    handed_over = PreparedTransaction(*tuple(prepared))
+    handed_over = PreparedTransaction._make(tuple(prepared))
     assert (handed_over.transactional_id, handed_over.transaction_version) == ("id", 2)
     for attempt in range(2):
         async with producer(v2, **two_phase) as other:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 from odradek_client.config import ProducerConfig
 from odradek_client.consumer.types import (
@@ -57,6 +57,9 @@ from odradek_client.retry import Backoff
 from odradek_protocol.records import HEADER_BYTES, record_upper_bound
 
 log = logging.getLogger("odradek.client.producer")
+
+#: A TopicPartition, or a pair of topic and number.
+Place = TypeVar("Place", bound=tuple[str, int])
 
 
 class _Topic:
@@ -264,7 +267,7 @@ class Producer:
 
     async def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int],
+        offsets: Mapping[Place, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
     ) -> None:
         """Commit a group's positions with the transaction: `offsets` are the next to read (K-40).
