@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import Metric
 
+from odradek_broker.coordinator.transactions.states import STORED_STATES, TransactionState
+
 if TYPE_CHECKING:
     from odradek_broker.node import Node
 
@@ -19,7 +21,7 @@ _GROUP = ["consumergroup", "topic", "partition"]
 
 
 def node_families(node: Node) -> Iterator[Metric]:
-    """Brokers, topics, partitions and consumer groups."""
+    """Brokers, topics, partitions, consumer groups and open transactions."""
     yield Gauge("kafka_brokers", "Number of Brokers in the Kafka Cluster.", value=1)
     broker = Gauge(
         "kafka_broker_info", "Information about the Kafka Broker.", labels=["id", "address"]
@@ -29,6 +31,7 @@ def node_families(node: Node) -> Iterator[Metric]:
     yield broker
     yield from _partition_families(node)
     yield from _group_families(node)
+    yield from _transaction_families(node)
 
 
 def _partition_families(node: Node) -> Iterator[Metric]:
@@ -128,3 +131,26 @@ def _group_families(node: Node) -> Iterator[Metric]:
             current_sum.add_metric([group.group_id, topic], offsets)
             lag_sum.add_metric([group.group_id, topic], behind)
     yield from (members, state, current, lag, current_sum, lag_sum)
+
+
+def _transaction_families(node: Node) -> Iterator[Metric]:
+    """Open transactions, for whom read_committed consumers wait (T-45); ids that are idle count."""
+    states = Gauge(
+        "odradek_transactional_ids", "Transactional ids in each state.", labels=["state"]
+    )
+    age = Gauge(
+        "odradek_transaction_open_seconds",
+        "How long a transaction has been open; timeout none: it is prepared (KIP-939).",
+        labels=["transactional_id", "state", "timeout"],
+    )
+    now_ms = node.clock.wall_ms()
+    counts = dict.fromkeys(sorted(STORED_STATES), 0)
+    for held in node.transactions.transactions():
+        counts[held.state] += 1
+        if held.state is TransactionState.ONGOING or held.state.is_prepared:
+            timeout = str(held.timeout_ms) if held.has_timeout else "none"
+            open_s = max(0, now_ms - held.start_ms) / 1000
+            age.add_metric([held.transactional_id, held.state.label, timeout], open_s)
+    for state, count in counts.items():
+        states.add_metric([state.label], count)
+    yield from (states, age)

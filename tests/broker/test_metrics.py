@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fake_node import FakeNode
 from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import NO_TIMEOUT_MS, Transaction
 from odradek_broker.metrics import BrokerMetrics, Histogram
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorResponse
@@ -164,3 +166,24 @@ def test_kafka_exporters_names_and_labels() -> None:
     assert found["kafka_consumergroup_lag_sum", labelled(**group)] == 6
     state = labelled(consumergroup="idle", state="Empty")
     assert found["odradek_consumergroup_state", state] == 1
+
+
+def test_t70_open_and_prepared_transactions_have_an_age() -> None:
+    node: Any = FakeNode()
+    node.groups = FakeGroups()
+    now_ms = node.clock.wall_ms()
+    node.transactions.held = [
+        Transaction("open", 1, 0, 60_000, TransactionState.ONGOING, start_ms=now_ms - 1_500),
+        Transaction("kept", 2, 0, NO_TIMEOUT_MS, TransactionState.ONGOING, start_ms=now_ms),
+        Transaction("idle", 3, 0, 60_000, TransactionState.EMPTY),
+    ]
+    found = samples(BrokerMetrics(Clock()).render(node))
+    name = "odradek_transaction_open_seconds"
+    ages = {labels: value for (metric, labels), value in found.items() if metric == name}
+    assert ages == {
+        labelled(transactional_id="open", state="Ongoing", timeout="60000"): 1.5,
+        labelled(transactional_id="kept", state="Ongoing", timeout="none"): 0,
+    }
+    assert found["odradek_transactional_ids", labelled(state="Ongoing")] == 2
+    assert found["odradek_transactional_ids", labelled(state="Empty")] == 1
+    assert found["odradek_transactional_ids", labelled(state="PrepareAbort")] == 0

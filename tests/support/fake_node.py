@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from odradek_broker.config import parse_config
@@ -48,6 +48,21 @@ class FakeTimer:
         self.cancelled = True
 
 
+class FakeClock:
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+class FakeTransactions:
+    """Transactional ids, to be looked at."""
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+
+    def transactions(self) -> Iterator[Any]:
+        return iter(self.held)
+
+
 class FakeNode:
     """What handlers of the control plane ask of a node. `durable` False holds every answer back."""
 
@@ -58,6 +73,8 @@ class FakeNode:
         self.node_id = self.config.node_id
         self.cluster_id = "cluster"
         self.advertised = ("host", 9092)
+        self.clock = FakeClock()
+        self.transactions = FakeTransactions()
         self.durable = True
         self.recorded: list[bytes] = []
         self.changed: list[str] = []

@@ -1,7 +1,8 @@
 """InitProducerId (key 22): an identity for a producer (rules P-29, P-30, T-10 to T-16, A-04).
 
 Versions: 3 brings the identity that the producer has; below 4 a fenced producer is told
-INVALID_PRODUCER_EPOCH (T-15); 6 asks for two-phase commit (T-70 to T-75).
+INVALID_PRODUCER_EPOCH (T-15); 6 asks for two-phase commit (T-70 to T-77 of
+docs/transactions.md).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def handle(
         allowed = node.config.transaction_two_phase_commit_enable
         if not allowed or not node.authorizer.allows(context, Operation.TWO_PHASE_COMMIT, resource):
             return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not request.enable2_pc:
+            return _failed(ErrorCode.INVALID_REQUEST)
     call = InitCall(
         name,
         request.transaction_timeout_ms,
