@@ -70,6 +70,7 @@ def _with_confluent(address: str, name: str, count: int, partitions: list[int]) 
             partition: Any = message.partition()
             producer.produce("target", message.value(), message.key(), partition=partition)
             at[partition] = message.offset() + 1  # type: ignore[operator]
+        producer.flush(_WAIT_S)  # or else an abort would have nothing to take back
         moved = [ck.TopicPartition("source", index, position) for index, position in at.items()]
         producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), _WAIT_S)
         if random.randrange(ABORTS_ONE_IN):
@@ -119,6 +120,7 @@ async def _with_odradek(address: str, name: str, count: int, partitions: list[in
                             "target", record.value, key=record.key, partition=record.partition
                         )
                         at["source", record.partition] = record.offset + 1
+                await producer.flush()  # or else an abort would have nothing to take back
                 await producer.send_offsets_to_transaction(dict(at), GROUP)
                 if random.randrange(ABORTS_ONE_IN):
                     await producer.commit_transaction()
