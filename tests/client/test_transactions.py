@@ -415,7 +415,7 @@ def test_c64_a_failed_batch_makes_the_commit_fail(level: int, while_committing: 
     operation = bench.commit() if while_committing else None
     bench.tm.gave_up(failing, may_be_written=False)
     bench.tm.batch_failed(InvalidTopic("it is internal", code=_E.INVALID_TOPIC_EXCEPTION))
-    assert bench.state is State.ABORTABLE_ERROR
+    assert bench.tm.abortable_error is not None
     with pytest.raises(TransactionAborted, match=r"it is internal; call abort_transaction") as told:
         if operation is None:
             bench.commit()
@@ -519,6 +519,13 @@ def test_t65_a_lost_answer_to_the_end_is_asked_for_with_the_old_epoch() -> None:
     bench.answer(again, EndTxnResponse(producer_id=7, producer_epoch=1), 5)
     bench.tm.seen(operation)
     assert bench.tm.identity == (7, 1)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_p14_p15_only_v1_sends_the_first_batch_alone(level: int) -> None:
+    bench = Bench(level).initialize().begin()
+    bench.write()
+    assert bench.tm.may_drain(batch()) == (level == 2)
 
 
 # --- C-66: bumps in v1 ----------------------------------------------------------------------------

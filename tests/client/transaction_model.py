@@ -277,6 +277,8 @@ class TransactionModel:
         held = self.ids[name]
         inside = held.state == ONGOING and key in held.partitions
         if version >= 12:
+            if header.producer_id not in log._producers and header.base_sequence:
+                return _E.OUT_OF_ORDER_SEQUENCE_NUMBER, -1  # P-15
             if code is _E.NONE:
                 self._join(name, {key}, set())
         elif not inside:

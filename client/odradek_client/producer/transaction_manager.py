@@ -120,6 +120,11 @@ class TransactionManager:
     def batch_failed(self, error: OdradekError) -> None:
         """A batch will never be written: only a transaction minds."""
 
+    @property
+    def first_goes_alone(self) -> bool:
+        """Whether brokers take any sequence of a producer that they do not know (P-14)."""
+        return True
+
     # --- draining ---------------------------------------------------------------------------------
 
     def may_drain(self, batch: ProducerBatch) -> bool:
@@ -137,7 +142,11 @@ class TransactionManager:
             # One at a time while something is retried (C-21). What is retried may be written
             # already; too many behind it and the broker would not recognize it any more (P-05).
             return False
-        if sequences.in_flight and sequences.last_acked_sequence == NO_SEQUENCE:
+        if (
+            sequences.in_flight
+            and sequences.last_acked_sequence == NO_SEQUENCE
+            and self.first_goes_alone
+        ):
             # A broker that does not know a producer takes any sequence (P-14): if the first batch
             # failed there, a second one on its heels would be taken before it. So the first under
             # an identity goes alone.

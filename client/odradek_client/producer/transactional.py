@@ -456,6 +456,11 @@ class TransactionalManager(TransactionManager):
             State.ABORTABLE_ERROR,
         }
 
+    @property
+    def first_goes_alone(self) -> bool:
+        """In v2 a broker that does not know the producer takes sequence 0 only (P-15)."""
+        return not self.is_v2
+
     # --- batches ----------------------------------------------------------------------------------
 
     def may_drain(self, batch: ProducerBatch) -> bool:
