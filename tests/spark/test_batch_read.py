@@ -177,7 +177,7 @@ def test_offsets_that_are_not_there_fail_unless_that_is_allowed(
 def test_what_retention_has_deleted_is_data_loss(
     spark: SparkSession, odradek_broker: SubprocessBroker
 ) -> None:
-    address = {"bootstrap.servers": odradek_broker.bootstrap}
+    address: dict[str, Any] = {"bootstrap.servers": odradek_broker.bootstrap}
     admin = confluent_kafka.admin.AdminClient(address)
     topic = confluent_kafka.admin.NewTopic("old", 1, 1, config={"segment.bytes": "10000"})  # type: ignore[attr-defined]
     admin.create_topics([topic])["old"].result(20)
