@@ -18,7 +18,7 @@ from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
 from odradek_broker.seams import Clock, Randomness
-from odradek_broker.storage.errors import DataDirectoryError
+from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
@@ -32,6 +32,7 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
+_OPEN_AGAIN_MS = 5_000
 #: Nothing is deleted in the first moments of a broker, as in Kafka.
 FIRST_RETENTION_MS = 30_000
 
@@ -91,6 +92,8 @@ class Node:
         self._allocating = False
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
+        #: Partitions that could not be made, and when that is tried again.
+        self._missing: dict[tuple[str, int], int] = {}
 
     # --- Start and end ---
 
@@ -107,15 +110,32 @@ class Node:
                 self.logs.delete(partition_log.topic, partition_log.partition)
         for topic in self.metadata.topics.values():
             for index in topic.partitions:
-                self._open_partition(topic.name, index)
-        for partition_log in self.logs:
-            name = partition_log.topic
-            if name != METADATA_TOPIC and name not in self.metadata.topics:
-                report.problems.append(
-                    f"{partition_log.directory} belongs to no topic; it is left alone"
-                )
+                try:
+                    self._open_partition(topic.name, index)
+                except StorageError as problem:
+                    raise DataDirectoryError(str(problem)) from problem
+        self._clear_away_strays(report)
         self.groups.load()
         return report
+
+    def _clear_away_strays(self, report: StartReport) -> None:
+        """Logs of no topic: a creation that a crash undid, or a folder from elsewhere. They must not
+        stand in the way of a topic of that name. Those that hold something are kept."""
+        for stray in self.logs:
+            topic = self.metadata.topics.get(stray.topic)
+            known = topic is not None and stray.partition in topic.partitions
+            if known or stray.topic == METADATA_TOPIC:
+                continue
+            if not stray.offline and stray.log_end_offset == 0:
+                self.logs.delete(stray.topic, stray.partition)
+                continue
+            try:
+                aside = self.logs.set_aside(stray.topic, stray.partition)
+            except OSError as problem:
+                raise DataDirectoryError(
+                    f"{stray.directory} belongs to no topic and cannot be renamed: {problem}"
+                ) from problem
+            report.problems.append(f"{stray.directory} belongs to no topic; it is kept as {aside}")
 
     def _config_at_start(self, topic: str) -> LogConfig:
         """Settings are in the metadata log, which is opened before all others."""
@@ -185,14 +205,19 @@ class Node:
             timer.cancel()
 
     def keep_house(self) -> MaintenanceReport:
-        """What is due of retention, deletion and expiry. Called about once a second. OSError."""
+        """What is due of retention, deletion and expiry. Called about once a second."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()
-        self.logs.remove_deleted_files(wall_ms)
+        problems = self._open_missing()
+        try:
+            self.logs.remove_deleted_files(wall_ms)
+        except OSError as problem:
+            problems.append(f"deleted files could not be removed: {problem}")
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
             self.logs.begin_retention()
         report = self.logs.continue_retention(wall_ms)
+        report.problems += problems
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.remove_expired_producers(wall_ms)
@@ -240,11 +265,41 @@ class Node:
             raise DataDirectoryError(str(error)) from error
         held[index] = self._lead(partition_log, topic.partitions[index].leader_epoch)
 
-    def _drop_partitions(self, topic_name: str) -> None:
-        """The topic is gone: its logs go too, and whoever waits for them is told."""
+    def _try_to_open(self, topic_name: str, index: int) -> str:
+        """Why a partition could not be made; empty if it was. Its topic exists all the same: that
+        is recorded. So it has no leader until `keep_house` succeeds."""
+        try:
+            self._open_partition(topic_name, index)
+        except (StorageError, DataDirectoryError) as problem:
+            self._missing[topic_name, index] = self.clock.monotonic_ms() + _OPEN_AGAIN_MS
+            return str(problem)
+        self._missing.pop((topic_name, index), None)
+        return ""
+
+    def _open_missing(self) -> list[str]:
+        """Try again to make the partitions that could not be made; what is in the way."""
+        problems = []
+        now_ms = self.clock.monotonic_ms()
+        for (name, index), due_ms in list(self._missing.items()):
+            topic = self.metadata.topics.get(name)
+            if topic is None or index not in topic.partitions:
+                del self._missing[name, index]
+            elif due_ms <= now_ms:
+                problem = self._try_to_open(name, index)
+                if problem:
+                    problems.append(f"partition {name}-{index} cannot be made: {problem}")
+        return problems
+
+    def _drop_partitions(self, topic_name: str) -> list[PartitionLog]:
+        """The topic is gone: whoever waits for its partitions is told. Their logs, whose files may
+        go when the removal is durable: until then a crash may bring the topic back (D4)."""
+        retired = []
         for index, partition in self._partitions.pop(topic_name, {}).items():
-            self.logs.delete(topic_name, index)
+            log = self.logs.retire(topic_name, index)
+            if log is not None:
+                retired.append(log)
             partition.deleted()
+        return retired
 
     # --- Metadata (D4: decided elsewhere, recorded and replayed here) ---
 
@@ -261,12 +316,15 @@ class Node:
             (None, self.metadata.encode(record)) for record in records
         ]
         appended = self._require_metadata_log().append_internal(encoded, self.clock.wall_ms())
+        retired: list[PartitionLog] = []
         if not appended.done or appended.result() is ErrorCode.NONE:
             for record in records:
-                self._replay(record)
+                retired += self._replay(record)
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
+                for log in retired:
+                    self.logs.remove_retired(log)
                 later.resolve(None)
             else:
                 self._on_fatal(f"the metadata log cannot be written: {error.name}")
@@ -291,19 +349,21 @@ class Node:
             raise RuntimeError("the node is not loaded")
         return self._metadata_log
 
-    def _replay(self, record: MetadataRecord) -> None:
-        """Replay one record and make the logs agree with it."""
+    def _replay(self, record: MetadataRecord) -> list[PartitionLog]:
+        """Replay one record and make the logs agree with it; those that it takes away."""
         removed: str | None = None
         if isinstance(record, RemoveTopicRecord):
             removed = self.metadata.topic_name(record.topic_id)
         self.metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
-            self._drop_partitions(removed)
+            retired = self._drop_partitions(removed)
             self.groups.topic_deleted(removed, record.topic_id)
-        elif isinstance(record, PartitionRecord):
+            return retired
+        if isinstance(record, PartitionRecord):
             name = self.metadata.topic_name(record.topic_id)
             if name is not None:
-                self._open_partition(name, record.partition_id)
+                self._try_to_open(name, record.partition_id)
+        return []
 
     def topic_config_changed(self, topic: str) -> None:
         """A setting of the topic, or a default under it, is another one now."""

@@ -304,13 +304,14 @@ class Server:
             await asyncio.sleep(_HOUSEKEEPING_S)
             try:
                 report = self.node.keep_house()
-            except OSError as error:
-                log.error("housekeeping failed", error=str(error))
+            except Exception:
+                # Whatever it is, it must not end the retention of everything else.
+                log.exception("housekeeping failed")
                 continue
             for name, count in report.deleted_segments.items():
                 log.info("deleted old segments", partition=name, segments=count)
             for problem in report.problems:
-                log.error("retention failed", problem=problem)
+                log.error("housekeeping met a problem", problem=problem)
 
     async def _keep_recovery_points(self) -> None:
         """Note every minute what is on disk, so that a start after a crash scans little (L-30)."""
@@ -321,5 +322,6 @@ class Server:
                 self._writing = asyncio.ensure_future(asyncio.to_thread(write))
                 try:
                     await asyncio.shield(self._writing)
+                    self.node.logs.use_recovery_points()
                 except OSError as error:
                     log.error("the recovery points were not written", error=str(error))
