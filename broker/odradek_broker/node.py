@@ -80,6 +80,9 @@ class Node:
             self.metadata.topic_name,
         )
         self.groups = GroupCoordinator(self, config)
+        #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
+        #: keep to it, but for the first batch, without which nobody would get on (D11).
+        self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
         #: What to call so that a parked fetch is answered now.
         self.parked_fetches: dict[Callable[[], None], None] = {}
         self._scheduler = scheduler

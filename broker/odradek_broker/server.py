@@ -140,6 +140,7 @@ class Server:
             config.max_in_flight_bytes_per_connection,
             config.queued_max_request_bytes,
         )
+        node.answer_room_bytes = lambda: self._limits.room_bytes
         try:
             self._server = await loop.create_server(self._session, sock=listener, backlog=_BACKLOG)
             if config.http_address is not None:

@@ -50,8 +50,13 @@ class SessionLimits:
         self.in_flight_max = in_flight_max
         self.in_flight_bytes_max = in_flight_bytes_max
         self.total_bytes_max = total_bytes_max
-        #: Bytes of requests in work, all connections.
+        #: Bytes of requests in work, and of answers that peers are slow to take, all connections.
         self.bytes_held = 0
+
+    @property
+    def room_bytes(self) -> int:
+        """How much more may be held before answers must be small."""
+        return max(self.total_bytes_max - self.bytes_held, 0)
 
 
 class Session(asyncio.BufferedProtocol):
@@ -85,6 +90,8 @@ class Session(asyncio.BufferedProtocol):
         self._working = False
         #: Loop time of the last bytes in or out.
         self.last_active = 0.0
+        self._unsent_seen = 0
+        #: Bytes of answers that the peer has not taken, as far as they are counted.
         self._unsent = 0
 
     @property
@@ -128,6 +135,7 @@ class Session(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._peer_reads = True
+        self._count_unsent(0)
         self._work()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,6 +144,7 @@ class Session(asyncio.BufferedProtocol):
         slots, self._slots = self._slots, deque()
         self._limits.bytes_held -= self._bytes_held
         self._bytes_held = 0
+        self._count_unsent(0)
         for slot in slots:
             if slot.later is not None:
                 slot.later.abandon()
@@ -152,8 +161,8 @@ class Session(asyncio.BufferedProtocol):
         if transport is None or self._slots:
             return
         unsent = transport.get_write_buffer_size()
-        if unsent != self._unsent:
-            self._unsent = unsent
+        if unsent != self._unsent_seen:
+            self._unsent_seen = unsent
             self.last_active = self._loop.time()
         elif self._loop.time() - self.last_active <= idle_s:
             return
@@ -263,7 +272,13 @@ class Session(asyncio.BufferedProtocol):
         # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
         for part in reply:
             transport.write(part)
+        if not self._peer_reads:
+            self._count_unsent(transport.get_write_buffer_size())
         self._metrics.sent_bytes(sum(map(len, reply)))
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        self._limits.bytes_held += size_bytes - self._unsent
+        self._unsent = size_bytes
 
     def _balance(self) -> None:
         """Read exactly while there is room for what would come."""

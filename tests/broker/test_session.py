@@ -226,3 +226,47 @@ async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
     for _ in range(50):
         client.send(long_poll("t", 0), 11)
     await until(lambda: not broker.server._sessions)
+
+
+async def test_d11_answers_that_nobody_takes_make_later_ones_small(
+    start_broker: StartBroker,
+) -> None:
+    """Every consumer may ask for 50 MB and then not read them."""
+    limit_bytes = 10_000_000
+    broker = await start_broker(queued_max_request_bytes=str(limit_bytes))
+    client = await broker.client()
+    await client.create_topic("t", 20)
+    for index in range(20):
+        await client.call(produce_request("t", batch_of(b"x" * 900_000), partition=index), 9)
+    everything = FetchRequest(
+        max_bytes=1 << 30,
+        topics=[
+            FetchTopic(
+                topic="t",
+                partitions=[
+                    FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+                    for index in range(20)
+                ],
+            )
+        ],
+    )
+
+    async def fetched_bytes() -> int:
+        answer = await client.call(everything, 11)
+        return sum(len(data.records or b"") for data in answer.responses[0].partitions)
+
+    assert await fetched_bytes() > limit_bytes * 9 // 10
+    limits = broker.server._limits
+    assert limits.bytes_held == 0
+    silent = await broker.client()
+    silent.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(5):
+        silent.send(everything, 11)
+    await until(lambda: limits.bytes_held > 1_000_000)
+    assert limits.room_bytes < limit_bytes - 1_000_000
+    silent.writer.transport.abort()
+    await until(lambda: limits.bytes_held == 0)
+    limits.bytes_held = limit_bytes
+    assert 900_000 <= await fetched_bytes() <= 1_000_000, "one batch, so that everyone gets on"
+    limits.bytes_held = 0
+    assert await fetched_bytes() > limit_bytes * 9 // 10
