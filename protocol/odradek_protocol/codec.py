@@ -94,11 +94,11 @@ def gather(parts: Sequence[Buffer]) -> list[Buffer]:
     """The same bytes in few buffers: small ones joined, large ones (record sets) left alone."""
     out: list[Buffer] = []
     start = 0
-    for index, part in enumerate(parts):
-        if len(part) > _JOIN_BYTES:
+    for index, size in enumerate(map(len, parts)):
+        if size > _JOIN_BYTES:
             if index > start:
                 out.append(b"".join(parts[start:index]))
-            out.append(part)
+            out.append(parts[index])
             start = index + 1
     if start < len(parts):
         out.append(b"".join(parts[start:]))
