@@ -229,9 +229,16 @@ class Node:
     # --- Partitions ---
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, if it exists and this node leads it (D8)."""
+        """The partition, if it exists and this node leads it (D8).
+
+        It exists once that is durable: what it acknowledged before, a crash could take away
+        together with the topic (D4).
+        """
         partitions = self._partitions.get(topic)
-        return None if partitions is None else partitions.get(index)
+        if partitions is None:
+            return None
+        partition = partitions.get(index)
+        return partition if partition is not None and partition.recorded else None
 
     def internal_partition(self, topic: str, index: int) -> Partition | None:
         """A partition of the broker's own topics; None before the topic is made."""
@@ -309,7 +316,9 @@ class Node:
     def commit_metadata(self, records: Sequence[MetadataRecord]) -> Later[None]:
         """Append records to the metadata log and replay them; resolves when they are durable.
 
-        A broker that cannot write its metadata promises nothing any more: it stops.
+        StorageError if they cannot be appended, as on a full disk: nothing has happened then. A
+        broker whose metadata is written and does not become durable promises nothing any more: it
+        stops, and nothing resolves.
         """
         later: Later[None] = Later()
         if not records:
@@ -318,14 +327,21 @@ class Node:
         encoded: list[tuple[bytes | None, bytes | None]] = [
             (None, self.metadata.encode(record)) for record in records
         ]
-        appended = self._require_metadata_log().append_internal(encoded, self.clock.wall_ms())
+        metadata_log = self._require_metadata_log()
+        appended = metadata_log.append_internal(encoded, self.clock.wall_ms())
+        if appended.done and appended.result() is not ErrorCode.NONE:
+            if metadata_log.log.offline:
+                self._on_fatal(f"the metadata log is offline: {metadata_log.log.offline_reason}")
+            raise StorageError(appended.result(), "the metadata log cannot be written")
         retired: list[PartitionLog] = []
-        if not appended.done or appended.result() is ErrorCode.NONE:
-            for record in records:
-                retired += self._replay(record)
+        made: list[Partition] = []
+        for record in records:
+            self._replay(record, retired, made)
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
+                for partition in made:
+                    partition.recorded = True
                 for log in retired:
                     self.logs.remove_retired(log)
                 later.resolve(None)
@@ -352,21 +368,27 @@ class Node:
             raise RuntimeError("the node is not loaded")
         return self._metadata_log
 
-    def _replay(self, record: MetadataRecord) -> list[PartitionLog]:
-        """Replay one record and make the logs agree with it; those that it takes away."""
+    def _replay(
+        self, record: MetadataRecord, retired: list[PartitionLog], made: list[Partition]
+    ) -> None:
+        """Replay one record and make the logs agree with it; adds what it takes away and makes."""
         removed: str | None = None
         if isinstance(record, RemoveTopicRecord):
             removed = self.metadata.topic_name(record.topic_id)
         self.metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
-            retired = self._drop_partitions(removed)
+            retired += self._drop_partitions(removed)
             self.groups.topic_deleted(removed, record.topic_id)
-            return retired
-        if isinstance(record, PartitionRecord):
+        elif isinstance(record, PartitionRecord):
             name = self.metadata.topic_name(record.topic_id)
             if name is not None:
+                held = self._partitions.setdefault(name, {})
+                known = held.get(record.partition_id)
                 self._try_to_open(name, record.partition_id)
-        return []
+                partition = held.get(record.partition_id)
+                if partition is not None and partition is not known:
+                    partition.recorded = False
+                    made.append(partition)
 
     def topic_config_changed(self, topic: str) -> None:
         """A setting of the topic, or a default under it, is another one now."""
@@ -375,9 +397,10 @@ class Node:
             partition.log.config = config
 
     def ensure_internal_topic(self, name: str) -> Later[None]:
-        """Make one of the broker's own topics if it is missing; resolves when it may be used."""
+        """Make one of the broker's own topics if it is missing; resolves when it may be used.
+        StorageError if it cannot be recorded."""
         records = self.metadata.internal_topic_records(name)
-        return self.commit_metadata(records) if records else Later.of(None)
+        return self.commit_metadata(records) if records else self.metadata_durable()
 
     # --- Producer ids (rule P-29) ---
 
@@ -390,8 +413,15 @@ class Node:
             return later
         self._id_waiters.append(later)
         if not self._allocating:
+            try:
+                reserved = self.commit_metadata(self.metadata.producer_id_block())
+            except StorageError:
+                waiters, self._id_waiters = self._id_waiters, []
+                for waiter in waiters:
+                    waiter.resolve(None)
+                return later
             self._allocating = True
-            self.commit_metadata(self.metadata.producer_id_block()).then(self._block_durable)
+            reserved.then(self._block_durable)
         return later
 
     def _block_durable(self, _: None) -> None:

@@ -12,11 +12,12 @@ from tests.sim.files import Failure, MemoryFiles
 from logs import NOW_MS, append, make_batch
 from odradek_broker.config import parse_config
 from odradek_broker.later import Later
-from odradek_broker.metadata import METADATA_TOPIC
+from odradek_broker.metadata import METADATA_TOPIC, OFFSETS_TOPIC
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.real import RealRandomness
 from odradek_broker.storage.checkpoints import encode_partition_metadata
+from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_broker.topic_admin import NewTopic, TopicRef, create_topics, delete_topics
@@ -275,6 +276,59 @@ def test_a_stray_partition_of_a_known_topic_is_set_aside(world: World) -> None:
     assert world.logs.get("t", 7) is None
     assert world.logs.get(METADATA_TOPIC, 0) is not None
     assert world.end("t") == 0
+
+
+def test_d4_a_partition_exists_once_that_is_durable(world: World) -> None:
+    """Else a crash could take acknowledged records away together with their topic."""
+    created = world.create("t")
+    assert not created.done
+    assert world.node.partition("t", 0) is None
+    world.flush()
+    assert created.done
+    assert world.node.partition("t", 0) is not None
+
+
+def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: World) -> None:
+    first = world.node.ensure_internal_topic(OFFSETS_TOPIC)
+    second = world.node.ensure_internal_topic(OFFSETS_TOPIC)
+    assert not first.done
+    assert not second.done
+    world.flush()
+    assert first.done
+    assert second.done
+    assert world.node.ensure_internal_topic(OFFSETS_TOPIC).done
+
+
+# --- The metadata log ------------------------------------------------------------------------------
+
+
+def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: World) -> None:
+    world.files.fail(Failure("append", code=errno.ENOSPC, path_part=METADATA_TOPIC, for_ever=True))
+    with pytest.raises(StorageError):
+        world.create("t")
+    assert "t" not in world.node.metadata.topics
+    ids = [world.node.next_producer_id() for _ in range(2)]
+    assert [later.result() for later in ids] == [None, None]
+    with pytest.raises(StorageError):
+        world.node.ensure_internal_topic(OFFSETS_TOPIC)
+    world.files.heal()
+    assert world.fatal == []
+    created = world.create("t")
+    later = world.node.next_producer_id()
+    world.flush()
+    assert created.done
+    assert later.result() is not None
+    world.crash(keep_page_cache=False)
+    assert world.end("t") == 0
+
+
+def test_d5_metadata_that_does_not_become_durable_stops_the_broker(world: World) -> None:
+    world.files.fail(Failure("sync", path_part=METADATA_TOPIC))
+    created = world.create("t")
+    world.flush()
+    assert not created.done
+    assert len(world.fatal) == 1
+    assert world.node.partition("t", 0) is None
 
 
 # --- Every step ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from odradek_broker.coordinator.placement import place
 from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.find_coordinator import (
     Coordinator,
@@ -50,7 +51,13 @@ def handle(
     def ready(_: None) -> None:
         later.resolve(_response(many, [_find(node, topic, key) for key in keys]))
 
-    node.ensure_internal_topic(topic).then(ready)
+    try:
+        made = node.ensure_internal_topic(topic)
+    except StorageError as problem:
+        refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        later.resolve(_response(many, [_refusal(key, refused, problem.message) for key in keys]))
+    else:
+        made.then(ready)
     return later
 
 
