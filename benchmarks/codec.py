@@ -9,13 +9,12 @@ budget is 4 times that. The twins are checked against the codecs before anything
 
 from __future__ import annotations
 
-import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct as Packer
 from typing import Any
 
-from benchmarks.support import Report, parser
+from benchmarks.support import Report, best_us, parser
 
 from odradek_protocol import codec
 from odradek_protocol.message import Message
@@ -249,16 +248,6 @@ def _writing(name: str, sample: Any, version: int, twin: Callable[[Any], Any]) -
     if isinstance(written, bytes):
         return Pair(name, lambda: codec.encode_bytes(sample, version), lambda: twin(sample))
     return Pair(name, lambda: codec.gather(codec.encode(sample, version)), lambda: twin(sample))
-
-
-def best_us(call: Callable[[], object], rounds: int = 9, round_s: float = 0.05) -> float:
-    """Microseconds of one call: the best round, each long enough to measure."""
-    timer = timeit.Timer(call)
-    number = 1
-    while (took := timer.timeit(number)) < round_s / 4:
-        number *= 2
-    number = max(1, int(number * round_s / took))
-    return min(timer.repeat(rounds, number)) / number * 1e6
 
 
 def main() -> None:
