@@ -116,7 +116,8 @@ class Node:
                 try:
                     self._open_partition(topic.name, index)
                 except StorageError as problem:
-                    raise DataDirectoryError(str(problem)) from problem
+                    report.problems.append(str(problem))
+                    self._missing[topic.name, index] = self.clock.monotonic_ms() + _OPEN_AGAIN_MS
         self._clear_away_strays(report)
         self.groups.load()
         return report

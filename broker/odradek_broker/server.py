@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -40,6 +40,9 @@ _HOUSEKEEPING_S = 1.0
 _RECOVERY_POINTS_S = 60.0
 _BACKLOG = 1024
 _OPEN_FILES_MAX = 10_240
+_SEGMENT_FILES_MAX = 512
+#: Indexes, checkpoints, directories being synced, the loop's own.
+_OTHER_FILES = 128
 
 
 class StartError(Exception):
@@ -78,7 +81,21 @@ async def serve(
         raise StartError(server.failure)
 
 
-def _raise_open_files_limit() -> None:
+class _FileBudget(NamedTuple):
+    """Who may have how many of the open files. Should connections take the last one, no log could
+    be opened or made durable any more."""
+
+    segments: int
+    connections: int
+
+
+def _divide_files(open_files_max: int) -> _FileBudget:
+    segments = min(_SEGMENT_FILES_MAX, open_files_max // 4)
+    others = min(_OTHER_FILES, open_files_max // 4)
+    return _FileBudget(segments, max(open_files_max - segments - others, 1))
+
+
+def _raise_open_files_limit() -> int:
     """As many open files as this user may have: segments and connections both need them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS says "unlimited" and then refuses more than this.
@@ -86,6 +103,8 @@ def _raise_open_files_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 class _Scheduler:
@@ -126,8 +145,9 @@ class Server:
         config = self.config
         listener = self._bind(config.listen_host, config.listen_port)
         try:
-            _raise_open_files_limit()
-            self._open(loop)
+            budget = _divide_files(_raise_open_files_limit())
+            self._connections_max = min(config.max_connections, budget.connections)
+            self._open(loop, budget.segments)
         except BaseException:
             listener.close()
             raise
@@ -175,7 +195,7 @@ class Server:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         return listener
 
-    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _open(self, loop: asyncio.AbstractEventLoop, segment_files_max: int) -> None:
         config = self.config
         files, clock, randomness = RealFiles(), RealClock(), RealRandomness()
         self._commit = GroupCommit(loop, on_synced=self.metrics.flushed)
@@ -187,6 +207,7 @@ class Server:
             config.default_log_config(),
             node_id=config.node_id,
             cluster_id=config.cluster_id or None,
+            max_open_files=segment_files_max,
             producer_expiration_ms=config.producer_id_expiration_ms,
         )
         try:
@@ -244,7 +265,7 @@ class Server:
             self._limits,
             self.metrics,
             self._closed,
-            refuse=self._stopping or len(self._sessions) >= self.config.max_connections,
+            refuse=self._stopping or len(self._sessions) >= self._connections_max,
         )
         self._sessions.add(session)
         self.metrics.connections.set(len(self._sessions))
@@ -279,7 +300,8 @@ class Server:
             self._commit.request(partition_log)
         await self._commit.drain()
         self._commit.close()
-        self.node.logs.close(clean=True)
+        for problem in self.node.logs.close(clean=True):
+            log.error("the stop was not clean; the next start will recover", problem=problem)
         log.info("stopped")
 
     async def _drained(self) -> None:

@@ -108,7 +108,11 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
         if self._refuse:
-            log.warning("refused a connection: too many", peer=self._peer.host)
+            log.warning(
+                "refused a connection: too many are open (max.connections, ulimit -n), or the"
+                " broker is stopping",
+                peer=self._peer.host,
+            )
             transport.abort()  # type: ignore[attr-defined]
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -230,6 +230,25 @@ def test_a_partition_that_cannot_be_made_is_made_later(world: World) -> None:
     assert world.fatal == []
 
 
+def test_a_start_on_a_full_disk_serves_what_is_there(world: World) -> None:
+    world.create("old")
+    world.flush()
+    world.produce("old", 3)
+    full = Failure("append", code=errno.ENOSPC, path_part="data/new", for_ever=True)
+    world.files.fail(full)
+    world.create("new", 2)
+    world.flush()
+    world.files.crash(keep_page_cache=True)
+    world.files.fail(full)
+    report = world.start()
+    assert len(report.problems) == 2
+    assert world.end("old") == 3
+    assert world.node.partition("new", 0) is None
+    world.files.heal()
+    assert world.keep_house_later() == []
+    assert (world.end("new", 0), world.end("new", 1)) == (0, 0)
+
+
 def test_a_missing_partition_of_a_deleted_topic_is_forgotten(world: World) -> None:
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-0/", for_ever=True))
     world.create("t")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from odradek_broker.server import _divide_files
 from odradek_broker.session import Session
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
@@ -159,6 +162,14 @@ async def test_d11_connections_have_a_limit(start_broker: StartBroker) -> None:
     assert await third.closed()
     for client in (first, second):
         assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+@pytest.mark.parametrize("open_files", [64, 256, 1024, 10_240])
+def test_d11_connections_leave_files_for_the_logs(open_files: int) -> None:
+    budget = _divide_files(open_files)
+    assert budget.segments >= open_files // 8 or budget.segments == 512
+    assert budget.connections >= open_files // 4
+    assert budget.segments + budget.connections < open_files
 
 
 async def test_n04_idle_connections_close_unless_something_is_parked(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.sim.files import Failure, MemoryFiles
@@ -21,7 +23,13 @@ from logs import (
     records,
     reopen,
 )
-from odradek_broker.storage.errors import LogCorrupt, OffsetOutOfRange, PartitionOffline
+from odradek_broker.storage.errors import (
+    AppendRejected,
+    LogCorrupt,
+    OffsetOutOfRange,
+    PartitionOffline,
+    StorageError,
+)
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
@@ -184,6 +192,37 @@ def test_failing_disk_takes_the_partition_offline(log: PartitionLog, files: Memo
         read(log, 0)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.offline
+
+
+def test_too_many_open_files_are_no_disk_failure(
+    files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, *, create: bool = False) -> Any:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    log = make_log(files)
+    append(log, make_batch(3))
+    log.close(clean=True)
+    with monkeypatch.context() as full:
+        full.setattr(files, "open", refuse)
+        for _ in range(2):
+            with pytest.raises(StorageError) as caught:
+                read(log, 0)
+            assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+            with pytest.raises(AppendRejected):
+                append(log)
+        assert not log.offline
+    assert append(log).base_offset == 3
+    log.flush()
+    for segment in log.segments:
+        segment.drop_handle()
+    with monkeypatch.context() as full:
+        full.setattr(files, "open", refuse)
+        with pytest.raises(StorageError):
+            read(log, 0)
+        assert log.begin_flush() is None
+        assert not log.offline
+    assert read(log, 0)
 
 
 # ---- aborted transactions

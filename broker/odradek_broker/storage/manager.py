@@ -337,7 +337,14 @@ class LogManager:
                 f"{log.name} is there already, with topic id {encode_topic_id(log.topic_id)}"
                 f" instead of {encode_topic_id(topic_id)}"
             )
-        log.write_topic_id(topic_id)
+        try:
+            log.write_topic_id(topic_id)
+        except OSError as problem:
+            log.topic_id = ZERO_UUID
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the topic id of {log.name} cannot be written: {problem}",
+            ) from problem
 
     def retire(self, topic: str, partition: int) -> PartitionLog | None:
         """Take a partition out of service; its files stay where they are until `remove_retired`,
