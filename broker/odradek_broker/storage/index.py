@@ -200,6 +200,13 @@ class TimeIndex(_IndexFile):
         entry = bisect_right(self._timestamps, timestamp)
         return self.base_offset + (self._offsets[entry - 1] if entry else 0)
 
+    def last_below(self, offset: int) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry below `offset`; (-1, base offset) without any."""
+        entry = bisect_left(self._offsets, min(offset - self.base_offset, 2**31 - 1))
+        if not entry:
+            return -1, self.base_offset
+        return self._timestamps[entry - 1], self.base_offset + self._offsets[entry - 1]
+
     def last(self) -> tuple[int, int]:
         """(timestamp, offset) of the last entry; (-1, base offset) without any."""
         if not self._timestamps:

@@ -608,8 +608,8 @@ class PartitionLog:
             raise self._read_failed(problem) from problem
 
     def max_timestamp_offset(self, upper_bound: int | None = None) -> tuple[int, int] | None:
-        """(offset, timestamp) of the record with the largest timestamp, for ListOffsets -3; None
-        if the log is empty or it is at or above the bound. Raises LogCorrupt, PartitionOffline."""
+        """(offset, timestamp) of the record with the largest timestamp of those below the bound,
+        for ListOffsets -3; None if there is none. Raises LogCorrupt, PartitionOffline."""
         self._ensure_loaded()
         bound = self.log_end_offset if upper_bound is None else upper_bound
         try:

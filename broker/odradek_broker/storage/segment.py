@@ -252,6 +252,19 @@ class Segment:
         self.load_indexes()
         return self._max_timestamp, self._max_timestamp_offset
 
+    def largest_timestamp_below(self, bound: int) -> tuple[int, int]:
+        """`largest_timestamp` of the batches that end below an offset. SegmentCorrupt, OSError."""
+        self.load_indexes()
+        if bound >= self.next_offset:
+            return self._max_timestamp, self._max_timestamp_offset
+        timestamp, offset = self._times.last_below(bound)
+        for batch in self.walk(self._offsets.floor(offset)):
+            if batch.last_offset >= bound:
+                break
+            if batch.max_timestamp > timestamp:
+                timestamp, offset = batch.max_timestamp, batch.last_offset
+        return timestamp, offset
+
     # ---- indexes
 
     def load_indexes(self) -> None:
