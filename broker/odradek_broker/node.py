@@ -190,6 +190,7 @@ class Node:
             finish()
 
     def close(self) -> None:
+        """Coordinate no more groups; parked joins and syncs are answered (rule N-15)."""
         self.groups.close()
 
     # --- Timers ---

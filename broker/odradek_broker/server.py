@@ -289,10 +289,10 @@ class Server:
         if self._http is not None:
             await self._http.stop()
         self.node.release_parked()
+        self.node.close()
         for session in list(self._sessions):
             session.close_after_answers()
         await self._drained()
-        self.node.close()
         if self._writing is not None:
             await asyncio.wait([self._writing])
         # All at once, where closing the logs would sync them one after another.

@@ -13,6 +13,8 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek_protocol.schemas.metadata import MetadataRequest
 from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request, until
 
@@ -197,6 +199,26 @@ async def test_n15_a_clean_stop_leaves_its_mark_and_everything_acknowledged(
     again = await start_broker()
     answer = await (await again.client()).call(produce_request("t", batch_of(b"c")), 9)
     assert answer.responses[0].partition_responses[0].base_offset == 2
+
+
+async def test_n15_a_stop_answers_parked_joins(start_broker: StartBroker) -> None:
+    """Else they would hold it up until the patience with slow peers ends, and learn nothing."""
+    broker = await start_broker(group_initial_rebalance_delay_ms="600000")
+    client = await broker.client()
+    await client.call(FindCoordinatorRequest(key="g"), 2)
+    client.send(
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=600_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        3,
+    )
+    await until(lambda: any(group.members for group in broker.node.groups.groups()))
+    await broker.server.stop()
+    assert (await client.receive()).error_code == ErrorCode.NOT_COORDINATOR
 
 
 async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: RawClient) -> None:
