@@ -225,6 +225,35 @@ def test_too_many_open_files_are_no_disk_failure(
     assert read(log, 0)
 
 
+@pytest.mark.parametrize("reopened", [False, True])
+def test_d11_indexes_of_sealed_segments_leave_the_memory(
+    files: MemoryFiles, reopened: bool
+) -> None:
+    log = make_log(files, segment_bytes=1500, index_interval_bytes=100, index_bytes_max=200)
+    for index in range(200):
+        append(log, make_batch(1 + index % 5, timestamp=NOW_MS - 7 * index % 501))
+    everything = records(read_all(log))
+    if reopened:
+        log = make_log(files, segment_bytes=1500, index_interval_bytes=100, index_bytes_max=200)
+    handles = log._options.handles
+    assert len(log.segments) > 10
+    rng = random.Random(11)
+    for _ in range(300):
+        wanted = rng.choice(everything)
+        found = headers(read(log, wanted.offset, 1))[0]
+        assert found.base_offset <= wanted.offset <= found.last_offset
+        first = next(r for r in everything if r.timestamp >= wanted.timestamp)
+        at = log.offset_for_timestamp(wanted.timestamp, EVERYTHING)
+        assert at == (first.offset, first.timestamp)
+        in_memory = sum(segment.index_bytes for segment in log.segments[:-1])
+        assert in_memory == handles.index_bytes <= 400
+    assert append(log).base_offset == everything[-1].offset + 1
+    log.truncate_to(everything[-1].offset // 2, NOW_MS)
+    assert append(log).base_offset <= everything[-1].offset // 2
+    log.close(clean=True)
+    assert handles.index_bytes == 0
+
+
 # ---- aborted transactions
 
 

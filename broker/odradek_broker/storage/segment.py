@@ -71,6 +71,7 @@ class Segment:
         "path",
         "pin_dirty",
         "roll_jitter_ms",
+        "sealed",
         "size_bytes",
         "sync_pins",
         "synced_bytes",
@@ -97,6 +98,8 @@ class Segment:
         self.size_bytes = 0
         self.synced_bytes = 0
         """Bytes that an fsync has covered."""
+        self.sealed = False
+        """Nothing is written to it any more: its indexes may leave the memory."""
         self.pin_dirty = False
         """Keep the handle while bytes are unsynced, so that fsync reports their write errors."""
         self.sync_pins = 0
@@ -153,6 +156,7 @@ class Segment:
     def close(self) -> None:
         """Give the handle back; if a flush holds it, when that is finished."""
         self.closing = True
+        self._handles.forget_indexes(self)
         if not self.sync_pins:
             self._handles.forget(self)
             self.drop_handle()
@@ -279,6 +283,23 @@ class Segment:
         except (InvalidIndex, SegmentCorrupt):
             self.rebuild_indexes()
         self._indexed = True
+        self._keep_indexes()
+
+    def set_sealed(self, sealed: bool) -> None:
+        """Another segment is written to now, or this one again."""
+        self.sealed = sealed
+        self._keep_indexes()
+
+    def _keep_indexes(self) -> None:
+        if self.sealed and self._indexed:
+            self._handles.keep_indexes(self)
+        else:
+            self._handles.forget_indexes(self)
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory of both indexes."""
+        return 8 * len(self._offsets) + 12 * len(self._times)
 
     def _resume(self) -> None:
         """Continue behind the last index entry; SegmentCorrupt if that is no batch boundary."""
@@ -346,6 +367,7 @@ class Segment:
         finally:
             self.next_offset = max(self.next_offset, next_offset)
         self.seal()
+        self._keep_indexes()
 
     def unload_indexes(self) -> None:
         """Free the memory of the indexes of a closed segment; they are read again when needed."""
