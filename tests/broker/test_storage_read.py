@@ -247,6 +247,10 @@ def test_d11_indexes_of_sealed_segments_leave_the_memory(
         assert at == (first.offset, first.timestamp)
         in_memory = sum(segment.index_bytes for segment in log.segments[:-1])
         assert in_memory == handles.index_bytes <= 400
+    # What retention asks of every segment does not bring them back.
+    before = [segment.index_bytes for segment in log.segments]
+    assert log.max_timestamp_offset(EVERYTHING) is not None
+    assert [segment.index_bytes for segment in log.segments] == before
     assert append(log).base_offset == everything[-1].offset + 1
     log.truncate_to(everything[-1].offset // 2, NOW_MS)
     assert append(log).base_offset <= everything[-1].offset // 2

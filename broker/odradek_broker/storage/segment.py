@@ -63,6 +63,7 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offsets",
+        "_summarized",
         "_times",
         "base_offset",
         "closing",
@@ -110,6 +111,8 @@ class Segment:
         self._offsets = OffsetIndex(self._files, self.path_of("index"), base_offset)
         self._times = TimeIndex(self._files, self.path_of("timeindex"), base_offset)
         self._indexed = False
+        #: The largest timestamp is known without the indexes.
+        self._summarized = False
         self._bytes_since_index = 0
         self._max_timestamp = -1
         self._max_timestamp_offset = base_offset
@@ -252,15 +255,19 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp, last offset of the first batch that has it); (-1, base) if none."""
-        self.load_indexes()
+        """(largest timestamp, last offset of the first batch that has it); (-1, base) if none.
+
+        Retention asks for it again and again, so it stays when the indexes leave the memory."""
+        if not (self._indexed or self._summarized):
+            self.load_indexes()
         return self._max_timestamp, self._max_timestamp_offset
 
     def largest_timestamp_below(self, bound: int) -> tuple[int, int]:
         """`largest_timestamp` of the batches that end below an offset. SegmentCorrupt, OSError."""
-        self.load_indexes()
+        largest = self.largest_timestamp
         if bound >= self.next_offset:
-            return self._max_timestamp, self._max_timestamp_offset
+            return largest
+        self.load_indexes()
         timestamp, offset = self._times.last_below(bound)
         for batch in self.walk(self._offsets.floor(offset)):
             if batch.last_offset >= bound:
@@ -374,6 +381,7 @@ class Segment:
         self._offsets = OffsetIndex(self._files, self.path_of("index"), self.base_offset)
         self._times = TimeIndex(self._files, self.path_of("timeindex"), self.base_offset)
         self._hints.clear()
+        self._summarized = self._summarized or self._indexed
         self._indexed = False
 
     # ---- reading
