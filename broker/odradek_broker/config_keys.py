@@ -340,7 +340,7 @@ class BrokerSettings:
     )
     max_in_flight_per_connection: int = setting(
         Kind.INT,
-        64,
+        256,
         "Requests in work of one connection before reading from it stops.",
         between(1, 10_000),
         ours=True,
