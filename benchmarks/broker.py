@@ -346,7 +346,7 @@ def consume_confluent(target: Target, topic: str, records: int) -> tuple[Mark, M
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         started, left = Mark.now(target), records
         while left > 0:
-            found = consumer.consume(10_000 if left < records else 1, 30.0)
+            found = consumer.consume(min(left, 10_000) if left < records else 1, 30.0)
             if left == records:
                 started = Mark.now(target)
             if not found:
