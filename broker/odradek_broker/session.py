@@ -17,12 +17,15 @@ import structlog
 from odradek_broker.context import CloseConnection
 from odradek_broker.dispatch import Dispatcher, Peer, Reply
 from odradek_broker.later import Later
+from odradek_protocol.codec import gather
 from odradek_protocol.connection import FrameReceiver, FrameTooLarge
 
 log = structlog.get_logger("odradek.session")
 
 #: How long a connection that is given up may take for the answers it is still owed.
 _HANG_UP_S = 5.0
+#: Answers that wait for each other are sent at the latest when they are this many bytes.
+_SEND_BYTES = 64 * 1024
 
 
 class _Slot:
@@ -93,6 +96,10 @@ class Session(asyncio.BufferedProtocol):
         self._unsent_seen = 0
         #: Bytes of answers that the peer has not taken, as far as they are counted.
         self._unsent = 0
+        # Answers that go out together. Each write would be a system call, and wake the peer.
+        self._outgoing: list[Any] = []
+        self._outgoing_bytes = 0
+        self._send_is_due = False
 
     @property
     def quiet(self) -> bool:
@@ -181,6 +188,7 @@ class Session(asyncio.BufferedProtocol):
         self._draining = True
         self._balance()
         if self.quiet and self._transport is not None:
+            self._send()
             self._transport.close()
 
     def abort(self) -> None:
@@ -200,6 +208,7 @@ class Session(asyncio.BufferedProtocol):
                 return
         finally:
             self._working = False
+            self._send()
         self._balance()
 
     def _work_off(self) -> bool:
@@ -269,16 +278,32 @@ class Session(asyncio.BufferedProtocol):
         self._limits.bytes_held += size_bytes
 
     def _write(self, reply: list[Any]) -> None:
+        """Send an answer, together with those that are due at the same time."""
+        self._outgoing += reply
+        self._outgoing_bytes += _size(reply)
+        if self._outgoing_bytes >= _SEND_BYTES:
+            self._send()
+        elif not self._working and not self._send_is_due:
+            # One flush to disk answers many requests, one after the other.
+            self._send_is_due = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._send_is_due = False
+        if not self._outgoing:
+            return
+        parts, self._outgoing = self._outgoing, []
+        size_bytes, self._outgoing_bytes = self._outgoing_bytes, 0
         transport = self._transport
         if transport is None:
             return
         self.last_active = self._loop.time()
         # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
-        for part in reply:
+        for part in gather(parts):
             transport.write(part)
         if not self._peer_reads:
             self._count_unsent(transport.get_write_buffer_size())
-        self._metrics.sent_bytes(sum(map(len, reply)))
+        self._metrics.sent_bytes(size_bytes)
 
     def _count_unsent(self, size_bytes: int) -> None:
         self._limits.bytes_held += size_bytes - self._unsent
@@ -297,6 +322,7 @@ class Session(asyncio.BufferedProtocol):
             else:
                 transport.pause_reading()
         if self._draining and self.quiet:
+            self._send()
             transport.close()
 
     def _hang_up(self, reason: str) -> None:
