@@ -1,23 +1,20 @@
-"""What one append costs beside its system call: `python benchmarks/append.py [--profile]`.
+"""What one append and one read cost the partition log, with files that swallow everything and real ones.
 
-A 16 KB batch of 1 KB records goes into a log whose files swallow everything, so what is left is the
-log's own work; the same with real files shows the whole.
+    python -m benchmarks.append [--count 20000] [--profile] [--json]
+
+A 16 KB batch of 1 KB records goes into a log in memory that forgets it, so what is left is the
+log's own work; the same with real files shows the whole. Reads are of headers and bytes as they lie.
 """
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import pstats
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / part) for part in ("broker", "protocol", ".")]
-
+from benchmarks.support import Report, Spread, parser
 from tests.sim.files import MemoryFile, MemoryFiles
 
 from odradek_broker.real import RealFiles, RealRandomness
@@ -27,6 +24,7 @@ from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_protocol.records.builder import BatchBuilder
 
+ROUNDS = 5
 NOW_MS = 1_700_000_000_000
 
 
@@ -78,52 +76,62 @@ def appends(log: PartitionLog, batch: bytearray, count: int) -> float:
     return (time.perf_counter() - started) / count * 1e6
 
 
-def reads(log: PartitionLog, max_bytes: int) -> tuple[float, float]:
+def reads(log: PartitionLog, max_bytes: int, batch: bytes) -> tuple[float, float]:
     """(microseconds per read, MB/s) of one pass over the log."""
+    records = int.from_bytes(batch[57:61], "big")
     offset = count = total = 0
     end = log.log_end_offset
-    sizes: list[int] = []
     started = time.perf_counter()
     while offset < end:
         data = log.read(offset, max_bytes, upper_bound=end, minimum_one=True)
         total += len(data)
         count += 1
-        sizes.append(len(data))
-        offset += len(data) // BATCH_SIZE * RECORDS_PER_BATCH
+        offset += len(data) // len(batch) * records
     seconds = time.perf_counter() - started
     return seconds / count * 1e6, total / seconds / 1e6
 
 
-BATCH_SIZE = 0
-RECORDS_PER_BATCH = 0
+def profile(batch: bytearray, count: int) -> None:
+    """Print where appends spend their time."""
+    log = make_log(_SinkFiles(), "data/bench-0")
+    profiler = cProfile.Profile()
+    profiler.runcall(appends, log, batch, count)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(18)
+
+
+def measure(report: Report, batch: bytearray, count: int) -> None:
+    report.table(f"Partition log, batches of {len(batch):,} B", ("what", "us", "MB/s"))
+
+    def row(name: str, times_us: list[float], rate: float | None = None) -> None:
+        found = Spread.of(times_us)
+        mb_per_s = len(batch) / found.median if rate is None else rate
+        report.row((name, str(found), f"{mb_per_s:,.0f}"), us=found.median, mb_per_s=mb_per_s)
+
+    memory = [make_log(_SinkFiles(), "data/bench-0") for _ in range(ROUNDS)]
+    row("append, files that swallow", [appends(log, batch, count) for log in memory])
+    with tempfile.TemporaryDirectory() as directory:
+        logs = [make_log(RealFiles(), f"{directory}/bench-{n}") for n in range(ROUNDS)]
+        row("append, page cache", [appends(log, batch, count // 10) for log in logs])
+        for max_bytes in (16_384, 1024 * 1024):
+            found = [reads(log, max_bytes, bytes(batch)) for log in logs]
+            rate = Spread.of([each[1] for each in found]).median
+            row(f"read, up to {max_bytes // 1024:,} KB", [each[0] for each in found], rate)
+        for log in logs:
+            log.close(clean=False)
 
 
 def main() -> None:
-    global BATCH_SIZE, RECORDS_PER_BATCH
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profile", action="store_true", help="show where the time goes")
-    parser.add_argument("--count", type=int, default=20_000)
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--profile", action="store_true", help="show where the time goes")
+    options.add_argument("--count", type=int, default=20_000)
+    arguments = options.parse_args()
     batch = make_batch(1000, 16_384, -1)
-    BATCH_SIZE = len(batch)
-    RECORDS_PER_BATCH = int.from_bytes(batch[57:61], "big")
-    print(f"{len(batch)} bytes, {RECORDS_PER_BATCH} records a batch")
     if arguments.profile:
-        log = make_log(_SinkFiles(), "data/bench-0")
-        profile = cProfile.Profile()
-        profile.runcall(appends, log, batch, arguments.count)
-        pstats.Stats(profile).sort_stats("tottime").print_stats(18)
+        profile(batch, arguments.count)
         return
-    for _ in range(3):
-        log = make_log(_SinkFiles(), "data/bench-0")
-        print(f"append, no disk: {appends(log, batch, arguments.count):6.2f} us")
-    with tempfile.TemporaryDirectory() as directory:
-        log = make_log(RealFiles(), f"{directory}/bench-0")
-        print(f"append, page cache: {appends(log, batch, arguments.count // 4):6.2f} us")
-        for max_bytes in (16_384, 1024 * 1024):
-            microseconds, rate = reads(log, max_bytes)
-            print(f"read {max_bytes:>8}: {microseconds:6.2f} us, {rate:,.0f} MB/s")
-        log.close(clean=False)
+    report = Report("append", as_json=arguments.json)
+    report.machine()
+    measure(report, batch, arguments.count)
 
 
 if __name__ == "__main__":

@@ -1,73 +1,22 @@
-"""How many records a second clients consume, side by side, from one broker.
+"""How each client consumes, for `benchmarks.clients`.
 
-    python benchmarks/client_consume.py [--records 500000] [--value-bytes 100] [--partitions 4]
-        [--bootstrap HOST:PORT] [--rounds 3] [--only odradek,aiokafka]
-
-Fills a topic with confluent-kafka, then lets each client read it from the beginning, with the same
-fetch sizes, round about; the best round of each counts. Without --bootstrap it runs our own broker
-as a subprocess. "asyncio" clients run on uvloop where it is installed.
+Each function is given (bootstrap servers, topic, records, partitions) and returns the seconds from
+the first record to the last; how long a client takes to begin is another question. All fetch with
+the same sizes.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import sys
 import time
-import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable
+
+from benchmarks.support import run_on_uvloop
 
 FETCH_BYTES = 52_428_800
 PARTITION_BYTES = 1_048_576
 POLL_RECORDS = 5_000
 
 Reader = Callable[[str, str, int, int], float]
-
-
-def fill(bootstrap: str, topic: str, records: int, value_bytes: int, partitions: int) -> None:
-    """Produce `records` values, evenly over the partitions, in batches of 16 KB."""
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
-        future.result(30)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "queue.buffering.max.messages": 1_000_000,
-            "batch.size": 16_384,
-            "linger.ms": 20,
-        }
-    )
-    value = bytes(index % 251 for index in range(value_bytes))
-    for index in range(records):
-        while True:
-            try:
-                producer.produce(topic, value, partition=index % partitions)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(120):
-        raise SystemExit("the topic could not be filled within two minutes")
-
-
-def run(main: Callable[[], Awaitable[float]]) -> float:
-    """On uvloop if there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(_awaited(main))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_awaited(main))
-
-
-async def _awaited(main: Callable[[], Awaitable[float]]) -> float:
-    return await main()
 
 
 def odradek_getmany(bootstrap: str, topic: str, records: int, partitions: int) -> float:
@@ -82,7 +31,8 @@ def odradek_getmany(bootstrap: str, topic: str, records: int, partitions: int) -
             max_partition_fetch_bytes=PARTITION_BYTES,
         ) as consumer:
             consumer.assign([(topic, number) for number in range(partitions)])
-            started, left = time.perf_counter(), records
+            await consumer.getmany(timeout_ms=10_000, max_records=1)
+            started, left = time.perf_counter(), records - 1
             while left > 0:
                 found = await consumer.getmany(timeout_ms=10_000, max_records=POLL_RECORDS)
                 got = sum(len(some) for some in found.values())
@@ -91,7 +41,7 @@ def odradek_getmany(bootstrap: str, topic: str, records: int, partitions: int) -
                 left -= got
             return time.perf_counter() - started
 
-    return run(main)
+    return run_on_uvloop(main())
 
 
 def odradek_iterate(bootstrap: str, topic: str, records: int, partitions: int) -> float:
@@ -101,14 +51,15 @@ def odradek_iterate(bootstrap: str, topic: str, records: int, partitions: int) -
     async def main() -> float:
         async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.assign([(topic, number) for number in range(partitions)])
-            started, left = time.perf_counter(), records
+            await consumer.getone()
+            started, left = time.perf_counter(), records - 1
             async for _ in consumer:
                 left -= 1
                 if not left:
                     break
             return time.perf_counter() - started
 
-    return run(main)
+    return run_on_uvloop(main())
 
 
 def aiokafka_getmany(bootstrap: str, topic: str, records: int, partitions: int) -> float:
@@ -125,7 +76,8 @@ def aiokafka_getmany(bootstrap: str, topic: str, records: int, partitions: int) 
         await consumer.start()
         try:
             consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
-            started, left = time.perf_counter(), records
+            await consumer.getmany(timeout_ms=10_000, max_records=1)
+            started, left = time.perf_counter(), records - 1
             while left > 0:
                 found = await consumer.getmany(timeout_ms=10_000, max_records=POLL_RECORDS)
                 got = sum(len(some) for some in found.values())
@@ -136,7 +88,7 @@ def aiokafka_getmany(bootstrap: str, topic: str, records: int, partitions: int) 
         finally:
             await consumer.stop()
 
-    return run(main)
+    return run_on_uvloop(main())
 
 
 def aiokafka_iterate(bootstrap: str, topic: str, records: int, partitions: int) -> float:
@@ -148,7 +100,8 @@ def aiokafka_iterate(bootstrap: str, topic: str, records: int, partitions: int) 
         await consumer.start()
         try:
             consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
-            started, left = time.perf_counter(), records
+            await consumer.getone()
+            started, left = time.perf_counter(), records - 1
             async for _ in consumer:
                 left -= 1
                 if not left:
@@ -157,7 +110,7 @@ def aiokafka_iterate(bootstrap: str, topic: str, records: int, partitions: int) 
         finally:
             await consumer.stop()
 
-    return run(main)
+    return run_on_uvloop(main())
 
 
 def kafka_python_poll(bootstrap: str, topic: str, records: int, partitions: int) -> float:
@@ -173,7 +126,8 @@ def kafka_python_poll(bootstrap: str, topic: str, records: int, partitions: int)
     )
     try:
         consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
-        started, left = time.perf_counter(), records
+        consumer.poll(timeout_ms=10_000, max_records=1)
+        started, left = time.perf_counter(), records - 1
         while left > 0:
             found = consumer.poll(timeout_ms=10_000, max_records=POLL_RECORDS)
             got = sum(len(some) for some in found.values())
@@ -189,14 +143,25 @@ def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int)
     """confluent-kafka (librdkafka), `consume`."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "benchmark",
+            # It pauses for a second when so many wait for the application; here nobody is slow.
+            "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 1_048_576,
+            "fetch.queue.backoff.ms": 10,
+            "log_level": 0,
+        }
+    )
     try:
         consumer.assign(
             [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         )
-        started, left = time.perf_counter(), records
+        consumer.consume(1, 10.0)
+        started, left = time.perf_counter(), records - 1
         while left > 0:
-            found = consumer.consume(POLL_RECORDS, 10.0)
+            found = consumer.consume(min(left, POLL_RECORDS), 10.0)
             if not found:
                 raise SystemExit(f"confluent-kafka: {left} records did not come")
             # Values are copied out only when asked for; the others have done so by now.
@@ -216,55 +181,3 @@ READERS: dict[str, Reader] = {
     "odradek async for": odradek_iterate,
     "aiokafka async for": aiokafka_iterate,
 }
-
-
-def main() -> None:
-    """Measure and print one row per client, then all as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--records", type=int, default=500_000)
-    parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bootstrap")
-    parser.add_argument("--only", default="", help="parts of names, with commas between them")
-    options = parser.parse_args()
-    wanted = [part.strip() for part in options.only.split(",") if part.strip()]
-    readers = {
-        name: reader
-        for name, reader in READERS.items()
-        if not wanted or any(part in name for part in wanted)
-    }
-    topic = f"consume-{uuid.uuid4().hex[:8]}"
-    best: dict[str, float] = {}
-    context: Any = nullcontext()
-    if options.bootstrap is None:
-        from odradek.broker import Broker
-
-        context = Broker.subprocess()
-    with context as broker:
-        bootstrap = options.bootstrap or broker.bootstrap
-        fill(bootstrap, topic, options.records, options.value_bytes, options.partitions)
-        for _ in range(options.rounds):
-            for name, reader in readers.items():
-                rate = options.records / reader(
-                    bootstrap, topic, options.records, options.partitions
-                )
-                best[name] = max(best.get(name, 0.0), rate)
-    base = best.get("aiokafka getmany")
-    for name, rate in best.items():
-        ratio = f"  {rate / base:5.2f} x aiokafka getmany" if base else ""
-        print(f"{name:26} {rate:12,.0f} records/s{ratio}", file=sys.stderr)
-    print(
-        json.dumps(
-            {
-                "records": options.records,
-                "value_bytes": options.value_bytes,
-                "partitions": options.partitions,
-                "records_per_s": {name: round(rate) for name, rate in best.items()},
-            }
-        )
-    )
-
-
-if __name__ == "__main__":
-    main()

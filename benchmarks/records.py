@@ -1,7 +1,8 @@
 """Microbenchmarks of the record layer: microseconds per record, per header, per checksum.
 
-    python benchmarks/records.py            our own numbers
-    python benchmarks/records.py --compare  beside aiokafka's Cython codec and kafka-python's
+    python -m benchmarks.records [--compare] [--json]
+
+With --compare beside aiokafka's Cython codec and kafka-python's.
 
 "uniform" batches have values of one length, "mixed" ones of 0.5 to 1.5 times that length, "keyed"
 ones a key of 10 to 20 bytes and increasing timestamps as well; "headers" adds one header to
@@ -11,11 +12,10 @@ Each number is the best of several rounds, for one batch of 16 KiB (or ten recor
 
 from __future__ import annotations
 
-import argparse
 import random
-import timeit
-from collections.abc import Callable
 from typing import Any
+
+from benchmarks.support import Report, best_us, parser, shown
 
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec, compress, decompress
@@ -25,16 +25,6 @@ from odradek_protocol.records.encoding import encode_rows
 Row = tuple[int, bytes | None, bytes, list[tuple[str, bytes | None]]]
 NOW = 1_700_000_000_000
 BATCH_BYTES = 16 * 1024
-
-
-def best_us(call: Callable[[], object], rounds: int = 7, round_s: float = 0.05) -> float:
-    """Microseconds of one call: the best round, each long enough to measure."""
-    timer = timeit.Timer(call)
-    number = 1
-    while (took := timer.timeit(number)) < round_s / 4:
-        number *= 2
-    number = max(1, int(number * round_s / took))
-    return min(timer.repeat(rounds, number)) / number * 1e6
 
 
 def rows_of(kind: str, value_bytes: int) -> list[Row]:
@@ -74,35 +64,46 @@ def append_all_foreign(builder_class: Any, rows: list[Row]) -> bytearray:
     return built
 
 
-def ours(rows: list[Row]) -> list[str]:
+def ours(rows: list[Row]) -> list[float | None]:
+    """Microseconds per record of: append, encode, append and build, read."""
     count = len(rows)
     builder = append_all(rows)
     batch = bytes(builder.build())
     header = read_header(batch)
     blocks = builder._blocks
-    numbers = (
+    return [
         best_us(lambda: append_all(rows)) / count,
         best_us(lambda: encode_rows(rows, blocks, NOW)) / count,
         best_us(lambda: append_all(rows).build()) / count,
         best_us(lambda: read_records(batch, 0, header)) / count,
-    )
-    return [f"{number:8.3f}" for number in numbers]
+    ]
 
 
-def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[str]:
+def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[float | None]:
+    """The same of another library, as far as it has it."""
     count = len(rows)
     batch = bytes(append_all_foreign(builder_class, rows))
     build = best_us(lambda: append_all_foreign(builder_class, rows)) / count
     read = best_us(lambda: list(reader_class(batch))) / count
-    return [" " * 8, " " * 8, f"{build:8.3f}", f"{read:8.3f}"]
+    return [None, None, build, read]
 
 
-def records(compare: bool) -> None:
-    print(f"{'us per record':32}{'append':>8} {'encode':>8} {'a+build':>8} {'read':>8}")
+def records(report: Report, compare: bool) -> None:
+    report.table(
+        "Records, us per record", ("batch", "append", "encode", "append and build", "read")
+    )
+
+    def row(name: str, numbers: list[float | None]) -> None:
+        names = ("append_us", "encode_us", "append_and_build_us", "read_us")
+        report.row(
+            [name, *(shown(number, ".3f") for number in numbers)],
+            **dict(zip(names, numbers, strict=True)),
+        )
+
     for value_bytes in (100, 1000):
         for kind in ("uniform", "mixed", "keyed", "headers", "events"):
             rows = rows_of(kind, value_bytes)
-            print(f"{f'{kind}, {value_bytes} B':32}" + " ".join(ours(rows)))
+            row(f"{kind}, {value_bytes} B", ours(rows))
             if not compare:
                 continue
             from aiokafka.record import default_records as aio
@@ -110,36 +111,45 @@ def records(compare: bool) -> None:
 
             for name, module in (("aiokafka", aio), ("kafka-python", kp)):
                 numbers = foreign(module.DefaultRecordBatchBuilder, module.DefaultRecordBatch, rows)
-                print(f"{'  ' + name:32}" + " ".join(numbers))
+                row(f"{kind}, {value_bytes} B, {name}", numbers)
 
 
-def pieces() -> None:
+def pieces(report: Report) -> None:
     rows = rows_of("mixed", 100)
     builder = append_all(rows)
     batch = bytes(builder.build())
     many = b"".join(append_all(rows).build() for _ in range(64))
-    print()
-    print(f"{'read_header':32}{best_us(lambda: read_header(batch)):8.3f} us")
-    walked = best_us(lambda: list(iter_batches(many))) / 64
-    print(f"{'iter_batches, per batch':32}{walked:8.3f} us")
-    print(f"{'build again (new sequence)':32}{best_us(lambda: builder.build()):8.3f} us a batch")
+    report.table("Batches and checksums", ("what", "us", "GB/s"))
+
+    def row(name: str, took_us: float, size_bytes: int | None = None) -> None:
+        rate = None if size_bytes is None else size_bytes / took_us / 1000
+        report.row((name, f"{took_us:.3f}", shown(rate, ".2f")), us=took_us, gb_per_s=rate)
+
+    row("read a header", best_us(lambda: read_header(batch)))
+    row("iter_batches, per batch", best_us(lambda: list(iter_batches(many))) / 64)
+    row("build again (new sequence)", best_us(lambda: builder.build()))
     for size in (1024, 16 * 1024, 1024 * 1024):
         data = bytes(size)
-        took = best_us(lambda data=data: crc32c(data))  # type: ignore[misc]
-        print(f"{f'crc32c of {size:,} B':32}{took:8.3f} us   {size / took / 1000:8.2f} GB/s")
+        row(f"crc32c of {size:,} B", best_us(lambda data=data: crc32c(data)), size)  # type: ignore[misc]
     text = b"".join(b'{"id": %d, "name": "name %d", "ok": true}' % (n, n % 7) for n in range(400))
     for codec in Codec:
         packed = compress(codec, text)
         there = best_us(lambda codec=codec: compress(codec, text))  # type: ignore[misc]
         back = best_us(lambda codec=codec, packed=packed: decompress(codec, packed))  # type: ignore[misc]
-        print(
-            f"{f'{codec.name.lower()} of {len(text):,} B':32}{there:8.1f} us there {back:8.1f} us back"
-            f"   {len(packed):6,} B"
-        )
+        name = codec.name.lower()
+        row(f"{name}, {len(text):,} B to {len(packed):,} B", there, len(text))
+        row(f"{name}, back", back, len(text))
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--compare", action="store_true", help="beside aiokafka and kafka-python")
+    arguments = options.parse_args()
+    report = Report("records", as_json=arguments.json)
+    report.machine()
+    records(report, arguments.compare)
+    pieces(report)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--compare", action="store_true", help="beside aiokafka and kafka-python")
-    records(parser.parse_args().compare)
-    pieces()
+    main()

@@ -16,8 +16,9 @@ import platform
 import socket
 import statistics
 import sys
+import timeit
 import urllib.request
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -132,6 +133,16 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least `share` of all do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def best_us(call: Callable[[], object], rounds: int = 7, round_s: float = 0.05) -> float:
+    """Microseconds of one call: the best round, each long enough to measure."""
+    timer = timeit.Timer(call)
+    number = 1
+    while (took := timer.timeit(number)) < round_s / 4:
+        number *= 2
+    number = max(1, int(number * round_s / took))
+    return min(timer.repeat(rounds, number)) / number * 1e6
 
 
 def cpu_s(pid: int) -> float | None:

@@ -340,7 +340,7 @@ class BrokerSettings:
     )
     max_in_flight_per_connection: int = setting(
         Kind.INT,
-        64,
+        256,
         "Requests in work of one connection before reading from it stops.",
         between(1, 10_000),
         ours=True,
@@ -355,7 +355,8 @@ class BrokerSettings:
     queued_max_request_bytes: int = setting(
         Kind.LONG,
         536_870_912,
-        "Bytes of requests in work over all connections before reading stops; Kafka has no limit.",
+        "Bytes of requests in work and of answers not taken over all connections, before reading"
+        " stops and fetch answers become small; Kafka has no limit.",
         at_least(1024),
     )
     fetch_max_bytes: int = setting(

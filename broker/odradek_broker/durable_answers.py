@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import structlog
+
 from odradek_broker.later import Later
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 if TYPE_CHECKING:
     from odradek_broker.node import Node
+
+log = structlog.get_logger("odradek.admin")
 
 Response = TypeVar("Response")
 #: Some clients send no time at all and mean "whatever it takes".
@@ -27,9 +32,13 @@ def when_durable(
     """Record, and give `respond()` once everything replayed so far is on disk.
 
     `timed_out()` is given instead where that takes longer than `timeout_ms`; what was recorded
-    stays recorded.
+    stays recorded. So it is where nothing can be recorded: clients try again.
     """
-    recorded = node.commit_metadata(list(records)) if records else node.metadata_durable()
+    try:
+        recorded = node.commit_metadata(list(records)) if records else node.metadata_durable()
+    except StorageError as problem:
+        log.error("metadata was not recorded", problem=problem.message)
+        return timed_out()
     if recorded.done:
         return respond()
     answer: Later[Response] = Later()

@@ -28,6 +28,8 @@ _INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 #: A session this long unused may be evicted for any other (F-26).
 _IDLE_MS = 120_000
+#: Partitions that all sessions remember together; a client without a session names them each time.
+PARTITIONS_MAX = 1_000_000
 
 Key = tuple[str | bytes, int]
 
@@ -125,7 +127,7 @@ def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
 
 
 class FetchSessions:
-    """All sessions of this broker, at most `slots_max`.
+    """All sessions of this broker, at most `slots_max`, with `partitions_max` partitions together.
 
     `topic_name` gives the name behind a topic id, or None.
     """
@@ -136,10 +138,12 @@ class FetchSessions:
         randomness: Randomness,
         slots_max: int,
         topic_name: Callable[[bytes], str | None],
+        partitions_max: int = PARTITIONS_MAX,
     ) -> None:
         self._clock = clock
         self._randomness = randomness
         self._slots_max = slots_max
+        self._partitions_max = partitions_max
         self._topic_name = topic_name
         self._sessions: dict[int, _Session] = {}
 
@@ -165,7 +169,9 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         return self._incremental(session, request, version)
 
-    def _incremental(self, session: _Session, request: FetchRequest, version: int) -> FetchPlan:
+    def _incremental(
+        self, session: _Session, request: FetchRequest, version: int
+    ) -> FetchPlan | ErrorCode:
         session.used_ms = self._clock.monotonic_ms()
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         for forgotten in request.forgotten_topics_data:
@@ -173,6 +179,10 @@ class FetchSessions:
                 key = _key(session.uses_topic_ids, forgotten.topic, forgotten.topic_id, partition)
                 session.partitions.pop(key, None)
         self._asked(request, version, session.partitions)
+        if request.topics and self._partitions() > self._partitions_max:
+            # Whoever adds without end begins anew, and is then refused a session.
+            del self._sessions[session.id]
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.uses_topic_ids:
             for wanted in session.partitions.values():
                 self._resolve(wanted)
@@ -218,16 +228,28 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session
 
+    def _partitions(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def _make_room(self, partitions: int) -> bool:
-        if len(self._sessions) < self._slots_max:
+        while self._partitions() + partitions > self._partitions_max:
+            if not self._evict_idle():
+                return False
+        if len(self._sessions) < self._slots_max or self._evict_idle():
             return True
         if not self._sessions:
             return False
-        now_ms = self._clock.monotonic_ms()
-        oldest = min(self._sessions.values(), key=lambda session: session.used_ms)
-        if now_ms - oldest.used_ms < _IDLE_MS:
-            oldest = min(self._sessions.values(), key=lambda session: len(session.partitions))
-            if len(oldest.partitions) >= partitions or now_ms - oldest.created_ms < _IDLE_MS:
-                return False
+        smallest = min(self._sessions.values(), key=lambda session: len(session.partitions))
+        young = self._clock.monotonic_ms() - smallest.created_ms < _IDLE_MS
+        if young or len(smallest.partitions) >= partitions:
+            return False
+        del self._sessions[smallest.id]
+        return True
+
+    def _evict_idle(self) -> bool:
+        """Make one go that was not used for long; False if there is none."""
+        oldest = min(self._sessions.values(), key=lambda session: session.used_ms, default=None)
+        if oldest is None or self._clock.monotonic_ms() - oldest.used_ms < _IDLE_MS:
+            return False
         del self._sessions[oldest.id]
         return True

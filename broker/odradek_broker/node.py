@@ -25,7 +25,7 @@ from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
 from odradek_broker.seams import Clock, Randomness
-from odradek_broker.storage.errors import DataDirectoryError
+from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
@@ -40,6 +40,7 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
+_OPEN_AGAIN_MS = 5_000
 #: Nothing is deleted in the first moments of a broker, as in Kafka.
 FIRST_RETENTION_MS = 30_000
 
@@ -92,6 +93,9 @@ class Node:
         #: Where batches wait until their transaction is known to be open.
         self.transactions = TransactionCoordinator(self, config)
         self.gate = TransactionGate(self, self.transactions)
+        #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
+        #: keep to it, but for the first batch, without which nobody would get on (D11).
+        self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
         #: What to call so that a parked fetch is answered now.
         self.parked_fetches: dict[Callable[[], None], None] = {}
         self._scheduler = scheduler
@@ -104,6 +108,8 @@ class Node:
         self._allocating = False
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
+        #: Partitions that could not be made, and when that is tried again.
+        self._missing: dict[tuple[str, int], int] = {}
 
     # --- Start and end ---
 
@@ -120,13 +126,12 @@ class Node:
                 self.logs.delete(partition_log.topic, partition_log.partition)
         for topic in self.metadata.topics.values():
             for index in topic.partitions:
-                self._open_partition(topic.name, index)
-        for partition_log in self.logs:
-            name = partition_log.topic
-            if name != METADATA_TOPIC and name not in self.metadata.topics:
-                report.problems.append(
-                    f"{partition_log.directory} belongs to no topic; it is left alone"
-                )
+                try:
+                    self._open_partition(topic.name, index)
+                except StorageError as problem:
+                    report.problems.append(str(problem))
+                    self._missing[topic.name, index] = self.clock.monotonic_ms() + _OPEN_AGAIN_MS
+        self._clear_away_strays(report)
         self.groups.load()
         self._begin_transactions()
         return report
@@ -137,9 +142,13 @@ class Node:
         Their coordinator asks for markers as soon as it has loaded, so it loads when those epochs
         are durable, and in slices: until then it answers that it is loading.
         """
-        self.commit_metadata(self.metadata.new_leader_epochs(TRANSACTIONS_TOPIC)).then(
-            lambda _: self._load_transactions()
-        )
+        try:
+            begun = self.commit_metadata(self.metadata.new_leader_epochs(TRANSACTIONS_TOPIC))
+        except StorageError:
+            # A full disk: everything else is served, this is tried again.
+            self.call_later(_OPEN_AGAIN_MS, self._begin_transactions)
+            return
+        begun.then(lambda _: self._load_transactions())
 
     def _load_transactions(self) -> None:
         self.transactions.begin_load()
@@ -148,6 +157,25 @@ class Node:
     def _continue_loading_transactions(self) -> None:
         if not self.transactions.load_some():
             self.call_later(0, self._continue_loading_transactions)
+
+    def _clear_away_strays(self, report: StartReport) -> None:
+        """Logs of no topic: a creation that a crash undid, or a folder from elsewhere. They must not
+        stand in the way of a topic of that name. Those that hold something are kept."""
+        for stray in self.logs:
+            topic = self.metadata.topics.get(stray.topic)
+            known = topic is not None and stray.partition in topic.partitions
+            if known or stray.topic == METADATA_TOPIC:
+                continue
+            if not stray.offline and stray.log_end_offset == 0:
+                self.logs.delete(stray.topic, stray.partition)
+                continue
+            try:
+                aside = self.logs.set_aside(stray.topic, stray.partition)
+            except OSError as problem:
+                raise DataDirectoryError(
+                    f"{stray.directory} belongs to no topic and cannot be renamed: {problem}"
+                ) from problem
+            report.problems.append(f"{stray.directory} belongs to no topic; it is kept as {aside}")
 
     def _config_at_start(self, topic: str) -> LogConfig:
         """Settings are in the metadata log, which is opened before all others."""
@@ -198,6 +226,7 @@ class Node:
             finish()
 
     def close(self) -> None:
+        """Coordinate nothing more; parked joins and syncs are answered (rule N-15)."""
         self.transactions.close()
         self.groups.close()
 
@@ -218,14 +247,19 @@ class Node:
             timer.cancel()
 
     def keep_house(self) -> MaintenanceReport:
-        """What is due of retention, deletion and expiry. Called about once a second. OSError."""
+        """What is due of retention, deletion and expiry. Called about once a second."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()
-        self.logs.remove_deleted_files(wall_ms)
+        problems = self._open_missing()
+        try:
+            self.logs.remove_deleted_files(wall_ms)
+        except OSError as problem:
+            problems.append(f"deleted files could not be removed: {problem}")
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
             self.logs.begin_retention()
         report = self.logs.continue_retention(wall_ms)
+        report.problems += problems
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.remove_expired_producers(wall_ms)
@@ -234,9 +268,16 @@ class Node:
     # --- Partitions ---
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, if it exists and this node leads it (D8)."""
+        """The partition, if it exists and this node leads it (D8).
+
+        It exists once that is durable: what it acknowledged before, a crash could take away
+        together with the topic (D4).
+        """
         partitions = self._partitions.get(topic)
-        return None if partitions is None else partitions.get(index)
+        if partitions is None:
+            return None
+        partition = partitions.get(index)
+        return partition if partition is not None and partition.recorded else None
 
     def internal_partition(self, topic: str, index: int) -> Partition | None:
         """A partition of the broker's own topics; None before the topic is made."""
@@ -280,18 +321,50 @@ class Node:
             raise DataDirectoryError(str(error)) from error
         held[index] = self._lead(partition_log, topic.partitions[index].leader_epoch)
 
-    def _drop_partitions(self, topic_name: str) -> None:
-        """The topic is gone: its logs go too, and whoever waits for them is told."""
+    def _try_to_open(self, topic_name: str, index: int) -> str:
+        """Why a partition could not be made; empty if it was. Its topic exists all the same: that
+        is recorded. So it has no leader until `keep_house` succeeds."""
+        try:
+            self._open_partition(topic_name, index)
+        except (StorageError, DataDirectoryError) as problem:
+            self._missing[topic_name, index] = self.clock.monotonic_ms() + _OPEN_AGAIN_MS
+            return str(problem)
+        self._missing.pop((topic_name, index), None)
+        return ""
+
+    def _open_missing(self) -> list[str]:
+        """Try again to make the partitions that could not be made; what is in the way."""
+        problems = []
+        now_ms = self.clock.monotonic_ms()
+        for (name, index), due_ms in list(self._missing.items()):
+            topic = self.metadata.topics.get(name)
+            if topic is None or index not in topic.partitions:
+                del self._missing[name, index]
+            elif due_ms <= now_ms:
+                problem = self._try_to_open(name, index)
+                if problem:
+                    problems.append(f"partition {name}-{index} cannot be made: {problem}")
+        return problems
+
+    def _drop_partitions(self, topic_name: str) -> list[PartitionLog]:
+        """The topic is gone: whoever waits for its partitions is told. Their logs, whose files may
+        go when the removal is durable: until then a crash may bring the topic back (D4)."""
+        retired = []
         for index, partition in self._partitions.pop(topic_name, {}).items():
-            self.logs.delete(topic_name, index)
+            log = self.logs.retire(topic_name, index)
+            if log is not None:
+                retired.append(log)
             partition.deleted()
+        return retired
 
     # --- Metadata (D4: decided elsewhere, recorded and replayed here) ---
 
     def commit_metadata(self, records: Sequence[MetadataRecord]) -> Later[None]:
         """Append records to the metadata log and replay them; resolves when they are durable.
 
-        A broker that cannot write its metadata promises nothing any more: it stops.
+        StorageError if they cannot be appended, as on a full disk: nothing has happened then. A
+        broker whose metadata is written and does not become durable promises nothing any more: it
+        stops, and nothing resolves.
         """
         later: Later[None] = Later()
         if not records:
@@ -300,13 +373,23 @@ class Node:
         encoded: list[tuple[bytes | None, bytes | None]] = [
             (None, self.metadata.encode(record)) for record in records
         ]
-        appended = self._require_metadata_log().append_internal(encoded, self.clock.wall_ms())
-        if not appended.done or appended.result() is ErrorCode.NONE:
-            for record in records:
-                self._replay(record)
+        metadata_log = self._require_metadata_log()
+        appended = metadata_log.append_internal(encoded, self.clock.wall_ms())
+        if appended.done and appended.result() is not ErrorCode.NONE:
+            if metadata_log.log.offline:
+                self._on_fatal(f"the metadata log is offline: {metadata_log.log.offline_reason}")
+            raise StorageError(appended.result(), "the metadata log cannot be written")
+        retired: list[PartitionLog] = []
+        made: list[Partition] = []
+        for record in records:
+            self._replay(record, retired, made)
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
+                for partition in made:
+                    partition.recorded = True
+                for log in retired:
+                    self.logs.remove_retired(log)
                 later.resolve(None)
             else:
                 self._on_fatal(f"the metadata log cannot be written: {error.name}")
@@ -331,19 +414,27 @@ class Node:
             raise RuntimeError("the node is not loaded")
         return self._metadata_log
 
-    def _replay(self, record: MetadataRecord) -> None:
-        """Replay one record and make the logs agree with it."""
+    def _replay(
+        self, record: MetadataRecord, retired: list[PartitionLog], made: list[Partition]
+    ) -> None:
+        """Replay one record and make the logs agree with it; adds what it takes away and makes."""
         removed: str | None = None
         if isinstance(record, RemoveTopicRecord):
             removed = self.metadata.topic_name(record.topic_id)
         self.metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
-            self._drop_partitions(removed)
+            retired += self._drop_partitions(removed)
             self.groups.topic_deleted(removed, record.topic_id)
         elif isinstance(record, PartitionRecord):
             name = self.metadata.topic_name(record.topic_id)
             if name is not None:
-                self._open_partition(name, record.partition_id)
+                held = self._partitions.setdefault(name, {})
+                known = held.get(record.partition_id)
+                self._try_to_open(name, record.partition_id)
+                partition = held.get(record.partition_id)
+                if partition is not None and partition is not known:
+                    partition.recorded = False
+                    made.append(partition)
 
     def topic_config_changed(self, topic: str) -> None:
         """A setting of the topic, or a default under it, is another one now."""
@@ -352,9 +443,10 @@ class Node:
             partition.log.config = config
 
     def ensure_internal_topic(self, name: str) -> Later[None]:
-        """Make one of the broker's own topics if it is missing; resolves when it may be used."""
+        """Make one of the broker's own topics if it is missing; resolves when it may be used.
+        StorageError if it cannot be recorded."""
         records = self.metadata.internal_topic_records(name)
-        return self.commit_metadata(records) if records else Later.of(None)
+        return self.commit_metadata(records) if records else self.metadata_durable()
 
     # --- Producer ids (rule P-29) ---
 
@@ -367,8 +459,15 @@ class Node:
             return later
         self._id_waiters.append(later)
         if not self._allocating:
+            try:
+                reserved = self.commit_metadata(self.metadata.producer_id_block())
+            except StorageError:
+                waiters, self._id_waiters = self._id_waiters, []
+                for waiter in waiters:
+                    waiter.resolve(None)
+                return later
             self._allocating = True
-            self.commit_metadata(self.metadata.producer_id_block()).then(self._block_durable)
+            reserved.then(self._block_durable)
         return later
 
     def _block_durable(self, _: None) -> None:

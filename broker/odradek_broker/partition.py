@@ -40,7 +40,14 @@ class Partition:
     `request_flush` is asked to make the log durable; it answers through the log's own hooks.
     """
 
-    __slots__ = ("_durable_waiters", "_request_flush", "data_waiters", "leader_epoch", "log")
+    __slots__ = (
+        "_durable_waiters",
+        "_request_flush",
+        "data_waiters",
+        "leader_epoch",
+        "log",
+        "recorded",
+    )
 
     def __init__(
         self,
@@ -51,6 +58,8 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self._request_flush = request_flush
+        #: Is it durable that there is this partition?
+        self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         #: Called, in the order they came, whenever more may be readable (rule F-03).
         self.data_waiters: dict[Waiter, None] = {}

@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -40,6 +40,9 @@ _HOUSEKEEPING_S = 1.0
 _RECOVERY_POINTS_S = 60.0
 _BACKLOG = 1024
 _OPEN_FILES_MAX = 10_240
+_SEGMENT_FILES_MAX = 512
+#: Indexes, checkpoints, directories being synced, the loop's own.
+_OTHER_FILES = 128
 
 
 class StartError(Exception):
@@ -78,7 +81,21 @@ async def serve(
         raise StartError(server.failure)
 
 
-def _raise_open_files_limit() -> None:
+class _FileBudget(NamedTuple):
+    """Who may have how many of the open files. Should connections take the last one, no log could
+    be opened or made durable any more."""
+
+    segments: int
+    connections: int
+
+
+def _divide_files(open_files_max: int) -> _FileBudget:
+    segments = min(_SEGMENT_FILES_MAX, open_files_max // 4)
+    others = min(_OTHER_FILES, open_files_max // 4)
+    return _FileBudget(segments, max(open_files_max - segments - others, 1))
+
+
+def _raise_open_files_limit() -> int:
     """As many open files as this user may have: segments and connections both need them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS says "unlimited" and then refuses more than this.
@@ -86,6 +103,8 @@ def _raise_open_files_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 class _Scheduler:
@@ -126,8 +145,9 @@ class Server:
         config = self.config
         listener = self._bind(config.listen_host, config.listen_port)
         try:
-            _raise_open_files_limit()
-            self._open(loop)
+            budget = _divide_files(_raise_open_files_limit())
+            self._connections_max = min(config.max_connections, budget.connections)
+            self._open(loop, budget.segments)
         except BaseException:
             listener.close()
             raise
@@ -140,6 +160,7 @@ class Server:
             config.max_in_flight_bytes_per_connection,
             config.queued_max_request_bytes,
         )
+        node.answer_room_bytes = lambda: self._limits.room_bytes
         try:
             self._server = await loop.create_server(self._session, sock=listener, backlog=_BACKLOG)
             if config.http_address is not None:
@@ -174,7 +195,7 @@ class Server:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         return listener
 
-    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _open(self, loop: asyncio.AbstractEventLoop, segment_files_max: int) -> None:
         config = self.config
         files, clock, randomness = RealFiles(), RealClock(), RealRandomness()
         self._commit = GroupCommit(loop, on_synced=self.metrics.flushed)
@@ -186,6 +207,7 @@ class Server:
             config.default_log_config(),
             node_id=config.node_id,
             cluster_id=config.cluster_id or None,
+            max_open_files=segment_files_max,
             producer_expiration_ms=config.producer_id_expiration_ms,
         )
         try:
@@ -243,7 +265,7 @@ class Server:
             self._limits,
             self.metrics,
             self._closed,
-            refuse=self._stopping or len(self._sessions) >= self.config.max_connections,
+            refuse=self._stopping or len(self._sessions) >= self._connections_max,
         )
         self._sessions.add(session)
         self.metrics.connections.set(len(self._sessions))
@@ -267,10 +289,10 @@ class Server:
         if self._http is not None:
             await self._http.stop()
         self.node.release_parked()
+        self.node.close()
         for session in list(self._sessions):
             session.close_after_answers()
         await self._drained()
-        self.node.close()
         if self._writing is not None:
             await asyncio.wait([self._writing])
         # All at once, where closing the logs would sync them one after another.
@@ -278,7 +300,8 @@ class Server:
             self._commit.request(partition_log)
         await self._commit.drain()
         self._commit.close()
-        self.node.logs.close(clean=True)
+        for problem in self.node.logs.close(clean=True):
+            log.error("the stop was not clean; the next start will recover", problem=problem)
         log.info("stopped")
 
     async def _drained(self) -> None:
@@ -304,13 +327,14 @@ class Server:
             await asyncio.sleep(_HOUSEKEEPING_S)
             try:
                 report = self.node.keep_house()
-            except OSError as error:
-                log.error("housekeeping failed", error=str(error))
+            except Exception:
+                # Whatever it is, it must not end the retention of everything else.
+                log.exception("housekeeping failed")
                 continue
             for name, count in report.deleted_segments.items():
                 log.info("deleted old segments", partition=name, segments=count)
             for problem in report.problems:
-                log.error("retention failed", problem=problem)
+                log.error("housekeeping met a problem", problem=problem)
 
     async def _keep_recovery_points(self) -> None:
         """Note every minute what is on disk, so that a start after a crash scans little (L-30)."""
@@ -321,5 +345,6 @@ class Server:
                 self._writing = asyncio.ensure_future(asyncio.to_thread(write))
                 try:
                     await asyncio.shield(self._writing)
+                    self.node.logs.use_recovery_points()
                 except OSError as error:
                     log.error("the recovery points were not written", error=str(error))

@@ -17,12 +17,15 @@ import structlog
 from odradek_broker.context import CloseConnection
 from odradek_broker.dispatch import Dispatcher, Peer, Reply
 from odradek_broker.later import Later
+from odradek_protocol.codec import gather
 from odradek_protocol.connection import FrameReceiver, FrameTooLarge
 
 log = structlog.get_logger("odradek.session")
 
 #: How long a connection that is given up may take for the answers it is still owed.
 _HANG_UP_S = 5.0
+#: Answers that wait for each other are sent at the latest when they are this many bytes.
+_SEND_BYTES = 64 * 1024
 
 
 class _Slot:
@@ -50,8 +53,13 @@ class SessionLimits:
         self.in_flight_max = in_flight_max
         self.in_flight_bytes_max = in_flight_bytes_max
         self.total_bytes_max = total_bytes_max
-        #: Bytes of requests in work, all connections.
+        #: Bytes of requests in work, and of answers that peers are slow to take, all connections.
         self.bytes_held = 0
+
+    @property
+    def room_bytes(self) -> int:
+        """How much more may be held before answers must be small."""
+        return max(self.total_bytes_max - self.bytes_held, 0)
 
 
 class Session(asyncio.BufferedProtocol):
@@ -85,7 +93,13 @@ class Session(asyncio.BufferedProtocol):
         self._working = False
         #: Loop time of the last bytes in or out.
         self.last_active = 0.0
+        self._unsent_seen = 0
+        #: Bytes of answers that the peer has not taken, as far as they are counted.
         self._unsent = 0
+        # Answers that go out together. Each write would be a system call, and wake the peer.
+        self._outgoing: list[Any] = []
+        self._outgoing_bytes = 0
+        self._send_is_due = False
 
     @property
     def quiet(self) -> bool:
@@ -101,7 +115,11 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
         if self._refuse:
-            log.warning("refused a connection: too many", peer=self._peer.host)
+            log.warning(
+                "refused a connection: too many are open (max.connections, ulimit -n), or the"
+                " broker is stopping",
+                peer=self._peer.host,
+            )
             transport.abort()  # type: ignore[attr-defined]
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -128,6 +146,7 @@ class Session(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._peer_reads = True
+        self._count_unsent(0)
         self._work()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,6 +155,7 @@ class Session(asyncio.BufferedProtocol):
         slots, self._slots = self._slots, deque()
         self._limits.bytes_held -= self._bytes_held
         self._bytes_held = 0
+        self._count_unsent(0)
         for slot in slots:
             if slot.later is not None:
                 slot.later.abandon()
@@ -152,8 +172,8 @@ class Session(asyncio.BufferedProtocol):
         if transport is None or self._slots:
             return
         unsent = transport.get_write_buffer_size()
-        if unsent != self._unsent:
-            self._unsent = unsent
+        if unsent != self._unsent_seen:
+            self._unsent_seen = unsent
             self.last_active = self._loop.time()
         elif self._loop.time() - self.last_active <= idle_s:
             return
@@ -168,6 +188,7 @@ class Session(asyncio.BufferedProtocol):
         self._draining = True
         self._balance()
         if self.quiet and self._transport is not None:
+            self._send()
             self._transport.close()
 
     def abort(self) -> None:
@@ -187,6 +208,7 @@ class Session(asyncio.BufferedProtocol):
                 return
         finally:
             self._working = False
+            self._send()
         self._balance()
 
     def _work_off(self) -> bool:
@@ -261,14 +283,36 @@ class Session(asyncio.BufferedProtocol):
         self._limits.bytes_held += size_bytes
 
     def _write(self, reply: list[Any]) -> None:
+        """Send an answer, together with those that are due at the same time."""
+        self._outgoing += reply
+        self._outgoing_bytes += _size(reply)
+        if self._outgoing_bytes >= _SEND_BYTES:
+            self._send()
+        elif not self._working and not self._send_is_due:
+            # One flush to disk answers many requests, one after the other.
+            self._send_is_due = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._send_is_due = False
+        if not self._outgoing:
+            return
+        parts, self._outgoing = self._outgoing, []
+        size_bytes, self._outgoing_bytes = self._outgoing_bytes, 0
         transport = self._transport
         if transport is None:
             return
         self.last_active = self._loop.time()
         # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
-        for part in reply:
+        for part in gather(parts):
             transport.write(part)
-        self._metrics.sent_bytes(sum(map(len, reply)))
+        if not self._peer_reads:
+            self._count_unsent(transport.get_write_buffer_size())
+        self._metrics.sent_bytes(size_bytes)
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        self._limits.bytes_held += size_bytes - self._unsent
+        self._unsent = size_bytes
 
     def _balance(self) -> None:
         """Read exactly while there is room for what would come."""
@@ -283,6 +327,7 @@ class Session(asyncio.BufferedProtocol):
             else:
                 transport.pause_reading()
         if self._draining and self.quiet:
+            self._send()
             transport.close()
 
     def _hang_up(self, reason: str) -> None:

@@ -94,11 +94,11 @@ def gather(parts: Sequence[Buffer]) -> list[Buffer]:
     """The same bytes in few buffers: small ones joined, large ones (record sets) left alone."""
     out: list[Buffer] = []
     start = 0
-    for index, part in enumerate(parts):
-        if len(part) > _JOIN_BYTES:
+    for index, size in enumerate(map(len, parts)):
+        if size > _JOIN_BYTES:
             if index > start:
                 out.append(b"".join(parts[start:index]))
-            out.append(part)
+            out.append(parts[index])
             start = index + 1
     if start < len(parts):
         out.append(b"".join(parts[start:]))
@@ -166,10 +166,6 @@ def _encode_tags(tags: dict[int, bytes], write: Callable[[Buffer], None]) -> Non
 
 
 _SMALL_VARINTS = [encode_uvarint(value) for value in range(16384)]
-
-
-def _uvarint(value: int) -> bytes:
-    return _SMALL_VARINTS[value] if value < 16384 else encode_uvarint(value)
 
 
 def _min_bytes(type_: FieldType, version: int, flexible: bool) -> int:
@@ -415,7 +411,8 @@ def _decode_tags(source: _Source) -> None:
 def _struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
     source = _Source(cls, version, flexible)
     source.scope.update(
-        uvarint=_uvarint,
+        small=_SMALL_VARINTS,
+        uvarint=encode_uvarint,
         int16=_INT16.pack,
         int32=_INT32.pack,
         dropped=_dropped,
@@ -428,8 +425,8 @@ def _struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
     for spec in cls.fields:
         if version not in spec.versions:
             if not spec.ignorable:
-                default = source.name(spec.fresh_default())
-                source.line(f"if o.{spec.name} != {default}:")
+                source.line(f"v = o.{spec.name}")
+                source.line(f"if {_differs(source, spec, 'v')}:")
                 source.line(f"    raise dropped({cls.__name__!r}, {spec.name!r}, {version})")
             continue
         if version in spec.tagged:
@@ -447,6 +444,19 @@ def _struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
     source.line("return")
     encode: Encoder = source.function("encode(o, w)")
     return encode
+
+
+def _differs(source: _Source, spec: FieldSpec, target: str) -> str:
+    """An expression: has `target` another value than the field's default? Structs are compared
+    field by field here, because most answers carry some at their default.
+    """
+    if isinstance(spec.default, list):
+        return f"({target} or {target} is None)"
+    if not isinstance(spec.default, type):
+        return f"{target} != {source.name(spec.default)}"
+    cls: Any = spec.default
+    parts = [_differs(source, inner, f"{target}.{inner.name}") for inner in cls.fields]
+    return f"({target} is None or {target}.unknown_tags or {' or '.join(parts)})"
 
 
 def _encode_run(source: _Source, run: list[FieldSpec]) -> None:
@@ -484,7 +494,7 @@ def _encode_value(source: _Source, type_: FieldType, nullable: bool, name: str) 
                     f"    raise too_long({source.cls.__name__!r}, {name!r}, {source.version}, len(v))"
                 )
         prefix = "int16" if type_.name == "string" else "int32"
-        source.line("w(uvarint(len(v) + 1))" if source.flexible else f"w({prefix}(len(v)))")
+        _encode_length(source, prefix)
         source.line("w(v)")
     else:
         if nullable:
@@ -495,9 +505,18 @@ def _encode_value(source: _Source, type_: FieldType, nullable: bool, name: str) 
     source.indent -= 1
 
 
+def _encode_length(source: _Source, prefix: str) -> None:
+    """Of what is in `v`."""
+    if source.flexible:
+        source.line("n = len(v) + 1")
+        source.line("w(small[n] if n < 16384 else uvarint(n))")
+    else:
+        source.line(f"w({prefix}(len(v)))")
+
+
 def _encode_array(source: _Source, type_: ArrayOf, name: str) -> None:
     element = type_.element
-    source.line("w(uvarint(len(v) + 1))" if source.flexible else "w(int32(len(v)))")
+    _encode_length(source, "int32")
     if isinstance(element, WireType) and element.format and element.name != "uuid":
         source.line(f"w(packer(f'>{{len(v)}}{element.format}').pack(*v))")
     elif not isinstance(element, WireType | ArrayOf):
@@ -521,7 +540,7 @@ def _encode_tag_section(source: _Source) -> None:
         source.line("t = dict(t) if t else {}")
     for spec in known:
         source.line(f"v = o.{spec.name}")
-        source.line(f"if v != {source.name(spec.fresh_default())}:")
+        source.line(f"if {_differs(source, spec, 'v')}:")
         source.indent += 1
         source.line("held = []")
         source.line("outer, w = w, held.append")

@@ -251,7 +251,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
 
 def test_every_setting_that_claims_an_effect_is_read_somewhere() -> None:
     root = Path(__file__).parents[2]
-    sources = [*(root / "broker").rglob("*.py"), root / "client/odradek/cli/broker.py"]
+    sources = [*(root / "broker").rglob("*.py"), root / "client/odradek/cli/serving.py"]
     code = "".join(path.read_text("utf-8") for path in sources if path.name != "config_keys.py")
     words = set(re.findall(r"\w+", code))
     through_logs = {row.broker_key for row in LOG_SETTINGS.values()}

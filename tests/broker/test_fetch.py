@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from odradek_broker.fetch_sessions import FetchSessions
+from odradek_broker.real import RealRandomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.fetch import (
@@ -293,3 +295,34 @@ async def test_f26_a_full_cache_gives_no_session(start_broker: Any) -> None:
     refused = await client.call(fetch(("t", 0, 0), session_epoch=0), 11)
     assert (refused.error_code, refused.session_id) == (0, 0)
     assert ("t", 0) in partitions(refused)
+
+
+class _Clock:
+    now_ms = 0
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+def test_f26_d11_sessions_have_a_limit_of_partitions_together() -> None:
+    clock = _Clock()
+    sessions = FetchSessions(clock, RealRandomness(), 10, lambda _: None, partitions_max=5)
+
+    def ask(count: int, session_id: int = 0, epoch: int = 0, first: int = 0) -> Any:
+        wanted = [("t", index, 0) for index in range(first, first + count)]
+        return sessions.plan(fetch(*wanted, session_id=session_id, session_epoch=epoch), 11)
+
+    held = ask(3)
+    assert ask(3).session is None
+    assert ask(2).session is not None
+    assert len(sessions) == 2
+    grown = ask(1, held.session.id, 1, first=3)
+    assert grown is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "it would grow without end"
+    assert len(sessions) == 1
+    assert ask(3).session is not None
+    clock.now_ms += 120_000
+    assert ask(5).session is not None, "those that nobody uses make room"
+    assert len(sessions) == 1

@@ -193,6 +193,31 @@ async def test_d5_a_failed_sync_is_passed_on_and_never_repeated(threaded: GroupC
     assert log.durable == 0
 
 
+async def test_too_many_open_files_are_no_failed_sync(
+    threaded: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was synced, so nothing can have been lost: it is tried again."""
+    log = FakeLog()
+    log.failure = OSError(errno.EMFILE, "too many open files")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            log.failure = None
+
+    monkeypatch.setattr("odradek_broker.storage.flush.time.sleep", pause)
+    append(threaded, log)
+    await asyncio.wait_for(threaded.drain(), DEADLINE_S)
+    assert (log.durable, log.errors, len(log.tickets)) == (1, [], 1)
+    assert len(pauses) == 3
+    log.failure = OSError(errno.EMFILE, "too many open files")
+    pauses.extend([0.0] * 3)
+    append(threaded, log)
+    await asyncio.wait_for(threaded.drain(), DEADLINE_S)
+    assert log.errors == [log.failure], "but not for ever"
+
+
 async def test_d5_what_was_asked_for_is_dropped_even_if_the_log_would_go_on(
     threaded: GroupCommit,
 ) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from odradek_broker.server import _divide_files
 from odradek_broker.session import Session
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek_protocol.schemas.metadata import MetadataRequest
 from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request, until
 
@@ -161,6 +166,14 @@ async def test_d11_connections_have_a_limit(start_broker: StartBroker) -> None:
         assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
 
 
+@pytest.mark.parametrize("open_files", [64, 256, 1024, 10_240])
+def test_d11_connections_leave_files_for_the_logs(open_files: int) -> None:
+    budget = _divide_files(open_files)
+    assert budget.segments >= open_files // 8 or budget.segments == 512
+    assert budget.connections >= open_files // 4
+    assert budget.segments + budget.connections < open_files
+
+
 async def test_n04_idle_connections_close_unless_something_is_parked(
     start_broker: StartBroker,
 ) -> None:
@@ -186,6 +199,26 @@ async def test_n15_a_clean_stop_leaves_its_mark_and_everything_acknowledged(
     again = await start_broker()
     answer = await (await again.client()).call(produce_request("t", batch_of(b"c")), 9)
     assert answer.responses[0].partition_responses[0].base_offset == 2
+
+
+async def test_n15_a_stop_answers_parked_joins(start_broker: StartBroker) -> None:
+    """Else they would hold it up until the patience with slow peers ends, and learn nothing."""
+    broker = await start_broker(group_initial_rebalance_delay_ms="600000")
+    client = await broker.client()
+    await client.call(FindCoordinatorRequest(key="g"), 2)
+    client.send(
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=600_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        3,
+    )
+    await until(lambda: any(group.members for group in broker.node.groups.groups()))
+    await broker.server.stop()
+    assert (await client.receive()).error_code == ErrorCode.NOT_COORDINATOR
 
 
 async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: RawClient) -> None:
@@ -226,3 +259,47 @@ async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
     for _ in range(50):
         client.send(long_poll("t", 0), 11)
     await until(lambda: not broker.server._sessions)
+
+
+async def test_d11_answers_that_nobody_takes_make_later_ones_small(
+    start_broker: StartBroker,
+) -> None:
+    """Every consumer may ask for 50 MB and then not read them."""
+    limit_bytes = 10_000_000
+    broker = await start_broker(queued_max_request_bytes=str(limit_bytes))
+    client = await broker.client()
+    await client.create_topic("t", 20)
+    for index in range(20):
+        await client.call(produce_request("t", batch_of(b"x" * 900_000), partition=index), 9)
+    everything = FetchRequest(
+        max_bytes=1 << 30,
+        topics=[
+            FetchTopic(
+                topic="t",
+                partitions=[
+                    FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+                    for index in range(20)
+                ],
+            )
+        ],
+    )
+
+    async def fetched_bytes() -> int:
+        answer = await client.call(everything, 11)
+        return sum(len(data.records or b"") for data in answer.responses[0].partitions)
+
+    assert await fetched_bytes() > limit_bytes * 9 // 10
+    limits = broker.server._limits
+    assert limits.bytes_held == 0
+    silent = await broker.client()
+    silent.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(5):
+        silent.send(everything, 11)
+    await until(lambda: limits.bytes_held > 1_000_000)
+    assert limits.room_bytes < limit_bytes - 1_000_000
+    silent.writer.transport.abort()
+    await until(lambda: limits.bytes_held == 0)
+    limits.bytes_held = limit_bytes
+    assert 900_000 <= await fetched_bytes() <= 1_000_000, "one batch, so that everyone gets on"
+    limits.bytes_held = 0
+    assert await fetched_bytes() > limit_bytes * 9 // 10

@@ -196,6 +196,7 @@ def test_l30_recovery_points_shorten_a_recovery(files: MemoryFiles, two_topics: 
     writer = two_topics.recovery_points_writer()
     assert writer is not None
     writer()
+    two_topics.use_recovery_points()
     assert two_topics.recovery_points_writer() is None
     last_segment_bytes = log.segments[-1].size_bytes
     crash(files)
@@ -337,6 +338,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     write_old_points = manager.recovery_points_writer()
     assert write_old_points is not None
     write_old_points()
+    manager.use_recovery_points()
     append(log, make_batch(10))
     log.flush()
     write_late = manager.recovery_points_writer()
@@ -348,14 +350,15 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     log = manager.create("a", 0, ID_B)
     if not restart_between:
         write_late()  # A worker that was on its way.
+        manager.use_recovery_points()
     append(log, make_batch(3))
     log.flush()
     crash(files, keep_page_cache=keep_page_cache)
     manager, report = start(files)
     assert [recovered.problem for recovered in report.recovered] == [""]
-    log = manager.get("a", 0)
-    assert log is not None
-    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    found = manager.get("a", 0)
+    assert found is not None
+    assert (found.log_start_offset, found.log_end_offset) == (0, 3)
     assert "a 0 20" not in files.content("data/recovery-point-offset-checkpoint").decode()
 
 

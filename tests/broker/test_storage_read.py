@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.sim.files import Failure, MemoryFiles
@@ -21,7 +23,13 @@ from logs import (
     records,
     reopen,
 )
-from odradek_broker.storage.errors import LogCorrupt, OffsetOutOfRange, PartitionOffline
+from odradek_broker.storage.errors import (
+    AppendRejected,
+    LogCorrupt,
+    OffsetOutOfRange,
+    PartitionOffline,
+    StorageError,
+)
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
@@ -186,6 +194,70 @@ def test_failing_disk_takes_the_partition_offline(log: PartitionLog, files: Memo
     assert log.offline
 
 
+def test_too_many_open_files_are_no_disk_failure(
+    files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, *, create: bool = False) -> Any:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    log = make_log(files)
+    append(log, make_batch(3))
+    log.close(clean=True)
+    with monkeypatch.context() as full:
+        full.setattr(files, "open", refuse)
+        for _ in range(2):
+            with pytest.raises(StorageError) as caught:
+                read(log, 0)
+            assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+            with pytest.raises(AppendRejected):
+                append(log)
+        assert not log.offline
+    assert append(log).base_offset == 3
+    log.flush()
+    for segment in log.segments:
+        segment.drop_handle()
+    with monkeypatch.context() as full:
+        full.setattr(files, "open", refuse)
+        with pytest.raises(StorageError):
+            read(log, 0)
+        assert log.begin_flush() is None
+        assert not log.offline
+    assert read(log, 0)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_d11_indexes_of_sealed_segments_leave_the_memory(
+    files: MemoryFiles, reopened: bool
+) -> None:
+    log = make_log(files, segment_bytes=1500, index_interval_bytes=100, index_bytes_max=200)
+    for index in range(200):
+        append(log, make_batch(1 + index % 5, timestamp=NOW_MS - 7 * index % 501))
+    everything = records(read_all(log))
+    if reopened:
+        log = make_log(files, segment_bytes=1500, index_interval_bytes=100, index_bytes_max=200)
+    handles = log._options.handles
+    assert len(log.segments) > 10
+    rng = random.Random(11)
+    for _ in range(300):
+        wanted = rng.choice(everything)
+        found = headers(read(log, wanted.offset, 1))[0]
+        assert found.base_offset <= wanted.offset <= found.last_offset
+        first = next(r for r in everything if r.timestamp >= wanted.timestamp)
+        at = log.offset_for_timestamp(wanted.timestamp, EVERYTHING)
+        assert at == (first.offset, first.timestamp)
+        in_memory = sum(segment.index_bytes for segment in log.segments[:-1])
+        assert in_memory == handles.index_bytes <= 400
+    # What retention asks of every segment does not bring them back.
+    before = [segment.index_bytes for segment in log.segments]
+    assert log.max_timestamp_offset(EVERYTHING) is not None
+    assert [segment.index_bytes for segment in log.segments] == before
+    assert append(log).base_offset == everything[-1].offset + 1
+    log.truncate_to(everything[-1].offset // 2, NOW_MS)
+    assert append(log).base_offset <= everything[-1].offset // 2
+    log.close(clean=True)
+    assert handles.index_bytes == 0
+
+
 # ---- aborted transactions
 
 
@@ -280,7 +352,12 @@ def test_list_offsets_largest_timestamp(files: MemoryFiles) -> None:
     largest = max(record.timestamp for record in everything)
     expected = next((r.offset, r.timestamp) for r in everything if r.timestamp == largest)
     assert log.max_timestamp_offset() == expected
-    assert log.max_timestamp_offset(expected[0]) is None
+    # Bounds are batch starts: what is above them counts for nothing.
+    for header in headers(read_all(log)):
+        below = [r for r in everything if r.offset < header.base_offset]
+        largest = max((record.timestamp for record in below), default=-1)
+        found = next(((r.offset, r.timestamp) for r in below if r.timestamp == largest), None)
+        assert log.max_timestamp_offset(header.base_offset) == found
 
 
 def test_r03_lookup_in_log_append_time(files: MemoryFiles) -> None:

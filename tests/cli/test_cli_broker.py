@@ -16,6 +16,7 @@ import pytest
 
 from odradek.cli import COMMANDS, build_app
 from odradek.cli.pid_file import PidFile, PidFileBusyError, RunningBroker
+from odradek.cli.serving import ServeOptions, parse_plain
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -365,3 +366,49 @@ def test_every_subcommand_loads_and_has_help() -> None:
         result = CliRunner().invoke(build_app([row.name]), [row.name, "--help"])
         assert result.exit_code == 0, (row.name, result.output)
         assert "Usage:" in result.output
+
+
+# --- The plain reader of serve's options ----------------------------------------------------------
+
+
+def plain(*arguments: str, **environment: str) -> ServeOptions | None:
+    return parse_plain(arguments, environment)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--listen", "127.0.0.1:0"],
+        ["--listen=127.0.0.1:0", "--data-dir=/d"],
+        ["--set", "a=b", "--set=c=d=e", "--config", "/f"],
+        ["--data-dir", "/d", "--data-dir", "/e", "--log-file", "/l"],
+    ],
+)
+@pytest.mark.parametrize("environment", [{}, {"ODRADEK_DATA_DIR": "/env"}])
+def test_the_plain_reader_and_typer_understand_the_same(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str]
+) -> None:
+    from typer.testing import CliRunner
+
+    served: list[ServeOptions] = []
+    monkeypatch.setattr("odradek.cli.serving.serve", served.append)
+    monkeypatch.delenv("ODRADEK_DATA_DIR", raising=False)
+    result = CliRunner().invoke(build_app(["serve"]), ["serve", *arguments], env=environment)
+    assert result.exit_code == 0, result.output
+    assert served == [plain(*arguments, **environment)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["-h"], ["x"], ["--listen"], ["--listen", "--set"], ["--liste", "a:1"], ["a=b"]],
+)
+def test_the_plain_reader_leaves_everything_else_to_typer(arguments: list[str]) -> None:
+    assert plain(*arguments) is None
+
+
+def test_serve_starts_without_what_only_other_subcommands_need(tmp_path: Path) -> None:
+    found = imported_by("serve", "--listen", "256.0.0.1:0", "--data-dir", str(tmp_path))
+    roots = {name.split(".")[0] for name in found}
+    assert "odradek_broker" in roots
+    assert not roots & {"typer", "rich", "pydantic", "prometheus_client"}

@@ -16,11 +16,10 @@ from odradek.spark import JavaNotFound, session, shut_down
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Timestamps of tests are old: nothing may be deleted for its age, unless a topic says so.
+# Timestamps of tests are old: nothing may be deleted for its age.
 SETTINGS = {
     "log.durability": "page-cache",
     "log.retention.ms": "-1",
-    "log.retention.check.interval.ms": "100",
 }
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import confluent_kafka.admin
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from odradek.broker import SubprocessBroker
 from pyspark_odradek.schema import row_schema
 
 pytestmark = pytest.mark.spark
@@ -173,36 +175,36 @@ def test_offsets_that_are_not_there_fail_unless_that_is_allowed(
 
 
 def test_what_retention_has_deleted_is_data_loss(
-    read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce, spark_broker: str
+    spark: SparkSession, odradek_broker: SubprocessBroker
 ) -> None:
-    topic = new_topic(segment_bytes="10000", retention_ms="3600000")
-    for _ in range(5):
-        old: Records = [(0, None, b"x" * 900, T0, [])] * 10
-        produce(topic, old)
-    produce(topic, [(0, None, b"kept", int(time.time() * 1000), [])])
-    start = _wait_for_log_start(spark_broker, topic)
-    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 1}})}
+    address: dict[str, Any] = {"bootstrap.servers": odradek_broker.bootstrap}
+    admin = confluent_kafka.admin.AdminClient(address)
+    topic = confluent_kafka.admin.NewTopic("old", 1, 1, config={"segment.bytes": "10000"})  # type: ignore[attr-defined]
+    admin.create_topics([topic])["old"].result(20)
+    producer = confluent_kafka.Producer(address)
+    for _ in range(6):
+        for _ in range(10):
+            producer.produce("old", b"x" * 900)
+        assert producer.flush(20) == 0
+    odradek_broker.stop()
+    start = _drop_first_segment(odradek_broker.data_dir / "old-0")
+    odradek_broker.start()
+    reader = spark.read.format("odradek").options(
+        **{"kafka.bootstrap.servers": odradek_broker.bootstrap, "subscribe": "old"}
+    )
+    reader = reader.option("startingOffsets", json.dumps({"old": {"0": 1}}))
     with pytest.raises(Exception, match=f"the log starts at {start}"):
-        read(**options).collect()
-    found = places(read(**options, failOnDataLoss="false"))
-    assert found == [(0, n) for n in range(start, 51)]
+        reader.load().collect()
+    found = places(reader.option("failOnDataLoss", "false").load())
+    assert found == [(0, n) for n in range(start, 60)]
 
 
-def _wait_for_log_start(broker: str, topic: str) -> int:
-    """Until the front of the log is gone."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker, "group.id": "watch"})
-    deadline = time.monotonic() + 20
-    try:
-        while True:
-            low, _ = consumer.get_watermark_offsets(
-                confluent_kafka.TopicPartition(topic, 0), timeout=5, cached=False
-            )
-            if low > 1:
-                return int(low)
-            assert time.monotonic() < deadline, "retention deleted nothing"
-            time.sleep(0.05)
-    finally:
-        consumer.close()
+def _drop_first_segment(folder: Path) -> int:
+    """As retention does it; where the log starts then."""
+    first, second = sorted(folder.glob("*.log"))[:2]
+    for file in folder.glob(f"{first.stem}.*"):
+        file.unlink()
+    return int(second.stem)
 
 
 # --- what goes wrong for users --------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek_broker.real import RealRandomness
 from odradek_broker.seams import Files
-from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.handles import INDEX_BYTES_MAX, HandleCache
 from odradek_broker.storage.log import AppendResult, LogOptions, LogStart, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_protocol.compression import Codec
@@ -55,6 +55,7 @@ def make_log(
     *,
     start: LogStart | None = None,
     open_files: int = 64,
+    index_bytes_max: int = INDEX_BYTES_MAX,
     directory: str = DIRECTORY,
     **config: Any,
 ) -> PartitionLog:
@@ -66,7 +67,7 @@ def make_log(
         TOPIC_ID,
         directory,
         LogConfig(**config),
-        LogOptions(files, HandleCache(files, open_files), RealRandomness()),
+        LogOptions(files, HandleCache(files, open_files, index_bytes_max), RealRandomness()),
         start or LogStart(),
     )
     if files.exists(directory):

@@ -99,7 +99,7 @@ class _Fetch:
 
     def read(self) -> FetchResponse:
         """Read every partition in order, as far as the bytes go (F-05, F-06)."""
-        remaining = self._max_bytes
+        limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
         nothing_yet = True
         answers = []
         for wanted, partition, error in self._partitions:
@@ -116,7 +116,7 @@ class _Fetch:
                 nothing_yet = False
                 remaining -= len(answer.records)
             answers.append((wanted, answer))
-        self._node.metrics.fetched_bytes(self._max_bytes - remaining)
+        self._node.metrics.fetched_bytes(limit - remaining)
         response: FetchResponse = self._plan.respond(answers)
         return response
 

@@ -16,6 +16,7 @@ from odradek_broker.coordinator.placement import place
 from odradek_broker.coordinator.transactions.coordinator import TRANSACTIONS_TOPIC
 from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.find_coordinator import (
     Coordinator,
@@ -75,7 +76,13 @@ def handle(
     if not allowed:
         ready(None)
         return later
-    node.ensure_internal_topic(topic).then(ready)
+    try:
+        made = node.ensure_internal_topic(topic)
+    except StorageError as problem:
+        refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        later.resolve(_response(many, [_refusal(key, refused, problem.message) for key in keys]))
+    else:
+        made.then(ready)
     return later
 
 

@@ -104,5 +104,5 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[i
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return None
     if timestamp == MAX_TIMESTAMP:
-        return log.max_timestamp_offset()
+        return log.max_timestamp_offset(bound)
     return log.offset_for_timestamp(timestamp, bound)

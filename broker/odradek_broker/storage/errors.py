@@ -12,6 +12,7 @@ DataDirectoryError      the data directory cannot be used at all; the broker doe
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from odradek_protocol.errors import ErrorCode
@@ -90,3 +91,9 @@ class DataDirectoryInUse(DataDirectoryError):
             f"the data directory {data_dir} is in use by another broker (its file .lock is held);"
             " stop that broker or choose another --data-dir"
         )
+
+
+def out_of_files(problem: OSError) -> bool:
+    """Did opening fail because too many files and connections are open? It passes, and says nothing
+    of the disk."""
+    return problem.errno in (errno.EMFILE, errno.ENFILE)

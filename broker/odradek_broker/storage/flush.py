@@ -15,6 +15,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
+from odradek_broker.storage.errors import out_of_files
+
+#: How often, and how far apart, a file is tried to be opened while too many are.
+_OPEN_TRIES = 200
+_OPEN_PAUSE_S = 0.05
+
 
 class FlushTicket(Protocol):
     """What one flush covers."""
@@ -135,7 +141,7 @@ class GroupCommit:
         began = self._timer()
         error: OSError | None = None
         try:
-            job.ticket.sync()
+            self._sync_ticket(job.ticket)
         except OSError as problem:
             error = problem
         except BaseException as problem:  # noqa: BLE001 - passed on as the flush's failure
@@ -143,6 +149,20 @@ class GroupCommit:
             error = OSError(errno.EIO, f"the flush broke off: {problem!r}")
             error.__cause__ = problem
         return error, self._timer() - began
+
+    def _sync_ticket(self, ticket: FlushTicket) -> None:
+        """Too many open files come from opening one more, never from a sync, and pass; so this,
+        other than a failed sync, is tried again. Nobody but this thread waits for it."""
+        tries_left = _OPEN_TRIES if self._workers else 1
+        while True:
+            tries_left -= 1
+            try:
+                ticket.sync()
+                return
+            except OSError as problem:
+                if not tries_left or not out_of_files(problem):
+                    raise
+            time.sleep(_OPEN_PAUSE_S)
 
     def _finish(self, job: _Job, error: OSError | None, seconds: float) -> None:
         self._running.discard(job.log)

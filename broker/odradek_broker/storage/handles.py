@@ -1,4 +1,7 @@
-"""Open files are few: a bounded set of segment handles, the least recently used closed first."""
+"""What segments hold open and in memory is bounded: handles, and the indexes of sealed segments.
+
+Those that were not used lately go first; both can be had again at any time.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,30 @@ class HandleOwner(Protocol):
 
     def drop_handle(self) -> None: ...
 
+    @property
+    def index_bytes(self) -> int:
+        """Memory of its indexes."""
+        ...
+
+    def unload_indexes(self) -> None: ...
+
+
+#: A full segment of small batches has 5 MB of indexes, so a terabyte would have 5 GB.
+INDEX_BYTES_MAX = 128 * 1024 * 1024
+
 
 class HandleCache:
-    """At most `limit` open handles, plus the pinned ones."""
+    """At most `limit` open handles, plus the pinned ones; at most `index_bytes_max` of indexes of
+    sealed segments, plus the last one read."""
 
-    def __init__(self, files: Files, limit: int = 256) -> None:
+    def __init__(
+        self, files: Files, limit: int = 256, index_bytes_max: int = INDEX_BYTES_MAX
+    ) -> None:
         self.files = files
         self.limit = limit
+        self.index_bytes_max = index_bytes_max
+        self.index_bytes = 0
+        self._indexed: OrderedDict[int, tuple[HandleOwner, int]] = OrderedDict()
         self._owners: OrderedDict[int, HandleOwner] = OrderedDict()
 
     def __len__(self) -> int:
@@ -61,3 +81,28 @@ class HandleCache:
             else:
                 del self._owners[key]
                 owner.drop_handle()
+
+    # ---- indexes
+
+    def keep_indexes(self, owner: HandleOwner) -> None:
+        """A sealed segment has its indexes in memory; others may have to go for them."""
+        self.forget_indexes(owner)
+        size_bytes = owner.index_bytes
+        self._indexed[id(owner)] = owner, size_bytes
+        self.index_bytes += size_bytes
+        for _ in range(2 * len(self._indexed)):
+            if self.index_bytes <= self.index_bytes_max or len(self._indexed) == 1:
+                return
+            key, (other, other_bytes) = next(iter(self._indexed.items()))
+            if other is owner or other.used:
+                other.used = other is owner
+                self._indexed.move_to_end(key)
+            else:
+                del self._indexed[key]
+                self.index_bytes -= other_bytes
+                other.unload_indexes()
+
+    def forget_indexes(self, owner: HandleOwner) -> None:
+        """It has none any more, or is written to again."""
+        _, size_bytes = self._indexed.pop(id(owner), (None, 0))
+        self.index_bytes -= size_bytes

@@ -30,6 +30,7 @@ from odradek_broker.storage.errors import (
     OffsetOutOfRange,
     PartitionOffline,
     StorageError,
+    out_of_files,
 )
 from odradek_broker.storage.flushing import FlushTicket
 from odradek_broker.storage.handles import HandleCache
@@ -187,7 +188,8 @@ class PartitionLog:
 
     def load(self, now_ms: int) -> RecoveryReport:
         """Open the files, and recover them if they were not left by a clean stop. Called by itself
-        at first use; a broker that starts after a crash calls it for all. Raises PartitionOffline.
+        at first use; a broker that starts after a crash calls it for all. Raises PartitionOffline;
+        StorageError where it may be tried again.
         """
         if self._loaded:
             return self.report
@@ -212,8 +214,7 @@ class PartitionLog:
         try:
             loaded = loader.load()
         except OSError as problem:
-            self._go_offline(f"opening it failed: {problem}")
-            raise self._offline_error() from problem
+            raise self._failed("opening it", problem) from problem
         self._segments = SegmentList(self.directory, self._options.handles, loaded.segments)
         for segment in self._segments:
             segment.pin_dirty = self.config.durability == "fsync"
@@ -292,6 +293,15 @@ class PartitionLog:
             self.offline_reason = reason
             self.on_offline(self)
 
+    def _failed(self, doing: str, problem: OSError) -> StorageError:
+        """What a failed operation means: the disk cannot be trusted, or only too much is open."""
+        if out_of_files(problem):
+            return StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed for {self.name}: {problem}"
+            )
+        self._go_offline(f"{doing} failed: {problem}")
+        return self._offline_error()
+
     def _offline_error(self) -> PartitionOffline:
         return PartitionOffline(self.name, self.offline_reason)
 
@@ -302,7 +312,7 @@ class PartitionLog:
         """Where read_committed stops: HW, or the first transaction not yet decided (T-45, L-12).
         Never raises: of a partition that is offline it is what it was."""
         if not self._loaded and not self.offline:
-            with suppress(PartitionOffline):
+            with suppress(StorageError):
                 self.load(0)
         return self._last_stable_offset
 
@@ -414,7 +424,7 @@ class PartitionLog:
     def _ensure_appendable(self, now_ms: int) -> None:
         try:
             self._ensure_loaded(now_ms)
-        except PartitionOffline as problem:
+        except StorageError as problem:
             raise AppendRejected(problem.error, problem.message) from problem
 
     def _answer_duplicate(self, original: Duplicate) -> AppendResult:
@@ -598,8 +608,8 @@ class PartitionLog:
             raise self._read_failed(problem) from problem
 
     def max_timestamp_offset(self, upper_bound: int | None = None) -> tuple[int, int] | None:
-        """(offset, timestamp) of the record with the largest timestamp, for ListOffsets -3; None
-        if the log is empty or it is at or above the bound. Raises LogCorrupt, PartitionOffline."""
+        """(offset, timestamp) of the record with the largest timestamp of those below the bound,
+        for ListOffsets -3; None if there is none. Raises LogCorrupt, PartitionOffline."""
         self._ensure_loaded()
         bound = self.log_end_offset if upper_bound is None else upper_bound
         try:
@@ -607,9 +617,8 @@ class PartitionLog:
         except OSError as problem:
             raise self._read_failed(problem) from problem
 
-    def _read_failed(self, problem: OSError) -> PartitionOffline:
-        self._go_offline(f"reading failed: {problem}")
-        return self._offline_error()
+    def _read_failed(self, problem: OSError) -> StorageError:
+        return self._failed("reading", problem)
 
     # ---- flushing
 
@@ -626,7 +635,8 @@ class PartitionLog:
         try:
             handles = [segment.file for segment in unsynced]
         except OSError as problem:
-            self._go_offline(f"opening it for a flush failed: {problem}")
+            # With unsynced bytes that somebody waits for, the handles are open already.
+            self._failed("opening it for a flush", problem)
             return None
         for segment in unsynced:
             segment.sync_pins += 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from threading import Lock
 
 from odradek_broker.seams import Clock, Files, Randomness, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -35,6 +35,9 @@ from odradek_broker.storage.recovery import RecoveryReport
 from odradek_protocol.errors import ErrorCode
 
 _DELETED_SUFFIX = "-delete"
+_STRAY_SUFFIX = "-stray"
+_PREPARED_POINTS = RECOVERY_POINTS + ".next"
+_RETRY_REMOVAL_MS = 60_000
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
@@ -99,12 +102,14 @@ class LogManager:
         self._randomness = randomness
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed_directories: list[tuple[int, str]] = []
+        # Out of service; the flag: are the files to go? Until then they keep their names.
+        self._retired: dict[TopicPartition, tuple[PartitionLog, bool]] = {}
         self._retention_due: dict[TopicPartition, None] = {}
         self._written_points: dict[TopicPartition, int] = {}
         # Whom the checkpoints on disk may name. They know names only, and a name may come again.
         self._checkpointed: set[TopicPartition] = set()
-        self._points_lock = Lock()
         self._points_generation = 0
+        self._prepared: tuple[int, dict[TopicPartition, int]] | None = None
         self._closed = False
         self._options = LogOptions(
             files,
@@ -302,6 +307,7 @@ class LogManager:
             self._forget_checkpoints(directory)
         log = self._new_log(key, topic_id, directory, config, LogStart())
         try:
+            self._doom(key)
             log.create_files(self._clock.wall_ms())
         except OSError as problem:
             raise StorageError(
@@ -313,15 +319,14 @@ class LogManager:
     def _forget_checkpoints(self, directory: str) -> None:
         """A partition of a deleted topic's name begins at 0: a crash must not give it the offsets
         of its predecessor, behind which its own records would be lost (L-10, L-30)."""
-        with self._points_lock:
-            self._points_generation += 1  # What a worker has prepared names the predecessor.
-            try:
-                self._write_log_starts()
-                self._write_recovery_points()
-            except DataDirectoryError as problem:
-                raise StorageError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} cannot be made: {problem}"
-                ) from problem
+        self._points_generation += 1  # What a worker has prepared names the predecessor.
+        try:
+            self._write_log_starts()
+            self._write_recovery_points()
+        except DataDirectoryError as problem:
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} cannot be made: {problem}"
+            ) from problem
         self._checkpointed = set(self._logs)
 
     def _check_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
@@ -332,20 +337,62 @@ class LogManager:
                 f"{log.name} is there already, with topic id {encode_topic_id(log.topic_id)}"
                 f" instead of {encode_topic_id(topic_id)}"
             )
-        log.write_topic_id(topic_id)
+        try:
+            log.write_topic_id(topic_id)
+        except OSError as problem:
+            log.topic_id = ZERO_UUID
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the topic id of {log.name} cannot be written: {problem}",
+            ) from problem
+
+    def retire(self, topic: str, partition: int) -> PartitionLog | None:
+        """Take a partition out of service; its files stay where they are until `remove_retired`,
+        or until another partition of the name is made. None if it is not there."""
+        key = (topic, partition)
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.abandon()
+            self._retired[key] = log, False
+        return log
+
+    def remove_retired(self, log: PartitionLog) -> None:
+        """Have the files of a retired partition renamed now and removed later (L-01, L-38). Where
+        that fails, it is tried again with each `remove_deleted_files`."""
+        key = (log.topic, log.partition)
+        found = self._retired.get(key)
+        if found is not None and found[0] is log:
+            self._retired[key] = log, True
+            with suppress(OSError):
+                self._doom(key)
 
     def delete(self, topic: str, partition: int) -> None:
-        """Take a partition out of service now; its files are removed later (L-01, L-38).
-        Silent if it is not there. OSError if it cannot be renamed: try again."""
-        log = self._logs.get((topic, partition))
-        if log is None:
+        """`retire` and `remove_retired` at once. Silent if it is not there."""
+        log = self.retire(topic, partition)
+        if log is not None:
+            self.remove_retired(log)
+
+    def _doom(self, key: TopicPartition) -> None:
+        """Free the name of a retired partition. OSError."""
+        found = self._retired.get(key)
+        if found is None:
             return
+        log = found[0]
         doomed = f"{log.directory}.{self._randomness.uuid().hex()}{_DELETED_SUFFIX}"
         self._files.rename(log.directory, doomed)
-        del self._logs[topic, partition]
-        log.abandon()
+        del self._retired[key]
         due_ms = self._clock.wall_ms() + log.config.file_delete_delay_ms
         self._doomed_directories.append((due_ms, doomed))
+
+    def set_aside(self, topic: str, partition: int) -> str:
+        """Take a partition that nobody knows out of service and out of the way, its records kept;
+        the new name of its directory. KeyError if it is not there; OSError."""
+        log = self._logs[topic, partition]
+        aside = f"{log.directory}.{self._randomness.uuid().hex()}{_STRAY_SUFFIX}"
+        self._files.rename(log.directory, aside)
+        del self._logs[topic, partition]
+        log.abandon()
+        return aside
 
     # ---- maintenance
 
@@ -380,12 +427,34 @@ class LogManager:
             report.deleted_segments[log.name] = count
 
     def remove_deleted_files(self, now_ms: int) -> int:
-        """Remove what was deleted long enough ago; how many files and directories. OSError."""
-        count = sum(log.remove_deleted_files(now_ms) for log in self)
-        while self._doomed_directories and self._doomed_directories[0][0] <= now_ms:
-            self._files.remove_tree(self._doomed_directories[0][1])
-            del self._doomed_directories[0]
-            count += 1
+        """Remove what was deleted long enough ago; how many files and directories.
+
+        OSError for the last that failed; all others are gone all the same, and that one is tried
+        again later.
+        """
+        count = 0
+        trouble: OSError | None = None
+        for log in self:
+            try:
+                count += log.remove_deleted_files(now_ms)
+            except OSError as problem:
+                trouble = problem
+        for key in [key for key, (_, remove) in self._retired.items() if remove]:
+            try:
+                self._doom(key)
+            except OSError as problem:
+                trouble = problem
+        due = [entry for entry in self._doomed_directories if entry[0] <= now_ms]
+        for entry in due:
+            self._doomed_directories.remove(entry)
+            try:
+                self._files.remove_tree(entry[1])
+                count += 1
+            except OSError as problem:
+                trouble = problem
+                self._doomed_directories.append((now_ms + _RETRY_REMOVAL_MS, entry[1]))
+        if trouble is not None:
+            raise trouble
         return count
 
     def remove_expired_producers(self, now_ms: int) -> int:
@@ -399,26 +468,25 @@ class LogManager:
     # ---- checkpoints
 
     def recovery_points_writer(self) -> Callable[[], None] | None:
-        """What writes up to where the logs are flushed, so that a start after a crash has less to
-        scan (L-30); None if that has not changed. Call it every minute or so and run the result in
-        a worker thread, one at a time: it waits for the disk. It raises OSError."""
+        """What prepares a file of where the logs are flushed to, so that a start after a crash has
+        less to scan (L-30); None if that has not changed. Call it every minute or so and run the
+        result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
+        call `use_recovery_points`."""
         points = {key: log.recovery_point for key, log in self._logs.items()}
         if points == self._written_points:
             return None
-        self._written_points = points
+        self._prepared = self._points_generation, points
         self._checkpointed |= points.keys()
-        generation = self._points_generation
         content = encode_offsets(points)
-        # A name of its own: `close` may write the same checkpoint meanwhile, and either will do.
-        prepared = self._path(RECOVERY_POINTS + ".next")
+        prepared = self._path(_PREPARED_POINTS)
+        return lambda: write_atomically(self._files, prepared, content)
 
-        def write() -> None:
-            write_atomically(self._files, prepared, content)
-            with self._points_lock:
-                if generation == self._points_generation:
-                    self._files.rename(prepared, self._path(RECOVERY_POINTS))
-
-        return write
+    def use_recovery_points(self) -> None:
+        """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[0] == self._points_generation:
+            self._files.rename(self._path(_PREPARED_POINTS), self._path(RECOVERY_POINTS))
+            self._written_points = prepared[1]
 
     def _write_recovery_points(self) -> None:
         self._write(

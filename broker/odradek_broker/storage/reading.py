@@ -120,27 +120,24 @@ def latest_timestamp(
     segments: Iterable[Segment], log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
     """The first record with the largest timestamp; None if there is none in the bounds."""
-    best: Segment | None = None
+    best: tuple[int, int, Segment] | None = None
     for segment in segments:
-        if segment.size_bytes and (
-            best is None or segment.largest_timestamp[0] > best.largest_timestamp[0]
-        ):
-            best = segment
-    if best is None:
+        if not segment.size_bytes or segment.base_offset >= upper_bound:
+            continue
+        timestamp, last_offset = with_rebuild(
+            segment,
+            lambda segment=segment: segment.largest_timestamp_below(upper_bound),  # type: ignore[misc]
+        )
+        if best is None or timestamp > best[0]:
+            best = timestamp, last_offset, segment
+    if best is None or best[0] < 0:
         return None
-    chosen = best
-    return with_rebuild(chosen, lambda: _latest_in_segment(chosen, log_start_offset, upper_bound))
-
-
-def _latest_in_segment(
-    segment: Segment, log_start_offset: int, upper_bound: int
-) -> _OffsetAndTime | None:
-    largest, last_offset = segment.largest_timestamp
-    found: _OffsetAndTime | None = None
-    for offset, time in _record_times(segment, segment.position_of(last_offset)):
-        if log_start_offset <= offset < upper_bound and (found is None or time > found[1]):
-            found = offset, time
-    return found if found is not None and found[1] == largest else None
+    largest, last_offset, chosen = best
+    times = with_rebuild(chosen, lambda: _record_times(chosen, chosen.position_of(last_offset)))
+    for offset, time in times:
+        if time == largest and log_start_offset <= offset < upper_bound:
+            return offset, time
+    return None
 
 
 def _record_times(segment: Segment, position: int) -> list[_OffsetAndTime]:

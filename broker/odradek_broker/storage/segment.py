@@ -63,6 +63,7 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offsets",
+        "_summarized",
         "_times",
         "base_offset",
         "closing",
@@ -71,6 +72,7 @@ class Segment:
         "path",
         "pin_dirty",
         "roll_jitter_ms",
+        "sealed",
         "size_bytes",
         "sync_pins",
         "synced_bytes",
@@ -97,6 +99,8 @@ class Segment:
         self.size_bytes = 0
         self.synced_bytes = 0
         """Bytes that an fsync has covered."""
+        self.sealed = False
+        """Nothing is written to it any more: its indexes may leave the memory."""
         self.pin_dirty = False
         """Keep the handle while bytes are unsynced, so that fsync reports their write errors."""
         self.sync_pins = 0
@@ -107,6 +111,8 @@ class Segment:
         self._offsets = OffsetIndex(self._files, self.path_of("index"), base_offset)
         self._times = TimeIndex(self._files, self.path_of("timeindex"), base_offset)
         self._indexed = False
+        #: The largest timestamp is known without the indexes.
+        self._summarized = False
         self._bytes_since_index = 0
         self._max_timestamp = -1
         self._max_timestamp_offset = base_offset
@@ -153,6 +159,7 @@ class Segment:
     def close(self) -> None:
         """Give the handle back; if a flush holds it, when that is finished."""
         self.closing = True
+        self._handles.forget_indexes(self)
         if not self.sync_pins:
             self._handles.forget(self)
             self.drop_handle()
@@ -248,9 +255,26 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp, last offset of the first batch that has it); (-1, base) if none."""
-        self.load_indexes()
+        """(largest timestamp, last offset of the first batch that has it); (-1, base) if none.
+
+        Retention asks for it again and again, so it stays when the indexes leave the memory."""
+        if not (self._indexed or self._summarized):
+            self.load_indexes()
         return self._max_timestamp, self._max_timestamp_offset
+
+    def largest_timestamp_below(self, bound: int) -> tuple[int, int]:
+        """`largest_timestamp` of the batches that end below an offset. SegmentCorrupt, OSError."""
+        largest = self.largest_timestamp
+        if bound >= self.next_offset:
+            return largest
+        self.load_indexes()
+        timestamp, offset = self._times.last_below(bound)
+        for batch in self.walk(self._offsets.floor(offset)):
+            if batch.last_offset >= bound:
+                break
+            if batch.max_timestamp > timestamp:
+                timestamp, offset = batch.max_timestamp, batch.last_offset
+        return timestamp, offset
 
     # ---- indexes
 
@@ -266,6 +290,23 @@ class Segment:
         except (InvalidIndex, SegmentCorrupt):
             self.rebuild_indexes()
         self._indexed = True
+        self._keep_indexes()
+
+    def set_sealed(self, sealed: bool) -> None:
+        """Another segment is written to now, or this one again."""
+        self.sealed = sealed
+        self._keep_indexes()
+
+    def _keep_indexes(self) -> None:
+        if self.sealed and self._indexed:
+            self._handles.keep_indexes(self)
+        else:
+            self._handles.forget_indexes(self)
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory of both indexes."""
+        return 8 * len(self._offsets) + 12 * len(self._times)
 
     def _resume(self) -> None:
         """Continue behind the last index entry; SegmentCorrupt if that is no batch boundary."""
@@ -333,12 +374,14 @@ class Segment:
         finally:
             self.next_offset = max(self.next_offset, next_offset)
         self.seal()
+        self._keep_indexes()
 
     def unload_indexes(self) -> None:
         """Free the memory of the indexes of a closed segment; they are read again when needed."""
         self._offsets = OffsetIndex(self._files, self.path_of("index"), self.base_offset)
         self._times = TimeIndex(self._files, self.path_of("timeindex"), self.base_offset)
         self._hints.clear()
+        self._summarized = self._summarized or self._indexed
         self._indexed = False
 
     # ---- reading

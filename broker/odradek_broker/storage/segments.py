@@ -30,6 +30,8 @@ class SegmentList:
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
         self._deleted: list[tuple[int, list[str]]] = []
+        for segment in segments[:-1]:
+            segment.set_sealed(True)
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.all)
@@ -85,6 +87,7 @@ class SegmentList:
         self.all.append(segment)
         self.bases.append(base_offset)
         self.active = segment
+        sealed.set_sealed(True)
         return sealed
 
     def unsynced(self) -> list[Segment]:
@@ -146,6 +149,7 @@ class SegmentList:
                 self._files.remove(segment.path_of(suffix))
             gone.append(segment)
         active = self.active = self.all[-1]
+        active.set_sealed(False)
         active.load_indexes()
         position = active.position_of(offset)
         first = next(active.walk(position), None)

@@ -10,19 +10,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from odradek.cli import fail
-from odradek.cli.pid_file import LOG_FILE, PidFile, PidFileBusyError, RunningBroker
+from odradek.cli import fail, serving
+from odradek.cli.pid_file import LOG_FILE, PidFile, RunningBroker
+from odradek.cli.serving import DATA_DIR_VARIABLE, configure, reason
 
-if TYPE_CHECKING:
-    from odradek_broker.config import BrokerConfig, Notice
-
-EXIT_BAD_CONFIG = 2
 EXIT_NOT_RUNNING = 3
 
 _PORT_TIMEOUT_S = 1.0
@@ -39,7 +35,7 @@ DataDir = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        envvar="ODRADEK_DATA_DIR",
+        envvar=DATA_DIR_VARIABLE,
         help="Where everything is kept; odradek-data if nothing says otherwise.",
         show_default=False,
     ),
@@ -53,51 +49,6 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="One setting; stronger than the file."),
 ]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
-
-
-# --- Configuration --------------------------------------------------------------------------------
-
-
-def _configure(
-    listen: str | None, data_dir: Path | None, config_file: Path | None, settings: list[str] | None
-) -> tuple[BrokerConfig, list[Notice]]:
-    """From the command line's options. Ends the program with exit code 2 if they are bad."""
-    from odradek_broker.config import (
-        ConfigError,
-        parse_address,
-        parse_assignments,
-        parse_config,
-        parse_properties,
-    )
-
-    given: dict[str, str] = {}
-    try:
-        if config_file is not None:
-            given.update(parse_properties(_read(config_file)))
-        given.update(parse_assignments(settings or []))
-        if listen is not None:
-            parse_address("--listen", listen)
-            given["listeners"] = f"PLAINTEXT://{listen}"
-        if data_dir is not None:
-            given["log.dirs"] = str(data_dir)
-        return parse_config(given)
-    except ConfigError as error:
-        fail(str(error), EXIT_BAD_CONFIG)
-
-
-def _read(config_file: Path) -> str:
-    try:
-        return config_file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"cannot read the configuration {config_file}: {_reason(error)}", EXIT_BAD_CONFIG)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
-def _shown(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 # --- In the foreground ----------------------------------------------------------------------------
@@ -115,64 +66,7 @@ def serve(
     One line on stdout says that it is ready. SIGTERM and Ctrl-C answer what was asked, flush, and
     exit 0. A bad setting exits 2.
     """
-    parsed, notices = _configure(listen, data_dir, config, settings)
-    from odradek_broker.logs import configure_logging
-
-    try:
-        configure_logging(
-            parsed.log_format, parsed.log_level, None if log_file is None else str(log_file)
-        )
-    except OSError as error:
-        fail(f"cannot write to {log_file}: {_reason(error)}")
-    _say(notices)
-    directory = Path(parsed.data_dir).absolute()
-    pid_file = PidFile(directory)
-
-    def ready(host: str, port: int) -> None:
-        address = _shown(host, port)
-        pid_file.claim(os.getpid(), address)
-        durability = parsed.log_durability
-        typer.echo(f"odradek ready on {address} (data {directory}, durability {durability})")
-        sys.stdout.flush()
-
-    try:
-        _run(parsed, ready)
-    finally:
-        pid_file.release()
-
-
-def _say(notices: list[Notice]) -> None:
-    import structlog
-
-    log = structlog.get_logger("odradek.config")
-    for notice in notices:
-        log.log(30 if notice.level == "warning" else 10, notice.text)
-
-
-def _run(config: BrokerConfig, ready: Callable[[str, int], None]) -> None:
-    """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
-    from odradek_broker.config import ConfigError
-    from odradek_broker.metadata import MetadataError
-    from odradek_broker.server import StartError, run
-    from odradek_broker.server import serve as serve_broker
-    from odradek_broker.storage.errors import DataDirectoryError
-    from odradek_protocol.primitives import DecodeError
-
-    try:
-        run(serve_broker(config, ready))
-    except (StartError, DataDirectoryError, PidFileBusyError) as error:
-        fail(str(error))
-    except ConfigError as error:
-        # A dynamic setting in the metadata does not go with the file any more.
-        fail(str(error), EXIT_BAD_CONFIG)
-    except (MetadataError, DecodeError) as error:
-        fail(f"the metadata in {config.data_dir} cannot be used: {error}")
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        fail(f"cannot serve:{where} {_reason(error)}")
-    except KeyboardInterrupt:
-        # Before the signals were handled nothing had begun.
-        raise typer.Exit(130) from None
+    serving.serve(serving.ServeOptions(listen, data_dir, config, settings or [], log_file))
 
 
 # --- As a daemon ----------------------------------------------------------------------------------
@@ -192,7 +86,7 @@ def start(
     The data directory gets its pid file and its log file. Exits 1 if it is running already or
     cannot start, 2 for a bad setting.
     """
-    parsed, _ = _configure(listen, data_dir, config, settings)
+    parsed, _ = configure(listen, data_dir, config, settings)
     directory = Path(parsed.data_dir).absolute()
     log_file = directory / LOG_FILE
     running = _running(directory)
@@ -210,7 +104,7 @@ def start(
         directory.mkdir(parents=True, exist_ok=True)
         log = log_file.open("ab")
     except OSError as error:
-        fail(f"cannot write to the data directory {directory}: {_reason(error)}")
+        fail(f"cannot write to the data directory {directory}: {reason(error)}")
     with log:
         logged_bytes = log.tell()
         child = subprocess.Popen(
@@ -270,7 +164,7 @@ def _running(directory: Path) -> RunningBroker | None:
     try:
         return PidFile(directory).read()
     except OSError as error:
-        fail(f"cannot read the data directory {directory}: {_reason(error)}")
+        fail(f"cannot read the data directory {directory}: {reason(error)}")
 
 
 def stop(
@@ -335,7 +229,7 @@ def status(
 
 
 def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
-    parsed, _ = _configure(None, data_dir, config_file, settings)
+    parsed, _ = configure(None, data_dir, config_file, settings)
     return Path(parsed.data_dir).absolute()
 
 

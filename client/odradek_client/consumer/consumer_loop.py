@@ -256,6 +256,10 @@ class ConsumerLoop:
         }
         if not wanted:
             return
+        if any(each.topic not in self._network.cluster.topics for each in wanted):
+            # A mere hint would wait for its turn, and this try would be in vain: the first record
+            # after assign() would be late by two backoffs.
+            await self._network.refresh_metadata()
         found = await self.list_offsets_once(wanted)
         for partition, at in found.found.items():
             state = subscription.get(partition)

@@ -1,0 +1,34 @@
+"""All benchmarks, one after the other, as the tables of docs/performance.md.
+
+    python -m benchmarks [--json] > tables.md
+
+Takes about ten minutes, and wants the machine for itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from benchmarks.support import parser, say
+
+ALL = ("broker", "clients", "start", "codec", "append", "records")
+
+
+def main() -> None:
+    arguments = parser(__doc__).parse_args()
+    options = ["--json"] if arguments.json else []
+    failed = []
+    for name in ALL:
+        say(f"--- {name}")
+        if not arguments.json:
+            print(f"\n## python -m benchmarks.{name}\n", flush=True)
+        done = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=False)
+        if done.returncode:
+            failed.append(name)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The typer application: the rows of `COMMANDS` as subcommands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from odradek.cli import COMMANDS, CommandRow, installed_version
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"odradek {installed_version()}")
+        raise typer.Exit
+
+
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """A Kafka broker, its client and its tools."""
+
+
+def _unloaded() -> None:
+    raise RuntimeError("a subcommand that was not loaded cannot be called")
+
+
+def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
+    if not load:
+        # Only its line in the help is wanted.
+        app.command(row.name, help=row.help, rich_help_panel=row.panel)(_unloaded)
+        return
+    module, _, attribute = row.target.partition(":")
+    target = getattr(import_module(module), attribute)
+    if isinstance(target, typer.Typer):
+        app.add_typer(target, name=row.name, help=row.help, rich_help_panel=row.panel)
+    else:
+        app.command(row.name, rich_help_panel=row.panel)(target)
+
+
+def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
+    """The application with that subcommand loaded which the arguments name; all for None."""
+    app = typer.Typer(
+        name="odradek",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    wanted = None
+    if arguments is not None:
+        wanted = next((word for word in arguments if not word.startswith("-")), "")
+    for row in COMMANDS:
+        _register(app, row, load=wanted is None or row.name == wanted)
+    return app

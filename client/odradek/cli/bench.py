@@ -1,0 +1,333 @@
+"""`odradek bench`: how fast a broker is, seen from our client.
+
+Works with any Kafka. What it writes goes to a topic of its own, which is deleted at the end. The
+benchmarks that compare us with others are in the folder `benchmarks` of the project.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.common import AsJson, print_table, run
+
+if TYPE_CHECKING:
+    from odradek_client.producer.batch import Delivery
+    from odradek_client.producer.producer import Producer
+
+#: Deliveries looked at only later; older ones are awaited first.
+_UNCHECKED_MAX = 100_000
+_LATENCY_RECORDS_MAX = 2_000
+_WARM_UP_RECORDS = 20
+_POLL_RECORDS = 5_000
+_PATIENCE_MS = 30_000
+#: So many different values, so that compression finds neither nothing nor everything.
+_VALUES = 64
+
+
+class What(StrEnum):
+    """What is measured."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    LATENCY = "latency"
+    ALL = "all"
+
+
+class Acks(StrEnum):
+    """Who has to have a record before it counts as written."""
+
+    ALL = "all"
+    LEADER = "1"
+    NOBODY = "0"
+
+
+class Durability(StrEnum):
+    """What an acknowledgement of the temporary broker means."""
+
+    FSYNC = "fsync"
+    PAGE_CACHE = "page-cache"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is sent."""
+
+    records: int
+    size_bytes: int
+    partitions: int
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Of one direction; MB are millions of bytes of values."""
+
+    measured: str
+    records: int
+    seconds: float
+    records_per_s: float
+    mb_per_s: float
+
+    @classmethod
+    def of(cls, measured: str, load: Load, seconds: float) -> Throughput:
+        rate = load.records / seconds
+        return cls(measured, load.records, seconds, rate, rate * load.size_bytes / 1e6)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """From `send` to the acknowledgement, one record at a time."""
+
+    measured: str
+    records: int
+    median_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, times_ms: Sequence[float]) -> Latency:
+        ordered = sorted(times_ms)
+
+        def at(share: float) -> float:
+            return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+        return cls("latency", len(ordered), at(0.5), at(0.95), at(0.99), ordered[-1])
+
+
+Result = Throughput | Latency
+
+
+def _values(size_bytes: int) -> list[bytes]:
+    letters = string.ascii_uppercase.encode()
+    source = random.Random(size_bytes)
+    return [bytes(source.choices(letters, k=size_bytes)) for _ in range(_VALUES)]
+
+
+async def produce(bootstrap: str, topic: str, load: Load) -> Throughput:
+    """As fast as the client goes, every delivery looked at."""
+    from odradek_client.producer.producer import Producer
+
+    values = _values(load.size_bytes)
+    async with Producer(bootstrap_servers=bootstrap, **load.settings) as producer:
+        await producer.partitions_for(topic)
+        started = time.perf_counter()
+        await _send_all(producer, topic, values, load.records)
+        return Throughput.of("produce", load, time.perf_counter() - started)
+
+
+async def _send_all(producer: Producer, topic: str, values: list[bytes], records: int) -> None:
+    unchecked: deque[Delivery] = deque()
+    for index in range(records):
+        unchecked.append(await producer.send(topic, values[index % _VALUES]))
+        if len(unchecked) >= _UNCHECKED_MAX:
+            await unchecked.popleft()
+    await producer.flush()
+    for delivery in unchecked:
+        delivery.result()
+
+
+async def consume(bootstrap: str, topic: str, load: Load) -> Throughput:
+    """Everything in the topic, from its beginning."""
+    from odradek_client.consumer.consumer import Consumer
+
+    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, partition) for partition in range(load.partitions)])
+        left = load.records
+        started = time.perf_counter()
+        while left > 0:
+            found = await consumer.getmany(timeout_ms=_PATIENCE_MS, max_records=_POLL_RECORDS)
+            count = sum(map(len, found.values()))
+            if not count:
+                fail(f"{left} of {load.records} records did not come within {_PATIENCE_MS} ms")
+            left -= count
+        return Throughput.of("consume", load, time.perf_counter() - started)
+
+
+async def latency(bootstrap: str, topic: str, load: Load) -> Latency:
+    """One record after the other, each acknowledged before the next."""
+    from odradek_client.producer.producer import Producer
+
+    values = _values(load.size_bytes)
+    settings = {**load.settings, "linger_ms": 0}
+    times_ms = []
+    async with Producer(bootstrap_servers=bootstrap, **settings) as producer:
+        for _ in range(_WARM_UP_RECORDS):
+            await producer.send_and_wait(topic, values[0])
+        for index in range(min(load.records, _LATENCY_RECORDS_MAX)):
+            started = time.perf_counter()
+            await producer.send_and_wait(topic, values[index % _VALUES])
+            times_ms.append((time.perf_counter() - started) * 1000)
+    return Latency.of(times_ms)
+
+
+@asynccontextmanager
+async def _own_topic(bootstrap: str, partitions: int) -> AsyncIterator[str]:
+    from odradek_client.admin import Admin, NewTopic
+
+    name = f"odradek-bench-{uuid.uuid4().hex[:12]}"
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(name, partitions, 1)])
+        try:
+            yield name
+        finally:
+            await admin.delete_topics([name])
+
+
+async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Result]:
+    """Each result as it is known. Leaves nothing on the broker."""
+    if what is not What.LATENCY:
+        async with _own_topic(bootstrap, load.partitions) as topic:
+            _say(f"producing {load.records:,} records of {load.size_bytes:,} bytes")
+            written = await produce(bootstrap, topic, load)
+            if what is not What.CONSUME:
+                yield written
+            if what is not What.PRODUCE:
+                _say("consuming them")
+                yield await consume(bootstrap, topic, load)
+    if what in (What.LATENCY, What.ALL):
+        async with _own_topic(bootstrap, 1) as topic:
+            _say("waiting for single records")
+            yield await latency(bootstrap, topic, load)
+
+
+def _check(settings: dict[str, Any]) -> None:
+    """Before anything is started."""
+    from odradek_client.config import ProducerConfig
+    from odradek_client.errors import ConfigError
+
+    try:
+        ProducerConfig.from_settings(settings)
+    except ConfigError as error:
+        fail(str(error), 2)
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        typer.echo(f"{text} ...", err=True)
+
+
+@contextmanager
+def _broker(bootstrap: str | None, durability: Durability) -> Iterator[str]:
+    """The address given, or that of a temporary broker."""
+    if bootstrap is not None:
+        yield bootstrap
+        return
+    from odradek.broker import Broker, BrokerFailed
+
+    _say(f"starting a temporary broker (durability {durability.value})")
+    try:
+        with Broker.subprocess(settings={"log.durability": durability.value}) as broker:
+            yield broker.bootstrap
+    except BrokerFailed as error:
+        fail(str(error))
+
+
+def _print(results: list[Result]) -> None:
+    throughputs = [each for each in results if isinstance(each, Throughput)]
+    latencies = [each for each in results if isinstance(each, Latency)]
+    if throughputs:
+        print_table(
+            ["MEASURED", "RECORDS", "SECONDS", "RECORDS/S", "MB/S"],
+            [
+                [
+                    each.measured,
+                    f"{each.records}",
+                    f"{each.seconds:.2f}",
+                    f"{each.records_per_s:.0f}",
+                    f"{each.mb_per_s:.1f}",
+                ]
+                for each in throughputs
+            ],
+        )
+    if latencies:
+        if throughputs:
+            typer.echo()
+        print_table(
+            ["MEASURED", "RECORDS", "MEDIAN-MS", "P95-MS", "P99-MS", "MAX-MS"],
+            [
+                [
+                    each.measured,
+                    f"{each.records}",
+                    *(
+                        f"{value:.3f}"
+                        for value in (each.median_ms, each.p95_ms, each.p99_ms, each.max_ms)
+                    ),
+                ]
+                for each in latencies
+            ],
+        )
+
+
+def bench(
+    what: Annotated[What, typer.Argument(help="What to measure.")] = What.ALL,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            "-b",
+            metavar="HOST:PORT,...",
+            envvar="ODRADEK_BOOTSTRAP",
+            help="Any Kafka; without it a temporary broker is started.",
+            show_default=False,
+        ),
+    ] = None,
+    records: Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")] = 200_000,
+    size_bytes: Annotated[
+        int, typer.Option("--size", min=0, metavar="BYTES", help="Bytes of a value.")
+    ] = 100,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, max=1000)] = 1,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=0, metavar="BYTES", help="Of a producer's batch.")
+    ] = 16_384,
+    linger_ms: Annotated[
+        int, typer.Option("--linger", min=0, metavar="MS", help="Wait to fill a batch.")
+    ] = 5,
+    acks: Annotated[Acks, typer.Option("--acks", help="all is idempotent, too.")] = Acks.ALL,
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
+    durability: Annotated[
+        Durability, typer.Option("--durability", help="Of the temporary broker.")
+    ] = Durability.FSYNC,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a broker with our client: records a second, and the latency of single records.
+
+    Writes to a topic of its own and deletes it at the end.
+    """
+    settings = {
+        "batch_size": batch_size,
+        "linger_ms": linger_ms,
+        "acks": acks.value,
+        "enable_idempotence": acks is Acks.ALL,
+        "compression_type": compression,
+    }
+    _check(settings)
+    load = Load(records, size_bytes, partitions, settings)
+    results: list[Result] = []
+
+    async def main(address: str) -> None:
+        async for result in measure(address, what, load):
+            results.append(result)
+            if as_json:
+                typer.echo(json.dumps(asdict(result)))
+
+    with _broker(bootstrap, durability) as address:
+        run(main(address), fast=True)
+    if not as_json:
+        _print(results)

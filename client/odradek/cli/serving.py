@@ -1,0 +1,184 @@
+"""`odradek serve` itself: a broker in the foreground.
+
+Imports little: containers, tests and `odradek start` wait for it. So it has a small reader of its
+options beside typer's (`odradek.cli.broker`), for what is written plainly; a test holds the two
+equal. Whatever it does not know (help, a mistake) it leaves to typer, which has the words for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.cli import fail
+from odradek.cli.pid_file import PidFile, PidFileBusyError
+
+if TYPE_CHECKING:
+    from odradek_broker.config import BrokerConfig, Notice
+
+EXIT_BAD_CONFIG = 2
+DATA_DIR_VARIABLE = "ODRADEK_DATA_DIR"
+
+
+@dataclass
+class ServeOptions:
+    """What `odradek serve` was told."""
+
+    listen: str | None = None
+    data_dir: Path | None = None
+    config: Path | None = None
+    settings: list[str] = field(default_factory=list)
+    log_file: Path | None = None
+
+
+def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
+    """The options, as `--name value` or `--name=value`; None if anything else is among them."""
+    options = ServeOptions()
+    if environment.get(DATA_DIR_VARIABLE):
+        options.data_dir = Path(environment[DATA_DIR_VARIABLE])
+    left = list(arguments)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if not equals:
+            if not left:
+                return None
+            value = left.pop(0)
+            if value.startswith("-"):
+                return None
+        if name == "--listen":
+            options.listen = value
+        elif name == "--data-dir":
+            options.data_dir = Path(value)
+        elif name == "--config":
+            options.config = Path(value)
+        elif name == "--set":
+            options.settings.append(value)
+        elif name == "--log-file":
+            options.log_file = Path(value)
+        else:
+            return None
+    return options
+
+
+def serve(options: ServeOptions) -> None:
+    """Until a signal; ends the program with 2 for a bad setting, 1 for what keeps it from serving."""
+    parsed, notices = configure(options.listen, options.data_dir, options.config, options.settings)
+    _import_structlog()
+    from odradek_broker.logs import configure_logging
+
+    log_file = options.log_file
+    try:
+        configure_logging(
+            parsed.log_format, parsed.log_level, None if log_file is None else str(log_file)
+        )
+    except OSError as error:
+        fail(f"cannot write to {log_file}: {reason(error)}")
+    _say(notices)
+    directory = Path(parsed.data_dir).absolute()
+    pid_file = PidFile(directory)
+
+    def ready(host: str, port: int) -> None:
+        address = _shown(host, port)
+        pid_file.claim(os.getpid(), address)
+        durability = parsed.log_durability
+        line = f"odradek ready on {address} (data {directory}, durability {durability})"
+        print(line, flush=True)
+
+    try:
+        _run(parsed, ready)
+    finally:
+        pid_file.release()
+
+
+def _import_structlog() -> None:
+    """structlog, without rich: it would import that for tracebacks in colour, which takes longer
+    than all the rest of it. This process is ours alone, so nobody else misses it.
+    """
+    if "rich" in sys.modules or "structlog" in sys.modules:
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import structlog  # noqa: F401
+    finally:
+        del sys.modules["rich"]
+
+
+def configure(
+    listen: str | None, data_dir: Path | None, config_file: Path | None, settings: list[str] | None
+) -> tuple[BrokerConfig, list[Notice]]:
+    """From the command line's options. Ends the program with exit code 2 if they are bad."""
+    from odradek_broker.config import (
+        ConfigError,
+        parse_address,
+        parse_assignments,
+        parse_config,
+        parse_properties,
+    )
+
+    given: dict[str, str] = {}
+    try:
+        if config_file is not None:
+            given.update(parse_properties(_read(config_file)))
+        given.update(parse_assignments(settings or []))
+        if listen is not None:
+            parse_address("--listen", listen)
+            given["listeners"] = f"PLAINTEXT://{listen}"
+        if data_dir is not None:
+            given["log.dirs"] = str(data_dir)
+        return parse_config(given)
+    except ConfigError as error:
+        fail(str(error), EXIT_BAD_CONFIG)
+
+
+def _read(config_file: Path) -> str:
+    try:
+        return config_file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"cannot read the configuration {config_file}: {reason(error)}", EXIT_BAD_CONFIG)
+
+
+def reason(error: Exception) -> str:
+    """Of an OSError what the system says, of others their text."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _say(notices: list[Notice]) -> None:
+    import structlog
+
+    log = structlog.get_logger("odradek.config")
+    for notice in notices:
+        log.log(30 if notice.level == "warning" else 10, notice.text)
+
+
+def _run(config: BrokerConfig, ready: Callable[[str, int], None]) -> None:
+    """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
+    from odradek_broker.config import ConfigError
+    from odradek_broker.metadata import MetadataError
+    from odradek_broker.server import StartError, run
+    from odradek_broker.server import serve as serve_broker
+    from odradek_broker.storage.errors import DataDirectoryError
+    from odradek_protocol.primitives import DecodeError
+
+    try:
+        run(serve_broker(config, ready))
+    except (StartError, DataDirectoryError, PidFileBusyError) as error:
+        fail(str(error))
+    except ConfigError as error:
+        # A dynamic setting in the metadata does not go with the file any more.
+        fail(str(error), EXIT_BAD_CONFIG)
+    except (MetadataError, DecodeError) as error:
+        fail(f"the metadata in {config.data_dir} cannot be used: {error}")
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        fail(f"cannot serve:{where} {reason(error)}")
+    except KeyboardInterrupt:
+        # Before the signals were handled nothing had begun.
+        raise SystemExit(130) from None
