@@ -12,6 +12,7 @@ from odradek_broker.coordinator.placement import place
 from odradek_broker.coordinator.transactions.deciding import AddCall
 from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -51,5 +52,8 @@ def handle(
         )
         node.transactions.add_partitions(call).then(answer)
 
-    node.ensure_internal_topic(OFFSETS_TOPIC).then(ready)
+    try:
+        node.ensure_internal_topic(OFFSETS_TOPIC).then(ready)
+    except StorageError:
+        answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return later
