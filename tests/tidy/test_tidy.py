@@ -80,7 +80,6 @@ SHELLS = {
     "odradek_broker.session": "owns a transport",
     "odradek_broker.storage.flush": "fsyncs on threads, group commit",
     "odradek_client.admin": "asks brokers, retries: the public class",
-    "odradek_client.admin_transactions": "the same, of transactions",
     "odradek_client.broker_link": "one broker: in-flight window, reconnect",
     "odradek_client.consumer.consumer": "subscribe, poll, commit: the public class",
     "odradek_client.consumer.consumer_loop": "fetches in the background",
