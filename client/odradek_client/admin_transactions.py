@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek_client.admin_results import Results, settle
 from odradek_client.config import AdminConfig
@@ -22,7 +22,7 @@ from odradek_client.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from odradek_client.network import TRANSACTION_COORDINATOR, Network
+from odradek_client.producer.transaction_requests import TRANSACTION_COORDINATOR
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek_protocol.schemas.describe_transactions import DescribeTransactionsRequest
@@ -33,6 +33,9 @@ from odradek_protocol.schemas.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+
+if TYPE_CHECKING:
+    from odradek_client.network import Network
 
 #: States in which a transaction holds back consumers that read committed records only.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -290,6 +292,51 @@ async def test_p15_v2_a_partition_without_state_begins_at_0(
     assert codes(response) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     other = transactional_batch(7, producer_id=PRODUCER + 1)
     assert codes(await client.call(transactional_produce(other), 11)) == [E.NONE]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_n03_p15_whatever_the_coordinator_says_the_order_holds(
+    client: RawClient,
+    broker: RunningBroker,
+    verifier: FakeVerifier,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A producer with five requests in flight that sends again, in order, what was refused; markers
+    end its transaction at any time."""
+    monkeypatch.setattr(transaction_gate, "RETRY_TOTAL_MS", 2)
+    dice = random.Random(seed)
+    verifier.holding = True
+    marker_client = await broker.client()
+    passing = [E.CONCURRENT_TRANSACTIONS, E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS]
+    written, total = 0, 40
+    while written < total:
+        flight = range(written, min(written + 5, total))
+        for sequence in flight:
+            client.send(transactional_produce(transactional_batch(sequence)), 12)
+        answers: list[int] = []
+        for _ in flight:
+            answer = asyncio.ensure_future(client.receive())
+            while not answer.done():
+                if verifier.held:
+                    verifier.release(E.NONE if dice.randrange(3) else dice.choice(passing))
+                await asyncio.sleep(0.0005)
+            answers += codes(answer.result())
+        if not dice.randrange(3):
+            await marker_client.call(marker_request(commit=bool(dice.randrange(2))))
+        written = next((at for at, code in zip(flight, answers, strict=True) if code), flight.stop)
+        assert set(answers) <= {E.NONE, E.NOT_ENOUGH_REPLICAS, E.OUT_OF_ORDER_SEQUENCE_NUMBER}
+    log = broker.node.partition("t", 0).log
+    await until(lambda: log.high_watermark == log.log_end_offset)
+    found: list[int] = []
+    offset = 0
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20, upper_bound=log.log_end_offset, minimum_one=True)
+        for _, header in iter_batches(data):
+            offset = header.next_offset
+            if not header.is_control:
+                found.append(header.base_sequence)
+    assert found == list(range(total))
 
 
 async def test_partitions_and_producers_do_not_wait_for_each_other(

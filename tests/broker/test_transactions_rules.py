@@ -826,6 +826,18 @@ def test_t58_while_it_loads_the_coordinator_says_so() -> None:
     assert world.add(who) is E.NONE
 
 
+def test_t58_a_coordinator_that_was_closed_while_it_waited_loads_nothing() -> None:
+    from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
+
+    world = TransactionWorld()
+    world.begin()
+    closed = TransactionCoordinator(world, world.config)
+    closed.close()
+    closed.load()
+    assert list(closed.transactions()) == []
+    assert closed.init_producer_id(InitCall(ID, 1_000)).result().error is E.NOT_COORDINATOR
+
+
 def test_t59_a_successor_is_let_in_when_its_predecessor_is_decided(
     world: TransactionWorld,
 ) -> None:

@@ -86,6 +86,7 @@ SHELLS = {
     "odradek_client.consumer.group_loop": "heartbeats and rejoins in the background",
     "odradek_client.network": "links of a client, and its randomness",
     "odradek_client.producer.producer": "send, flush: the public class",
+    "odradek_client.producer.transaction_calls": "begin, commit, abort: waits for their outcome",
     "odradek_client.producer.sender_loop": "turns what is to send into traffic",
     "odradek_client.transport": "owns a socket",
 }

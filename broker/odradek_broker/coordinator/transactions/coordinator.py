@@ -135,6 +135,8 @@ class TransactionCoordinator:
 
         The partitions' leader epochs are those of this start, and durable: markers carry them.
         """
+        if self._closed:
+            return
         for index in range(self._env.metadata.partition_count(TRANSACTIONS_TOPIC)):
             partition = self._env.internal_partition(TRANSACTIONS_TOPIC, index)
             if partition is not None and index not in self._runtimes:
@@ -144,7 +146,7 @@ class TransactionCoordinator:
     def load_some(self) -> bool:
         """Replay a slice; True when all is loaded. For a shell that has other things to do."""
         for index, runtime in self._runtimes.items():
-            if runtime.state is RuntimeState.LOADING:
+            if not self._closed and runtime.state is RuntimeState.LOADING:
                 self._load_slice(index, runtime)
                 return False
         self._arm()
