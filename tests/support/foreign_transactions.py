@@ -100,9 +100,14 @@ _FENCED_CODES = {
 def _told_apart() -> Iterator[None]:
     try:
         yield
-    except confluent_kafka.KafkaException as error:
-        if error.args[0].code() in _FENCED_CODES:
-            raise FencedByBroker(str(error)) from error
+    except (confluent_kafka.KafkaException, SystemError) as error:
+        # The binding raises a fatal error in the middle of whatever callback is running.
+        told = error.__cause__ if isinstance(error, SystemError) else error
+        if (
+            isinstance(told, confluent_kafka.KafkaException)
+            and told.args[0].code() in _FENCED_CODES
+        ):
+            raise FencedByBroker(str(told)) from error
         raise
 
 
