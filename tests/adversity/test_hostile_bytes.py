@@ -421,7 +421,12 @@ BAD_BATCHES = {
     "magic-0": (_changed(16, ">b", 0), ErrorCode.INVALID_RECORD),
     "magic-1": (_changed(16, ">b", 1), ErrorCode.INVALID_RECORD),
     "magic-3": (_changed(16, ">b", 3), ErrorCode.INVALID_RECORD),
-    "control": (control_batch(ControlType.COMMIT, 0, 7, 0, 1), ErrorCode.INVALID_RECORD),
+    "control": (_changed(21, ">h", 0x20), ErrorCode.INVALID_RECORD),
+    # A marker is transactional, and the request names no transactional id: A-01 comes first.
+    "marker": (
+        control_batch(ControlType.COMMIT, 0, 7, 0, 1),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
     "base-offset": (_good(base_offset=5), ErrorCode.INVALID_RECORD),
     "last-delta": (_changed(23, ">i", 5), ErrorCode.INVALID_RECORD),
     "no-records": (_changed(57, ">i", 0), ErrorCode.INVALID_RECORD),

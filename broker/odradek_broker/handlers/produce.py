@@ -39,6 +39,8 @@ _TOPIC_IDS_SINCE = 13
 _ABORTABLE_SINCE = 11
 _ADDS_PARTITIONS_SINCE = 12
 _ATTRIBUTES_AT = 22
+_MAGIC_AT = 16
+_MAGIC = 2
 _CODEC_MASK = 7
 _TRANSACTIONAL_BIT = 16
 _PRODUCER_ID_AT = 43
@@ -83,9 +85,11 @@ def _append_all(
 
 
 def _is_transactional(records: Buffer | None) -> bool:
+    """What is no batch of magic 2 is not transactional either; P-07 has the answer to it."""
     return (
         records is not None
         and len(records) >= HEADER_BYTES
+        and records[_MAGIC_AT] == _MAGIC
         and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL_BIT)
     )
 
