@@ -259,6 +259,9 @@ class Session(asyncio.BufferedProtocol):
         return True
 
     def _answered(self, slot: _Slot, reply: Reply) -> None:
+        if self._transport is None:
+            # The peer is gone, and what was held for it is not counted any more (N-10).
+            return
         slot.ready, slot.reply, slot.later = True, reply, None
         slots = self._slots
         if not slots or slots[0] is not slot:

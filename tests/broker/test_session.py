@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,3 +304,20 @@ async def test_d11_answers_that_nobody_takes_make_later_ones_small(
     assert 900_000 <= await fetched_bytes() <= 1_000_000, "one batch, so that everyone gets on"
     limits.bytes_held = 0
     assert await fetched_bytes() > limit_bytes * 9 // 10
+
+
+async def test_n10_n14_answers_for_a_peer_that_is_gone_hold_no_bytes(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await broker.client()
+    await client.create_topic("t")
+    held: list[Any] = []
+    monkeypatch.setattr(broker.node.partition("t", 0), "_request_flush", held.append)
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    await until(lambda: held)
+    assert broker.server._limits.bytes_held > 0
+    client.close()
+    await until(lambda: not broker.server._sessions)
+    broker.server._commit.request(held[0])
+    await until(lambda: broker.node.partition("t", 0).log.high_watermark == 1)
+    assert broker.server._limits.bytes_held == 0
