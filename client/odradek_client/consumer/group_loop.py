@@ -82,6 +82,7 @@ class GroupLoop:
         self.listener: RebalanceListener | None = None
         self.led_topics: frozenset[str] = frozenset()
         self.on_topics: Callable[[], None] = lambda: None
+        self._identity = ConsumerGroupMetadata(group_id)
         self._prepared = False
         self._join: asyncio.Task[None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
@@ -149,6 +150,12 @@ class GroupLoop:
         joined.result()
         self._prepared = False
         assigned = self.membership.take_assignment()
+        self._identity = ConsumerGroupMetadata(
+            self._group_id,
+            self.membership.generation,
+            self.membership.member_id,
+            self._config.group_instance_id,
+        )
         self._subscription.assign_by_group(assigned)
         self._next_commit_ms = self._now_ms() + self._config.auto_commit_interval_ms
         self._stable.set()
@@ -372,16 +379,12 @@ class GroupLoop:
         await self._ask_coordinator(request, OFFSET_COMMIT_NEWEST, read, timeout_ms)
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in the group now (KIP-447)."""
-        membership = self.membership
-        if not self.is_member or membership.generation == NO_GENERATION:
-            return ConsumerGroupMetadata(self._group_id)
-        return ConsumerGroupMetadata(
-            self._group_id,
-            membership.generation,
-            membership.member_id,
-            self._config.group_instance_id,
-        )
+        """Who this consumer was when it was last assigned partitions (KIP-447).
+
+        A member that has lost its place keeps its old name here: without one the coordinator would
+        take its offsets as those of someone outside the group, and check nothing (O-05).
+        """
+        return self._identity if self.is_member else ConsumerGroupMetadata(self._group_id)
 
     def _lose(self, code: ErrorCode, generation: int) -> bool:
         """The coordinator refused a commit of `generation`. Whether that is an old story (K-38)."""
