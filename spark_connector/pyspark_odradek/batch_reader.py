@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
     """`partitions` runs on the driver, `read` on an executor with a pickled copy of this."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_read_schema(schema, options.include_headers)
+        check_read_schema(schema, options.columns)
         self.options = options
 
     def partitions(self) -> list[InputPartition]:
@@ -109,7 +109,8 @@ def read_range(
             if fetched is None:
                 return
             pending = begin()
-            yield from _decode(fetched, partition, settings)
+            for batch in _decode(fetched, partition, settings):
+                yield batch.select(options.columns)
     finally:
         if pending is not None:
             pending.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -39,6 +40,11 @@ def row_schema(include_headers: bool) -> StructType:
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
+def schema_of(columns: Sequence[str]) -> StructType:
+    """What a read of some columns gives."""
+    return StructType([field for field in row_schema(True) if field.name in columns])
+
+
 @cache
 def arrow_schema(include_headers: bool) -> Any:
     """The same in Arrow. Spark takes these very types and no wider ones."""
@@ -60,9 +66,9 @@ def arrow_schema(include_headers: bool) -> Any:
     return pa.schema(fields)
 
 
-def check_read_schema(schema: StructType, include_headers: bool) -> None:
+def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
     """Rows have one shape; SchemaError for `.schema(...)` with another."""
-    expected = row_schema(include_headers)
+    expected = schema_of(columns)
     if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in expected]:
         raise SchemaError(
             "odradek: the schema of a read is fixed and cannot be given; leave out .schema(...) and "
