@@ -42,6 +42,7 @@ from pyspark_odradek.offsets import LogBounds
 from pyspark_odradek.options import SourceOptions, Subscription
 from pyspark_odradek.planning import OffsetRange, Partition
 from pyspark_odradek.progress import Survey
+from pyspark_odradek.pushdown import Restriction
 
 #: Newer versions of Fetch name topics by id only.
 _FETCH_BY_NAME_NEWEST = 12
@@ -64,8 +65,13 @@ class Plan:
     warnings: list[str]
 
 
-async def plan(network: Network, options: SourceOptions) -> Plan:
-    """Every partition's range of offsets, as of now. Raises SourceError, OptionsError."""
+async def plan(
+    network: Network, options: SourceOptions, restriction: Restriction | None = None
+) -> Plan:
+    """Every partition's range of offsets, as of now, without what a restriction leaves out.
+
+    Raises SourceError, OptionsError.
+    """
     partitions = await find_partitions(network, options)
     problems: list[str] = []
     offsets.check_named(options.start, partitions, options.start_option, problems)
@@ -99,6 +105,11 @@ async def plan(network: Network, options: SourceOptions) -> Plan:
             options.fail_on_data_loss,
         )
     )
+    if restriction is not None:
+        kept = [each.partition for each in ranges if restriction.admits(each.partition)]
+        time_ms = restriction.time_ms
+        at_time = await ask({} if time_ms is None else dict.fromkeys(kept, time_ms))
+        ranges = restriction.cut(ranges, at_time)
     topics = {each.topic for each in partitions}
     return Plan(ranges, {each: network.cluster.topic_id(each) for each in topics}, warnings)
 

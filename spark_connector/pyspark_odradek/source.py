@@ -50,9 +50,11 @@ class DefaultSource(DataSource):
         return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_odradek.batch_reader import BatchReader
+        from pyspark_odradek.batch_reader import BatchReader, FilteringBatchReader
+        from pyspark_odradek.pushdown import is_offered
 
-        return BatchReader(parse_source(self.options), schema)
+        kind = FilteringBatchReader if is_offered() else BatchReader
+        return kind(parse_source(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_odradek.writer import BatchWriter

@@ -135,7 +135,7 @@ def test_max_bytes_are_kept_roughly(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
-    for start in range(0, 60, 10):
+    for _ in range(6):
         produce(topic, [(0, None, bytes(1000), T0, [])] * 10)
     query = stream(subscribe=topic, maxBytesPerTrigger="20500")
     query.run()
