@@ -34,6 +34,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     encode,
     tombstone,
 )
+from odradek_broker.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored import transaction_log
@@ -56,6 +57,15 @@ TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 #: What events are called.
 _INIT = "InitProducerId"
 _ADD = "AddPartitionsToTxn"
+#: Where a broker under test may die once a record is durable: by its state, or else by what wrote it.
+_DECISION_DURABLE = {
+    _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
+    _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
+}
+_STEP_DURABLE = {
+    _INIT: FaultPoint.INIT_PRODUCER_ID_DURABLE,
+    _ADD: FaultPoint.PARTITIONS_ADDED_DURABLE,
+}
 #: Tombstones in one batch. What is left over is written at the next look.
 TOMBSTONES_MAX = 1_000
 _EXPIRY_PAUSE_MS = 1_000
@@ -188,6 +198,7 @@ class TransactionShard:
         coordinator_epoch: int,
         exists: Callable[[TopicPartition], bool],
         observer: Observer = _ignore,
+        faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self.timers: Timers[TimerName] = Timers()
         self.transactions: dict[str, Transaction] = {}
@@ -196,6 +207,7 @@ class TransactionShard:
         self._settings = settings
         self._exists = exists
         self._observer = observer
+        self._faults = faults
         #: Ids with an open transaction: what the timeout scan looks at.
         self._ongoing: set[str] = set()
         #: Steps whose record is not durable yet, and those that wait for a producer id.
@@ -391,14 +403,19 @@ class TransactionShard:
             state = _S.PREPARE_EPOCH_FENCE
         check_step(name, state, after.state)
         pending = self._pending[name] = _Pending(state if fences else after.state)
+        if after.state.is_prepared:
+            self._faults.reach(FaultPoint.PREPARE_DECIDED)
+            self._faults.reach(FaultPoint.PREPARE_TORN)
+        durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[what]
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
             if self._pending.get(name) is pending:
                 del self._pending[name]
             self._observer(Event(then.wall_ms, name, what, before, after, error))
-            if error is _E.NONE and after.state.is_prepared:
-                return self._finish(name, then)
-            return Outcome()
+            if error is not _E.NONE:
+                return Outcome()
+            self._faults.reach(durable)
+            return self._finish(name, then) if after.state.is_prepared else Outcome()
 
         return Outcome([encode(after)], replies, settled, TRANSACTION_APPEND_ERRORS)
 
@@ -477,6 +494,7 @@ class TransactionShard:
         if progress.remaining:
             self._retry_markers(name, progress, moment)
             return Outcome()
+        self._faults.reach(FaultPoint.ALL_MARKERS_DURABLE)
         return self._complete(name, moment)
 
     def _retry_markers(self, name: str, progress: MarkerProgress, moment: Moment) -> None:
