@@ -361,12 +361,13 @@ def test_g52_cooperative_user_data_is_a_generation() -> None:
     assert decode_cooperative(encode_cooperative(7)) == 7
 
 
-def test_k52_user_data_as_kafka_python_writes_it() -> None:
+def test_k52_user_data_of_kafka_python_is_understood() -> None:
     their = TheirSticky()
     their.member_assignment = [KafkaPartition("a", 0), KafkaPartition("a", 2)]
     their.generation = 7
     said = decode_subscription(their.metadata({"a"}).encode())
-    assert said.user_data == encode_sticky(SAID)
+    assert said.user_data == b"\0\1" + encode_sticky(SAID)
+    assert decode_sticky(said.user_data) == SAID
 
 
 def test_k52_user_data_as_aiokafka_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
