@@ -30,6 +30,7 @@ from odradek_broker.coordinator.transactional_runtime import (
     TransactionalPartition,
     TransactionalRuntime,
 )
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
@@ -101,6 +102,8 @@ class GroupCoordinator:
         self._env = env
         self._config = config
         self._observer = observer or _log_transition
+        #: The last things that happened to each group; see `odradek_broker.history`.
+        self.history = History(env.clock.wall_ms)
         self._runtimes: dict[int, TransactionalRuntime[GroupShard]] = {}
         self._closed = False
         self._armed_ms: int | None = None
@@ -154,7 +157,9 @@ class GroupCoordinator:
         for runtime in list(self._runtimes.values()):
             places = runtime.core.offsets.places_of_topic(name)
             for start in range(0, len(places), TOMBSTONES_MAX):
-                records = runtime.core.tombstones(places[start : start + TOMBSTONES_MAX])
+                part = places[start : start + TOMBSTONES_MAX]
+                records = runtime.core.tombstones(part)
+                runtime.core.tell_deleted(part, "the topic was deleted")
                 if runtime.state is RuntimeState.ACTIVE:
                     runtime.run(lambda _, records=records: Outcome(records=records))  # type: ignore[misc]
 
@@ -316,7 +321,7 @@ class GroupCoordinator:
         return runtime, runtime.error
 
     def _new_runtime(self, partition: TransactionalPartition) -> TransactionalRuntime[GroupShard]:
-        shard = GroupShard(self._config, self._env.random, self._observer)
+        shard = GroupShard(self._config, self._env.random, self.history, self._observer)
         runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
             shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
         )
