@@ -38,6 +38,7 @@ from odradek_broker.coordinator.transactional_runtime import (
     TransactionalPartition,
     TransactionalRuntime,
 )
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
@@ -110,6 +111,8 @@ class GroupCoordinator:
         self._env = env
         self._config = config
         self._observer = observer or _log_transition
+        #: The last things that happened to each group; see `odradek_broker.history`.
+        self.history = History(env.clock.wall_ms)
         self._runtimes: dict[int, TransactionalRuntime[GroupShard]] = {}
         self._closed = False
         self._armed_ms: int | None = None
@@ -163,6 +166,7 @@ class GroupCoordinator:
         for runtime in list(self._runtimes.values()):
             places = runtime.core.offsets.places_of_topics(lambda held: held == name)
             if places:
+                runtime.core.tell_deleted(places, "the topic was deleted")
                 records = runtime.core.tombstones(places)
                 _write(runtime, records, Later(), ErrorCode.NONE, lambda error: error)
 
@@ -398,7 +402,7 @@ class GroupCoordinator:
         return runtime, runtime.error
 
     def _new_runtime(self, partition: TransactionalPartition) -> TransactionalRuntime[GroupShard]:
-        shard = GroupShard(self._config, self._env.random, self._observer)
+        shard = GroupShard(self._config, self._env.random, self.history, self._observer)
         runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
             shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
         )
