@@ -21,6 +21,7 @@ from odradek_broker.coordinator.transactions.shard import EndAnswer, InitAnswer
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.fault_points import NO_FAULTS
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
 
@@ -126,7 +127,8 @@ class TransactionWorld:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         if topic:
             self.metadata.counts[TRANSACTIONS_TOPIC] = partitions
-        self.transactions = TransactionCoordinator(self, self.config)
+        self.producer_history = History(self.clock.wall_ms)
+        self.transactions = TransactionCoordinator(self, self.config, self.producer_history)
         self.transactions.load()
 
     # --- What a node gives ---
