@@ -19,6 +19,7 @@ from odradek_broker.coordinator.transactions.coordinator import (
 )
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
 from odradek_broker.fetch_sessions import FetchSessions
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.markers import write_markers
 from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
@@ -90,8 +91,10 @@ class Node:
             self.metadata.topic_name,
         )
         self.groups = GroupCoordinator(self, config)
+        #: What happened lately to producer ids; the coordinators have histories of their own.
+        self.producer_history = History(clock.wall_ms)
+        self.transactions = TransactionCoordinator(self, config, self.producer_history)
         #: Where batches wait until their transaction is known to be open.
-        self.transactions = TransactionCoordinator(self, config)
         self.gate = TransactionGate(self, self.transactions)
         #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
         #: keep to it, but for the first batch, without which nobody would get on (D11).

@@ -20,6 +20,7 @@ from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, To
 from odradek_broker.coordinator.transactions.shard import EndAnswer, InitAnswer
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
 
@@ -124,7 +125,8 @@ class TransactionWorld:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         if topic:
             self.metadata.counts[TRANSACTIONS_TOPIC] = partitions
-        self.transactions = TransactionCoordinator(self, self.config)
+        self.producer_history = History(self.clock.wall_ms)
+        self.transactions = TransactionCoordinator(self, self.config, self.producer_history)
         self.transactions.load()
 
     # --- What a node gives ---
