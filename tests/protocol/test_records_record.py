@@ -15,6 +15,7 @@ from odradek_protocol.records import (
     CorruptBatch,
     Record,
     TimestampType,
+    native,
     read_columns,
     read_header,
     read_records,
@@ -22,7 +23,6 @@ from odradek_protocol.records import (
     update_crc,
     verify_crc,
 )
-from odradek_protocol.records import native
 from odradek_protocol.records import record as record_module
 from odradek_protocol.records import runs as bulk
 from odradek_protocol.records.record import parse_records

@@ -22,7 +22,9 @@ MAX_INT64 = 2**63 - 1
 
 OCTETS = st.none() | st.binary(max_size=40) | st.integers(0, 9000).map(bytes)
 NAMES = st.text(max_size=6) | st.sampled_from(["a", "trace", "\udcff", "naïve"])
-HEADERS = st.just([]) | st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3)
+HEADERS: Any = st.just([]) | st.lists(
+    st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3
+)
 TIMES = st.integers(NOW - 20_000, NOW + 20_000) | st.sampled_from([NOW, -1, 0, 2**62, 2**63 - 2])
 ROWS = st.lists(st.tuples(TIMES, OCTETS, OCTETS, HEADERS), min_size=1, max_size=12)
 INT64 = st.integers(-(2**63), MAX_INT64) | st.sampled_from([0, NOW, MAX_INT64, -(2**63)])
@@ -204,7 +206,23 @@ def test_both_read_any_bytes_alike(
 
 
 NUMBERS = st.sampled_from(
-    [0, 1, 2, 3, 5, 0x7E, 0x7F, 0x80, 0xFFFE, 2**31 - 1, 2**32 - 2, 2**32 - 1, 2**32, 2**64 - 1, 2**64]
+    [
+        0,
+        1,
+        2,
+        3,
+        5,
+        0x7E,
+        0x7F,
+        0x80,
+        0xFFFE,
+        2**31 - 1,
+        2**32 - 2,
+        2**32 - 1,
+        2**32,
+        2**64 - 1,
+        2**64,
+    ]
 )
 
 

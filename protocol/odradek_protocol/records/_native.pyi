@@ -1,3 +1,5 @@
+from typing import Self
+
 ABI: int
 SOURCE_CRC: int
 
@@ -23,7 +25,7 @@ def encode(
 class Rows:
     count: int
     size_bytes: int
-    def __new__(cls, wanted: int, /) -> Rows: ...
+    def __new__(cls, wanted: int, /) -> Self: ...
     def add(
         self,
         data: bytes,

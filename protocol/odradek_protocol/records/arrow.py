@@ -279,7 +279,9 @@ class PureRows:
         offsets = columns.offsets
         left = -1
         chosen: Sequence[int] = range(len(offsets))
-        if offsets and not (offsets.__class__ is range and first <= offsets[0] and offsets[-1] < end):
+        if offsets and not (
+            offsets.__class__ is range and first <= offsets[0] and offsets[-1] < end
+        ):
             chosen = [index for index in chosen if first <= offsets[index] < end]
         if len(chosen) > limit:
             left = offsets[chosen[limit]]

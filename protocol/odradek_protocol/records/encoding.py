@@ -130,7 +130,7 @@ def encode_rows(
     """
     codec = native.CODEC
     if codec is not None and rows.__class__ is list and header_blocks.__class__ is dict:
-        body = codec.encode(rows, header_blocks, base_timestamp)
+        body: bytes | None = codec.encode(rows, header_blocks, base_timestamp)
         if body is not None:
             return body
     count = len(rows)

@@ -45,7 +45,7 @@ def unfit(found: ModuleType, source: str) -> str | None:
             crc = zlib.crc32(file.read())
     except OSError:
         return None
-    if found.SOURCE_CRC != crc:
+    if crc != found.SOURCE_CRC:
         return "_native.c has changed since it was built"
     return None
 
