@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from odradek_client.config import ConsumerConfig
 from odradek_client.errors import OdradekError
 from odradek_client.network import Network
+from odradek_protocol.records.arrow import TimestampBeyondMicroseconds
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData
 from pyspark_odradek import blocking, cluster, columns, planning, pushdown
@@ -57,7 +58,6 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_read_schema(schema, options.columns)
         self.options = options
-
         self.restriction = pushdown.Restriction()
 
     def partitions(self) -> list[InputPartition]:
@@ -99,7 +99,7 @@ def read_range(
     settings = columns.DecodeSettings(
         check_crcs=config.check_crcs,
         read_committed=config.isolation_level == "read_committed",
-        include_headers=options.include_headers,
+        columns=options.columns,
     )
     state = RangeReader(
         partition.wanted,
@@ -120,8 +120,7 @@ def read_range(
             if fetched is None:
                 return
             pending = begin()
-            for batch in _decode(fetched, partition, settings):
-                yield batch.select(options.columns)
+            yield from _decode(fetched, partition, settings)
     finally:
         if pending is not None:
             pending.cancel()
@@ -186,6 +185,11 @@ def _decode(
 
 
 def _damaged(partition: RangePartition, error: BatchError) -> SourceError:
+    if isinstance(error, TimestampBeyondMicroseconds):
+        return SourceError(
+            f"odradek: a record of {partition.wanted.partition} cannot be a row: {error}; read past it "
+            "by startingOffsets"
+        )
     return SourceError(
         f"odradek: a batch of {partition.wanted.partition} is damaged: {error}. Look at the broker's "
         "disk; kafka.check.crcs=false reads damaged records as they are"

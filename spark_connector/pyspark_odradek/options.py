@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from odradek_protocol.records.arrow import COLUMNS
 from pyspark_odradek import kafka_settings
 from pyspark_odradek.admission import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_odradek.errors import OptionsError
@@ -67,17 +68,6 @@ SOURCE_OPTIONS = (
 SINK_OPTIONS = ("topic", "includeHeaders")
 #: What Spark itself, or a helper around it, adds to anybody's options.
 _SPARKS_OWN = frozenset({"path", "paths", "checkpointlocation", "queryname"})
-#: What a row may have, in the order of Spark's own format.
-COLUMNS = (
-    "key",
-    "value",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-    "headers",
-)
 _KNOWN = {name.lower(): name for name in SOURCE_OPTIONS + SINK_OPTIONS}
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
 
@@ -135,10 +125,6 @@ class SourceOptions:
     limits: Limits
     group: str | None
     client: ClientSettings
-
-    @property
-    def include_headers(self) -> bool:
-        return "headers" in self.columns
 
 
 @dataclass(frozen=True)

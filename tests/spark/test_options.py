@@ -41,7 +41,7 @@ def test_defaults_are_sparks() -> None:
     assert (options.num_retries, options.retry_interval_ms) == (3, 10)
     assert options.min_partitions is None
     assert options.max_records_per_partition is None
-    assert options.include_headers is False
+    assert "headers" not in options.columns
     assert options.latest_if_no_record is False
 
 
@@ -288,5 +288,5 @@ def test_columns_are_chosen_and_keep_their_order() -> None:
         *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
     )
     assert stream(columns="VALUE, key").columns == ("key", "value")
-    assert stream(columns="headers").include_headers is True
+    assert stream(columns="headers").columns == ("headers",)
     assert stream(includeHeaders="true").columns[-1] == "headers"
