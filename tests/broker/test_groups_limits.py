@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from group_world import GROUP, GroupWorld, part
@@ -41,8 +43,13 @@ def test_d11_the_longest_texts_there_may_be_are_stored_and_loaded(world: GroupWo
     assert answer.error_code == E.NONE
     member_id = answer.member_id
     assert world.sync(member_id, 1, {member_id: b"mine"}, group=group, instance=text).done
-    how = {"group": group, "member_id": member_id, "generation": 1, "instance": text}
-    assert world.commit_later(part(metadata=WIDE * 4096), **how).result() == [E.NONE]  # type: ignore[arg-type]
+    how: dict[str, Any] = {
+        "group": group,
+        "member_id": member_id,
+        "generation": 1,
+        "instance": text,
+    }
+    assert world.commit_later(part(metadata=WIDE * 4096), **how).result() == [E.NONE]
     world.restart()
     assert world.committed(group) == 5
     synced = world.sync(member_id, 1, group=group, instance=text).result()
@@ -75,7 +82,7 @@ def test_d11_a_group_id_that_is_too_long_is_invalid(world: GroupWorld) -> None:
 )
 @pytest.mark.parametrize("version", [3, 9])
 def test_d11_what_does_not_fit_into_a_record_is_an_invalid_request(
-    world: GroupWorld, version: int, how: dict[str, object]
+    world: GroupWorld, version: int, how: dict[str, Any]
 ) -> None:
     assert world.join(version=version, **how).result().error_code == E.INVALID_REQUEST
     assert list(world.groups.groups()) == []
