@@ -172,12 +172,15 @@ async def test_k33_a_poll_cancelled_in_a_listener_leaves_the_rest_to_the_next(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     class Slow(Diary):
-        entered = asyncio.Event()
+        def __init__(self) -> None:
+            super().__init__()
+            self.entered = asyncio.Event()
 
         async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:  # type: ignore[override]
             super().on_partitions_revoked(partitions)
-            self.entered.set()
-            await asyncio.Event().wait()
+            if not self.entered.is_set():
+                self.entered.set()
+                await asyncio.Event().wait()
 
     slow = Slow()
     first = await consumers(group_id=topic, **COOPERATIVE)
