@@ -407,8 +407,9 @@ class Membership:
         if generation != self.generation or self.stage is not Stage.STABLE:
             return Action.IGNORE
         code = ErrorCode.of(error_code)
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._last_heard_ms = now_ms  # either way the coordinator counts us alive (G table)
         if code is ErrorCode.NONE:
-            self._last_heard_ms = now_ms
             return Action.GO_ON
         try:
             return self._act_on(code, HEARTBEAT_TROUBLES, "Heartbeat")
