@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer as ForeignProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
+
 from live_consumers import (
     DEADLINE_S,
     Diary,
@@ -20,7 +21,6 @@ from live_consumers import (
     until,
     values,
 )
-
 from odradek.broker import SubprocessBroker
 from odradek_client.config import ConsumerConfig
 from odradek_client.consumer.consumer import Consumer
