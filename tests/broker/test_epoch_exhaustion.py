@@ -11,6 +11,7 @@ would have left it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -97,7 +98,7 @@ class Recoveries:
 
 def assert_each_is_new(found: list[Identity]) -> None:
     """Epochs rise by one to the last; behind it there is another producer id, from 0 on."""
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         if before[1] < LAST_EPOCH:
             assert after == (before[0], before[1] + 1)
         else:
