@@ -11,7 +11,7 @@ from live_consumers import DEADLINE_S, Diary, all_of, make_topic, produce, read,
 from odradek.broker import SubprocessBroker
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.listener import RebalanceListener
-from odradek_client.consumer.types import TopicPartition
+from odradek_client.consumer.types import ConsumerRecord, TopicPartition
 
 COOPERATIVE = {
     "partition_assignment_strategy": "cooperative-sticky",
@@ -76,7 +76,7 @@ async def test_k31_kept_partitions_are_read_while_the_group_waits_for_a_member(
     await until(lambda: membership.stage.value == "joining", reader, third)
     mine = {each.partition for each in reader.assignment()}
     produce(broker, topic, 300)
-    found = []
+    found: list[ConsumerRecord] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(found) < 100 * len(mine):
             found += await reader.poll(200)

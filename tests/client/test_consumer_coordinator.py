@@ -366,7 +366,7 @@ def test_k41_followers_leave_that_to_the_leader() -> None:
         (["cooperative-sticky"], True),
         (["range", "cooperative-sticky"], False),
         (["sticky"], False),
-        (list(ConsumerConfig().partition_assignment_strategy), False),
+        (list(ConsumerConfig.from_settings({}).partition_assignment_strategy), False),
     ],
 )
 def test_k54_one_eager_assignor_makes_the_member_eager(
