@@ -14,6 +14,7 @@ from tests.client.scripted_broker import until
 
 from odradek import Admin, Consumer, NewTopic, PreparedTransaction, Producer
 from odradek.broker import SubprocessBroker
+from odradek_client.consumer.group_loop import GroupLoop
 from odradek_client.errors import (
     Abortable,
     Fatal,
@@ -248,7 +249,7 @@ async def test_kip447_who_lost_its_place_stays_who_it_was(ours: str, unique_topi
                 pass
             member = consumer.group_metadata()
             network, loop = consumer._network, consumer._group
-            assert loop is not None
+            assert isinstance(loop, GroupLoop)
             evict = LeaveGroupRequest(group_id=group, member_id=member.member_id)
             node_id = await network.find_coordinator(group)
             await network.send(node_id, evict, channel="coordinator", max_version=2)
