@@ -167,6 +167,10 @@ class Network:
         """The loop's clock, in milliseconds: never goes back."""
         return self.loop.time() * 1000
 
+    async def pause(self, seconds: float) -> None:
+        """Wait before something is tried again."""
+        await asyncio.sleep(seconds)
+
     # --- requests ---------------------------------------------------------------------------------
 
     async def send(
