@@ -53,6 +53,10 @@ class Deadline(Enum):
     JOIN = "the join phase ends"
     SYNC = "every member must have fetched its assignment"
     EXPIRY = "look for offsets that nobody wants any more"
+    MEMBER_SESSION = "a member of a consumer group must be heard of"
+    MEMBER_REVOCATION = "it must have given its partitions back"
+    MEMBER_REJOIN = "it speaks the classic protocol, and must have joined again"
+    MEMBER_SYNC = "it speaks the classic protocol, and must have fetched its assignment"
 
 
 class TimerName(NamedTuple):
