@@ -131,7 +131,9 @@ def _group(
         response.topics += unknown
         later.resolve(response)
 
-    node.groups.fetch_offsets(asked.group_id, places, require_stable).then(fetched)
+    node.groups.fetch_offsets(
+        asked.group_id, places, require_stable, asked.member_id, asked.member_epoch
+    ).then(fetched)
     return later
 
 

@@ -198,9 +198,7 @@ def _assign_anew(change: Change, config: ConsumerGroupSettings) -> Partitions:
         for member_id, member in members.items()
     ]
     assignor = ASSIGNORS[choose_assignor(members, config)]
-    targets = assignor(
-        subscribers, {topic.topic_id: topic.partitions for topic in seen.values()}
-    )
+    targets = assignor(subscribers, {topic.topic_id: topic.partitions for topic in seen.values()})
     for member_id, target in targets.items():
         if group.targets.get(member_id) != target:
             change.records.append(make.target_record(group.group_id, member_id, target))

@@ -74,7 +74,9 @@ class ConsumerMember:
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
         """The same at another epoch; the one before is remembered."""
-        return self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
+        return (
+            self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,7 @@ Refusal if there is a group of another kind that cannot be turned into one.
 """
 
 
-def heartbeat_error(
-    error: ErrorCode, message: str | None = None
-) -> ConsumerGroupHeartbeatResponse:
+def heartbeat_error(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
     """A refusal."""
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 
@@ -245,9 +243,17 @@ class ConsumerProtocol:
         )
 
     def remove(
-        self, group: ConsumerGroup, members: list[ConsumerMember], out: Outcome, moment: Moment
+        self,
+        group: ConsumerGroup,
+        members: list[ConsumerMember],
+        out: Outcome,
+        moment: Moment,
+        why: str | None = None,
     ) -> None:
-        """Members are gone: their partitions are free, and the group epoch grows once (G-101)."""
+        """Members are gone: their partitions are free, and the group epoch grows once (G-101).
+
+        `why` is for people; None if they left by themselves.
+        """
         gone = {member.member_id for member in members}
         for member in members:
             out.records += make.member_tombstones(group.group_id, member.member_id)
@@ -314,9 +320,7 @@ def _invalid(message: str) -> Refusal:
 
 def unknown_member(member_id: str, group_id: str) -> Refusal:
     """G-113."""
-    return Refusal(
-        _E.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
-    )
+    return Refusal(_E.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
 
 
 def fenced_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> Refusal:
@@ -429,3 +433,8 @@ def heartbeat_assignment(assigned: Partitions) -> HeartbeatAssignment:
             for topic_id, indexes in sorted(assigned.items())
         ]
     )
+
+
+def not_a_consumer_group(group_id: str) -> Refusal:
+    """There is a group of the name, of another kind, that cannot become one (G-150)."""
+    return Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -53,7 +53,7 @@ class Pattern:
         """Does the whole name match?"""
         now = self._reach([self._start], name, 0)
         for position, character in enumerate(name):
-            after = []
+            after: list[int] = []
             for at in now:
                 test = self._steps[at].test
                 if test is not None and test(character):
