@@ -287,11 +287,19 @@ def _check_together(config: BrokerConfig) -> None:
 
 def _check_consumer_groups(config: BrokerConfig) -> None:
     """Timeout and interval within their own bounds, and a heartbeat in every session."""
-    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
-        attribute = name.replace(".", "_")
-        least = getattr(config, f"group_consumer_min_{attribute}")
-        value = getattr(config, f"group_consumer_{attribute}")
-        most = getattr(config, f"group_consumer_max_{attribute}")
+    bounded = {
+        "session.timeout.ms": (
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        "heartbeat.interval.ms": (
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+    }
+    for name, (least, value, most) in bounded.items():
         if not least <= value <= most:
             raise ConfigError(
                 f"group.consumer.{name}",
