@@ -24,9 +24,15 @@ from odradek_broker.coordinator.groups.consumer.describe import consumer_not_des
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
 from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
-from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedOffsets, Place
+from odradek_broker.coordinator.groups.offsets import (
+    NOT_A_MEMBER,
+    CommitCall,
+    FetchedOffsets,
+    FetchingMember,
+    Place,
+)
 from odradek_broker.coordinator.groups.rebalance import GroupSettings
-from odradek_broker.coordinator.groups.shard import NO_MEMBER_EPOCH, GroupShard
+from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.states import GroupState
 from odradek_broker.coordinator.placement import place
 from odradek_broker.coordinator.runtime import (
@@ -277,8 +283,7 @@ class GroupCoordinator:
         group_id: str,
         places: list[Place] | None,
         require_stable: bool,
-        member_id: str | None = None,
-        member_epoch: int = NO_MEMBER_EPOCH,
+        member: FetchingMember = NOT_A_MEMBER,
     ) -> Later[FetchedOffsets]:
         """`places` None: everything that the group has committed (O-08).
 
@@ -288,9 +293,7 @@ class GroupCoordinator:
         return self._ask(
             group_id,
             later,
-            lambda shard, _: shard.fetch(
-                group_id, places, require_stable, later, member_id, member_epoch
-            ),
+            lambda shard, _: shard.fetch(group_id, places, require_stable, later, member),
             lambda error: FetchedOffsets(error, []),
         )
 

@@ -38,9 +38,11 @@ from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import (
     NO_PRODUCER,
+    NOT_A_MEMBER,
     OFFSET_APPEND_ERRORS,
     CommitCall,
     FetchedOffsets,
+    FetchingMember,
     OffsetStore,
     Place,
     check_commit,
@@ -82,7 +84,6 @@ _EXPIRY_PAUSE_MS = 1_000
 _MINUTE_MS = 60_000
 _INT16 = Packer(">h")
 _CONSUMER_TYPES = frozenset(RecordType)
-NO_MEMBER_EPOCH = -1
 #: When a group died is of no interest to anyone.
 _NO_MOMENT = Moment(0, 0)
 
@@ -353,13 +354,12 @@ class GroupShard:
         places: Iterable[Place] | None,
         require_stable: bool,
         later: Later[FetchedOffsets],
-        member_id: str | None = None,
-        member_epoch: int = NO_MEMBER_EPOCH,
+        member: FetchingMember = NOT_A_MEMBER,
     ) -> Outcome:
         """O-08 to O-10, O-21."""
         consumer = self.consumers.get(group_id)
         if consumer is not None:
-            error = check_fetch(consumer, member_id, member_epoch)
+            error = check_fetch(consumer, member)
             if error is not ErrorCode.NONE:
                 refusal = FetchedOffsets(error, [])
                 return Outcome(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
-from odradek_broker.coordinator.groups.offsets import CommitCall, Place
+from odradek_broker.coordinator.groups.offsets import CommitCall, FetchingMember, Place
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.offset_commit import NO_EXPIRY, OffsetCommitValue
 
@@ -33,12 +33,12 @@ def check_commit(group: ConsumerGroup, call: CommitCall, transactional: bool) ->
     return error
 
 
-def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
+def check_fetch(group: ConsumerGroup, asker: FetchingMember) -> ErrorCode:
     """May this caller fetch? Whoever says that it is a member must be one (O-21)."""
-    if not member_id and epoch < 0:
+    if not asker.member_id and asker.epoch < 0:
         return _E.NONE
-    member = group.members.get(member_id or "")
-    return _E.UNKNOWN_MEMBER_ID if member is None else _check_epoch(member, epoch)
+    member = group.members.get(asker.member_id or "")
+    return _E.UNKNOWN_MEMBER_ID if member is None else _check_epoch(member, asker.epoch)
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:
