@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group, group_operations, topic
+from odradek_broker.authorizer import Operation, authorized_operations, denied_topics, group
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
 from odradek_broker.later import Later, gather
@@ -50,12 +50,14 @@ def _shown(
     for member in held.members:
         for assignment in (member.assignment, member.target_assignment):
             names |= {part.topic_name for part in assignment.topic_partitions}
-    if not all(node.authorizer.allows(context, Operation.DESCRIBE, topic(name)) for name in names):
+    if denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
         return consumer_not_described(
             held.group_id,
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             "The described group uses topics that the client is not authorized to describe.",
         )
     if request.include_authorized_operations:
-        held.authorized_operations = group_operations(node.authorizer, context, held.group_id)
+        held.authorized_operations = authorized_operations(
+            node.authorizer, context, group(held.group_id)
+        )
     return held
