@@ -16,6 +16,7 @@ from odradek_broker.coordinator.groups.offsets import (
     FetchedOffsets,
 )
 from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.fault_points import NO_FAULTS
 from odradek_broker.later import Later
 from odradek_broker.partition import StoredRecord
 from odradek_protocol.errors import ErrorCode
@@ -46,6 +47,11 @@ class Settings:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = 2**31 - 1
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -158,6 +164,10 @@ class Topics:
     counts: dict[str, int] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)
     leader: int = 1
+    topics_version: int = 0
+
+    def topic_names(self) -> list[str]:
+        return list(self.ids)
 
     def partition_count(self, name: str) -> int:
         return self.counts.get(name, 0)
@@ -185,6 +195,7 @@ class GroupWorld:
         self.metadata = Topics({"topic": 10, "other": 10}, {"topic": b"T" * 16, "other": b"O" * 16})
         self.config = replace(Settings(), **settings)
         self.authorizer: Authorizer = ALLOW_EVERYTHING
+        self.faults = NO_FAULTS
         self.node_id = 1
         self.advertised = ("host", 9092)
         self.topic_partitions = [ListPartition() for _ in range(partitions)]

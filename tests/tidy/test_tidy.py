@@ -73,6 +73,7 @@ IMPURE = {
 #: Shells: modules that may touch the world, and what for. Every other module of the protocol, the
 #: broker and the client is a core, and imports nothing from IMPURE.
 SHELLS = {
+    "odradek_broker.dying": "kills its own process at a fault point",
     "odradek_broker.http": "serves metrics and health over a socket",
     "odradek_broker.logs": "sets up logging, once",
     "odradek_broker.real": "real clock, files and randomness behind the seams",
@@ -83,7 +84,9 @@ SHELLS = {
     "odradek_client.broker_link": "one broker: in-flight window, reconnect",
     "odradek_client.consumer.consumer": "subscribe, poll, commit: the public class",
     "odradek_client.consumer.consumer_loop": "fetches in the background",
+    "odradek_client.consumer.group": "what is due to a group, between polls",
     "odradek_client.consumer.group_loop": "heartbeats and rejoins in the background",
+    "odradek_client.consumer.group_offsets": "commits in the background",
     "odradek_client.network": "links of a client, and its randomness",
     "odradek_client.producer.producer": "send, flush: the public class",
     "odradek_client.producer.transaction_calls": "begin, commit, abort: waits for their outcome",

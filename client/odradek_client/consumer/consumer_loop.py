@@ -16,7 +16,7 @@ from odradek_client.cluster import TOPIC_REFUSALS
 from odradek_client.config import ConsumerConfig
 from odradek_client.consumer.errors import NoOffset
 from odradek_client.consumer.fetcher import Collected, Fetcher, FetchPlan
-from odradek_client.consumer.group_loop import GroupLoop
+from odradek_client.consumer.group import Group
 from odradek_client.consumer.offsets import (
     FoundOffsets,
     list_offsets_requests,
@@ -33,6 +33,7 @@ from odradek_client.errors import (
 )
 from odradek_client.network import Network
 from odradek_protocol.primitives import WireError
+from odradek_protocol.records.arrow import ArrowRows
 
 log = logging.getLogger("odradek.client.consumer")
 
@@ -51,7 +52,7 @@ class ConsumerLoop:
         network: Network,
         subscription: SubscriptionState,
         fetcher: Fetcher,
-        group: GroupLoop | None,
+        group: Group | None,
         reset_timestamp: int | None,
     ) -> None:
         self._config = config
@@ -79,9 +80,14 @@ class ConsumerLoop:
     # --- poll -------------------------------------------------------------------------------------
 
     async def poll(
-        self, limit: int, only: Collection[TopicPartition], timeout_ms: float
+        self,
+        limit: int,
+        only: Collection[TopicPartition],
+        timeout_ms: float,
+        rows: ArrowRows | None = None,
     ) -> Collected:
-        """One poll: up to `limit` records, of the partitions `only` if any are given.
+        """One poll: up to `limit` records, of the partitions `only` if any are given, into `rows` if
+        those are given.
 
         Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13).
         """
@@ -94,10 +100,10 @@ class ConsumerLoop:
             self._news.clear()
             self._look_at_metadata()
             if self._group is not None:
-                await self._group.poll(deadline_ms)
+                await self._group.poll()
             self._find_positions()
             self._raise_failure()
-            collected = self._fetcher.collect(limit, only)
+            collected = self._fetcher.collect(limit, only, rows)
             # Before the application has its records, the next ones are asked for (K-02).
             self._send_fetches()
             if collected.count or collected.advanced:
