@@ -49,7 +49,7 @@ def member(request: pytest.FixtureRequest, address: str, new_topic: NewTopic) ->
 
 
 def _committed(admin: Any, group: str) -> dict[tuple[str, int], int]:
-    asked = confluent_kafka.ConsumerGroupTopicPartitions(group)  # type: ignore[attr-defined]
+    asked = confluent_kafka.ConsumerGroupTopicPartitions(group)
     found = admin.list_consumer_group_offsets([asked])[group].result(DEADLINE_S)
     return {(each.topic, each.partition): each.offset for each in found.topic_partitions}
 
@@ -58,7 +58,7 @@ def _commit(admin: Any, group: str, topic: str, *offsets: int) -> None:
     places = [
         confluent_kafka.TopicPartition(topic, index, offset) for index, offset in enumerate(offsets)
     ]
-    wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, places)  # type: ignore[attr-defined]
+    wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, places)
     done = admin.alter_consumer_group_offsets([wanted])[group].result(DEADLINE_S)
     assert all(each.error is None for each in done.topic_partitions)
 
@@ -159,7 +159,7 @@ def test_aiokafka_reads_where_a_group_stands(
         client = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=address)
         await client.start()
         try:
-            return await client.list_consumer_group_offsets(group)
+            return dict(await client.list_consumer_group_offsets(group))
         finally:
             await client.close()
 
