@@ -20,6 +20,7 @@ from odradek_broker.handlers import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_history,
     describe_producers,
     describe_transactions,
     end_txn,
@@ -82,6 +83,7 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
     ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
     ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
+    ApiKey.DESCRIBE_HISTORY: describe_history.handle,
 }
 
 

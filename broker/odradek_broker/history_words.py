@@ -76,8 +76,8 @@ class What(Enum):
         " {last_sequence}, at offset {offset}"
     )
     MARKER_OF_NEW_EPOCH = (
-        "{places}: epoch {before} -> {epoch} by the {marker} marker at offset {offset}; sequences"
-        " begin at 0 again"
+        "{places}: epoch {before} -> {epoch} by the marker at offset {offset} that ended a"
+        " transaction; sequences begin at 0 again"
     )
     DUPLICATE_BATCH = (
         "{places}: a batch with epoch {epoch}, sequences {first_sequence} to {last_sequence}, came"
@@ -133,6 +133,10 @@ class What(Enum):
         "{places}: epoch {epoch}[, last batch: sequence {last_sequence} at offset {offset}], the next"
         " sequence is {next_sequence}[; a transaction is open since offset {transaction_offset}]"
         "[; last written {updated} ago][ ({note})]"
+    )
+    NOW_OWNER = (
+        "transactional id {transactional_id} {relation}: {state}, producer id {producer_id}, epoch"
+        " {epoch}"
     )
     NOW_GROUP = (
         "{state}, generation {generation}[, protocol {protocol}][, leader {leader}], {members} members,"

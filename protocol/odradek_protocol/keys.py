@@ -33,6 +33,10 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
+from odradek_protocol.schemas.describe_history import (
+    DescribeHistoryRequest,
+    DescribeHistoryResponse,
+)
 from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -108,6 +112,12 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    DESCRIBE_HISTORY = 10_000
+
+
+#: Ours, not Kafka's, in numbers that Kafka is far from. They are advertised like all others: clients
+#: pass over keys that they do not know (docs/compatibility.md).
+PRIVATE_KEYS = frozenset({ApiKey.DESCRIBE_HISTORY})
 
 
 @dataclass(frozen=True)
@@ -184,6 +194,7 @@ APIS: dict[ApiKey, Api] = {
             ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse
         ),
         _row(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
+        _row(ApiKey.DESCRIBE_HISTORY, DescribeHistoryRequest, DescribeHistoryResponse),
     )
 }
 

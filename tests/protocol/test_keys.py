@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+from odradek_protocol.keys import API_OF_REQUEST, APIS, PRIVATE_KEYS, Api, ApiKey
 
 EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 
@@ -42,13 +42,16 @@ KAFKA_4_2 = {
     66: ("ListTransactions", 0, 2, 0),
 }
 
+#: Those that are not Kafka's.
+PRIVATE = {10_000: ("DescribeHistory", 0, 0, 0)}
+
 
 def test_the_table_is_kafkas_in_key_order() -> None:
     ours = {
         int(api.key): (api.name, api.versions.first, api.versions.last, api.request.flexible.first)
         for api in APIS.values()
     }
-    assert ours == KAFKA_4_2
+    assert ours == KAFKA_4_2 | PRIVATE
     assert list(APIS) == sorted(ApiKey)
 
 
@@ -92,4 +95,9 @@ def test_the_documented_table_is_this_one(repository: Path) -> None:
     text = (repository / "docs" / "compatibility.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+) \|$", text, re.MULTILINE)
     documented = {int(key): (name, *map(int, numbers)) for key, name, *numbers in rows}
-    assert documented == KAFKA_4_2
+    assert documented == KAFKA_4_2 | PRIVATE
+
+
+def test_private_keys_are_far_from_those_of_kafka() -> None:
+    assert {int(key) for key in PRIVATE_KEYS} == set(PRIVATE)
+    assert min(PRIVATE) > 10 * max(KAFKA_4_2) and max(PRIVATE) < 2**15

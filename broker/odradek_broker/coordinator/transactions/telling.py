@@ -13,8 +13,8 @@ from odradek_broker.coordinator.transactions.interfaces import TopicPartition
 from odradek_broker.coordinator.transactions.shard import Doing, Event
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import NO_PRODUCER_ID, Transaction
-from odradek_broker.history import History
-from odradek_broker.history_words import What, span
+from odradek_broker.history import History, Now
+from odradek_broker.history_words import Value, What, span
 from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
@@ -259,6 +259,45 @@ def _tell_own(event: Event, transactions: History, producers: History) -> None:
             epoch=after.identity[1],
         )
         _tell_producers(event, after, {"fenced_id": producer_id, "fenced_epoch": epoch}, producers)
+
+
+# --- Now ---
+
+
+def now_of_transaction(held: Transaction | None, wall_ms: int, started_ms: int) -> Now:
+    """What a transactional id is. `started_ms`: when the history began."""
+    if held is None:
+        reason = "nothing is known of this transactional id any more"
+        return Now.of(What.NOW_NOTHING, {"reason": reason})
+    is_open = held.state is _S.ONGOING or held.state.is_prepared
+    producer_id, epoch = held.identity
+    timeout = span(held.timeout_ms) if held.has_timeout else "any time (two-phase commit)"
+    replayed = held.last_update_ms < started_ms
+    fields: dict[str, Value | None] = {
+        "state": held.state.label,
+        "producer_id": producer_id,
+        "epoch": epoch,
+        "age": span(wall_ms - held.start_ms) if is_open else None,
+        "timeout": timeout if held.state is _S.ONGOING else None,
+        "updated": span(wall_ms - held.last_update_ms) if held.last_update_ms >= 0 else None,
+        "note": "as it was found at the start, in __transaction_state" if replayed else None,
+    }
+    return Now.of(What.NOW_TRANSACTION, fields, held.partitions)
+
+
+def now_of_producer_id(held: Transaction, producer_id: int) -> Now:
+    """How a transactional id is connected with a producer id."""
+    relation = "has it"
+    if producer_id not in (held.producer_id, held.next_producer_id):
+        relation = "had it, until its epochs were used up"
+    fields: dict[str, Value | None] = {
+        "transactional_id": held.transactional_id,
+        "relation": relation,
+        "state": held.state.label,
+        "producer_id": held.identity[0],
+        "epoch": held.identity[1],
+    }
+    return Now.of(What.NOW_OWNER, fields)
 
 
 def _client(call: Call | None) -> str | None:
