@@ -44,8 +44,7 @@ class ProducerTeller:
             What.DUPLICATE_BATCH,
             places=(where,),
             epoch=header.producer_epoch,
-            first_sequence=header.base_sequence,
-            last_sequence=header.last_sequence,
+            sequences=_sequences(header),
             offset=original.base_offset,
             last_offset=original.last_offset,
         )
@@ -58,8 +57,7 @@ class ProducerTeller:
             error=rejected.error,
             places=(where,),
             epoch=header.producer_epoch,
-            first_sequence=None if header.is_control else header.base_sequence,
-            last_sequence=None if header.is_control else header.last_sequence,
+            sequences=None if header.is_control else _sequences(header),
             reason=rejected.message,
         )
 
@@ -76,8 +74,7 @@ class ProducerTeller:
             places=(where,),
             before="none" if epoch_before is None else epoch_before,
             epoch=header.producer_epoch,
-            first_sequence=None if header.is_control else header.base_sequence,
-            last_sequence=None if header.is_control else header.last_sequence,
+            sequences=None if header.is_control else _sequences(header),
             offset=header.base_offset,
         )
 
@@ -85,3 +82,8 @@ class ProducerTeller:
         """P-24."""
         age = span(self._expiration_ms)
         self._history.record(str(producer_id), What.PRODUCER_EXPIRED, places=(where,), age=age)
+
+
+def _sequences(header: BatchHeader) -> str:
+    first, last = header.base_sequence, header.last_sequence
+    return f"sequence {first}" if first == last else f"sequences {first} to {last}"

@@ -134,7 +134,11 @@ def _partitions_that_know(node: Node, context: RequestContext, producer_id: int)
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
     readable = _Asked(lambda name: node.authorizer.allows(context, Operation.READ, topic(name)))
-    for name, index, partition in sorted(node.partitions(), key=lambda each: each[:2]):
+    # The broker's own topics last: it is not about them that one asks.
+    places = sorted(
+        node.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
+    )
+    for name, index, partition in places:
         log = partition.log
         if not readable(name) or log.offline:
             continue

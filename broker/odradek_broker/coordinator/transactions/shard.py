@@ -416,11 +416,14 @@ class TransactionShard:
             state = _S.PREPARE_EPOCH_FENCE
         check_step(name, state, after.state)
         pending = self._pending[name] = _Pending(state if fences else after.state)
+        # Told now: what is refused because of this step comes after it.
+        self._observer(Event(moment.wall_ms, name, what, before, after, call=call))
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
             if self._pending.get(name) is pending:
                 del self._pending[name]
-            self._observer(Event(then.wall_ms, name, what, before, after, error, call))
+            if error is not _E.NONE:
+                self._observer(Event(then.wall_ms, name, what, before, after, error, call))
             if error is _E.NONE and after.state.is_prepared:
                 return self._finish(name, then)
             return Outcome()
@@ -548,11 +551,13 @@ class TransactionShard:
         before = self.transactions[name]
         after = deciding.complete(before, moment.wall_ms)
         check_step(name, before.state, after.state)
+        doing = Doing.MARKERS_WRITTEN
+        self._observer(Event(moment.wall_ms, name, doing, before, after))
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
-            self._observer(Event(then.wall_ms, name, Doing.MARKERS_WRITTEN, before, after, error))
             progress = self._markers.get(name)
             if error is not _E.NONE:
+                self._observer(Event(then.wall_ms, name, doing, before, after, error))
                 if progress is not None:
                     progress.attempts += 1
                     self._retry_markers(name, progress, then)
