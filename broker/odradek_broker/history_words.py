@@ -167,8 +167,8 @@ def _text(value: Value) -> str:
 
 
 def describe_client(client_id: str | None, host: str) -> str:
-    """A client as events name it."""
-    return f"client {client_id or '(no id)'} at {host or '(unknown)'}"
+    """A client as events name it. Java writes a slash before an address; people do not."""
+    return f"client {client_id or '(no id)'} at {host.removeprefix('/') or '(unknown)'}"
 
 
 def span(duration_ms: int) -> str:

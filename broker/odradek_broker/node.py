@@ -18,6 +18,7 @@ from odradek_broker.coordinator.transactions.coordinator import (
     TransactionCoordinator,
 )
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
+from odradek_broker.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.fetch_sessions import FetchSessions
 from odradek_broker.history import History
 from odradek_broker.later import Later
@@ -73,8 +74,10 @@ class Node:
         request_flush: Callable[[PartitionLog], None],
         metrics: BrokerMetrics,
         on_fatal: Callable[[str], None],
+        faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self.config = config
+        self.faults = faults
         self.clock = clock
         self.random = randomness
         self.logs = logs
@@ -479,6 +482,7 @@ class Node:
         return later
 
     def _block_durable(self, _: None) -> None:
+        self.faults.reach(FaultPoint.PRODUCER_ID_BLOCK_DURABLE)
         self._allocating = False
         self.metadata.use_producer_id_block()
         waiters, self._id_waiters = self._id_waiters, []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
 
 from pyspark.sql.types import (
     ArrayType,
@@ -39,30 +38,14 @@ def row_schema(include_headers: bool) -> StructType:
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
-@cache
-def arrow_schema(include_headers: bool) -> Any:
-    """The same in Arrow. Spark takes these very types and no wider ones."""
-    # Not above: the look-up of data sources imports this module, and must not fail for want of it.
-    import pyarrow as pa
-
-    fields = [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-    if include_headers:
-        header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-        fields.append(pa.field("headers", pa.list_(pa.field("element", header))))
-    return pa.schema(fields)
+def schema_of(columns: Sequence[str]) -> StructType:
+    """What a read of some columns gives."""
+    return StructType([field for field in row_schema(True) if field.name in columns])
 
 
-def check_read_schema(schema: StructType, include_headers: bool) -> None:
+def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
     """Rows have one shape; SchemaError for `.schema(...)` with another."""
-    expected = row_schema(include_headers)
+    expected = schema_of(columns)
     if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in expected]:
         raise SchemaError(
             "odradek: the schema of a read is fixed and cannot be given; leave out .schema(...) and "

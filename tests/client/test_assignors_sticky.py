@@ -11,6 +11,7 @@ import pytest
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as AioSticky,
 )
+from aiokafka.structs import TopicPartition as AioPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.coordinator.assignors.cooperative_sticky import (
@@ -371,7 +372,9 @@ def test_k52_user_data_of_kafka_python_is_understood() -> None:
 
 
 def test_k52_user_data_as_aiokafka_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AioSticky, "member_assignment", [("a", 0), ("a", 2)])
+    monkeypatch.setattr(
+        AioSticky, "member_assignment", [AioPartition("a", 0), AioPartition("a", 2)]
+    )
     monkeypatch.setattr(AioSticky, "generation", 7)
     assert AioSticky.metadata(["a"]).user_data == encode_sticky(SAID)
 

@@ -20,6 +20,7 @@ from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, To
 from odradek_broker.coordinator.transactions.shard import EndAnswer, InitAnswer
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.fault_points import NO_FAULTS
 from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
@@ -115,6 +116,7 @@ class TransactionWorld:
         self.metadata = LedTopics({"topic": 10, "other": 10})
         self.config = replace(Settings(), **settings)
         self.authorizer: Authorizer = ALLOW_EVERYTHING
+        self.faults = NO_FAULTS
         self.node_id = 1
         self.advertised = ("host", 9092)
         self.topic_partitions = [ListPartition() for _ in range(partitions)]

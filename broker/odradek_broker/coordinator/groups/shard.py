@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct as Packer
 
+from odradek_broker.coordinator.groups.administration import (
+    DeletedOffsets,
+    GroupSummary,
+    deletion_error,
+    described,
+    is_subscribed,
+    not_described,
+    offset_deletion_error,
+    summary,
+)
 from odradek_broker.coordinator.groups.classic import ClassicProtocol, JoinCall, why_refused
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import (
@@ -38,6 +48,7 @@ from odradek_broker.history_words import What
 from odradek_broker.later import Later
 from odradek_broker.seams import Randomness
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -272,6 +283,51 @@ class GroupShard:
         parts = list(self.offsets.fetch(group_id, places, require_stable))
         answer = FetchedOffsets(ErrorCode.NONE, parts)
         return Outcome(replies=[Reply(later, answer, lambda error: FetchedOffsets(error, []))])
+
+    # --- Administration (O-14) ---
+
+    def summaries(self) -> list[GroupSummary]:
+        return [summary(group) for group in self.groups.values()]
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            message = f"Group {group_id} not found."
+            return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return described(group)
+
+    def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
+        """Whether the group may go, and the tombstones of all that it has; its own comes last, so
+        that a deletion that a crash cuts short is one that can be asked for again."""
+        error = deletion_error(self.groups.get(group_id))
+        if error is not ErrorCode.NONE:
+            return error, []
+        places = self.offsets.places_of_group(group_id)
+        records = self.tombstones((group_id, place) for place in places)
+        self.tell_deleted(((group_id, place) for place in places), "the group was deleted")
+        return error, [*records, (group_metadata.encode_key(group_id), None)]
+
+    def offset_deletion(
+        self, group_id: str, places: list[Place]
+    ) -> tuple[DeletedOffsets, list[Record]]:
+        """A code for each place, and the tombstones. Where nothing is committed, nothing is amiss;
+        an offset of an open transaction is deleted with the others."""
+        group = self.groups.get(group_id)
+        error = offset_deletion_error(group)
+        if group is None or error is not ErrorCode.NONE:
+            return DeletedOffsets(error, []), []
+        used = {name: is_subscribed(group, name) for name in {name for name, _ in places}}
+        codes = [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used[name] else ErrorCode.NONE
+            for name, _ in places
+        ]
+        doomed = dict.fromkeys(
+            (group_id, place)
+            for place in places
+            if not used[place[0]] and self.offsets.holds(group_id, place)
+        )
+        self.tell_deleted(doomed, "their deletion was asked for")
+        return DeletedOffsets(error, codes), self.tombstones(doomed)
 
     # --- Removal of offsets (O-11, O-15) ---
 

@@ -48,6 +48,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     NO_PRODUCER_ID,
     Transaction,
 )
+from odradek_broker.fault_points import FaultPoints
 from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.seams import Clock
@@ -85,6 +86,8 @@ class TransactionEnv(Protocol):
 
     @property
     def clock(self) -> Clock: ...
+    @property
+    def faults(self) -> FaultPoints: ...
     @property
     def metadata(self) -> Metadata: ...
 
@@ -361,7 +364,9 @@ class TransactionCoordinator:
 
     def _new_runtime(self, index: int, partition: InternalPartition) -> Runtime[TransactionShard]:
         epoch = self._env.metadata.leader_epoch_of(TRANSACTIONS_TOPIC, index)
-        shard = TransactionShard(self._settings, epoch, self._exists, self._observe)
+        shard = TransactionShard(
+            self._settings, epoch, self._exists, self._observe, self._env.faults
+        )
 
         def settled() -> None:
             self._drain(index, runtime)

@@ -35,6 +35,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     encode,
     tombstone,
 )
+from odradek_broker.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored import transaction_log
@@ -163,6 +164,17 @@ class Doing(Enum):
     MARKERS_WRITTEN = "markers written"
 
 
+#: Where a broker under test may die once a record is durable: by its state, or else by what wrote it.
+_DECISION_DURABLE = {
+    _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
+    _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
+}
+_STEP_DURABLE = {
+    Doing.INIT: FaultPoint.INIT_PRODUCER_ID_DURABLE,
+    Doing.ADD: FaultPoint.PARTITIONS_ADDED_DURABLE,
+}
+
+
 class Event(NamedTuple):
     """Something that happened to a transactional id, for people (`odradek explain`).
 
@@ -212,6 +224,7 @@ class TransactionShard:
         coordinator_epoch: int,
         exists: Callable[[TopicPartition], bool],
         observer: Observer = _ignore,
+        faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self.timers: Timers[TimerName] = Timers()
         self.transactions: dict[str, Transaction] = {}
@@ -220,6 +233,7 @@ class TransactionShard:
         self._settings = settings
         self._exists = exists
         self._observer = observer
+        self._faults = faults
         #: Ids with an open transaction: what the timeout scan looks at.
         self._ongoing: set[str] = set()
         #: Steps whose record is not durable yet, and those that wait for a producer id.
@@ -418,15 +432,19 @@ class TransactionShard:
         pending = self._pending[name] = _Pending(state if fences else after.state)
         # Told now: what is refused because of this step comes after it.
         self._observer(Event(moment.wall_ms, name, what, before, after, call=call))
+        if after.state.is_prepared:
+            self._faults.reach(FaultPoint.PREPARE_DECIDED)
+            self._faults.reach(FaultPoint.PREPARE_TORN)
+        durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[what]
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
             if self._pending.get(name) is pending:
                 del self._pending[name]
             if error is not _E.NONE:
                 self._observer(Event(then.wall_ms, name, what, before, after, error, call))
-            if error is _E.NONE and after.state.is_prepared:
-                return self._finish(name, then)
-            return Outcome()
+                return Outcome()
+            self._faults.reach(durable)
+            return self._finish(name, then) if after.state.is_prepared else Outcome()
 
         return Outcome([encode(after)], replies, settled, TRANSACTION_APPEND_ERRORS)
 
@@ -513,6 +531,7 @@ class TransactionShard:
             self._tell_of_markers(name, found[again], codes, again, moment, pause_ms)
             self._retry_markers(name, progress, moment)
             return Outcome()
+        self._faults.reach(FaultPoint.ALL_MARKERS_DURABLE)
         return self._complete(name, moment)
 
     def _tell_of_markers(
