@@ -19,7 +19,6 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
-from odradek_client.network import GROUP_COORDINATOR
 from odradek_client.producer.transaction_requests import TRANSACTION_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
@@ -42,9 +41,11 @@ _TYPES = {
     Subject.PRODUCER_ID: wire.PRODUCER_ID,
     Subject.GROUP: wire.GROUP,
 }
+#: The type of coordinator that groups have, in FindCoordinator.
+_GROUP_COORDINATOR = 0
 _COORDINATORS = {
     Subject.TRANSACTIONAL_ID: TRANSACTION_COORDINATOR,
-    Subject.GROUP: GROUP_COORDINATOR,
+    Subject.GROUP: _GROUP_COORDINATOR,
 }
 _UNKNOWN = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
