@@ -28,7 +28,7 @@ def _load() -> tuple[ModuleType | None, str]:
     try:
         import odradek_protocol.records._native as found
     except ModuleNotFoundError:
-        return None, "there is no compiled module; a C compiler was missing when it was installed"
+        return None, "it was installed without the compiled one"
     except ImportError as error:
         if str(error) == SWITCHED_OFF:
             return None, SWITCHED_OFF
