@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -464,6 +465,24 @@ class LogManager:
             for log in self
             if log.loaded and not log.offline
         )
+
+    def forget_producers_beyond(self, most: int) -> int:
+        """Forget those that wrote longest ago in whatever partition, so that `most` are left in all
+        partitions together; how many went. Those with an open transaction stay."""
+        states = [log.producers for log in self if log.loaded and not log.offline]
+        excess = sum(map(len, states)) - most
+        if excess <= 0:
+            return 0
+        idle = heapq.merge(
+            *(
+                ((at_ms, number, id_) for at_ms, id_ in state.idle())
+                for number, state in enumerate(states)
+            )
+        )
+        chosen = list(islice(idle, excess))
+        for _, number, producer_id in chosen:
+            states[number].forget(producer_id)
+        return len(chosen)
 
     # ---- checkpoints
 
