@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 
 from odradek_broker.seams import Clock, Files, Randomness, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -474,13 +474,10 @@ class LogManager:
         if excess <= 0:
             return 0
         idle = heapq.merge(
-            *(
-                ((at_ms, number, id_) for at_ms, id_ in state.idle())
-                for number, state in enumerate(states)
-            )
+            *(zip(state.idle(), repeat(number)) for number, state in enumerate(states))
         )
         chosen = list(islice(idle, excess))
-        for _, number, producer_id in chosen:
+        for (_, producer_id), number in chosen:
             states[number].forget(producer_id)
         return len(chosen)
 
