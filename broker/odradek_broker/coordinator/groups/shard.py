@@ -59,6 +59,9 @@ TOMBSTONES_MAX = 1_000
 #: When that is, if there is something left over.
 _EXPIRY_PAUSE_MS = 1_000
 _MINUTE_MS = 60_000
+#: Groups without any record: ids were handed out, or the first join phase has not ended. Beyond it
+#: newcomers are asked to come again, so that asking for ids and never joining costs only so much.
+UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 #: When a group died is of no interest to anyone.
 _NO_MOMENT = Moment(0, 0)
@@ -77,6 +80,7 @@ class GroupShard:
         self.timers: Timers[TimerName] = Timers()
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = OffsetStore()
+        self._unrecorded: set[str] = set()
         self._config = config
         self._observer = observer
         self._history = history
@@ -84,7 +88,10 @@ class GroupShard:
         self._rebalances = Rebalances(config, self.timers, history)
         self._classic = ClassicProtocol(config, self.groups, self._rebalances, random, self._create)
 
-    def _create(self, group_id: str, moment: Moment) -> ClassicGroup:
+    def _create(self, group_id: str, moment: Moment) -> ClassicGroup | None:
+        if len(self._unrecorded) >= UNRECORDED_GROUPS_MAX:
+            return None
+        self._unrecorded.add(group_id)
         group = ClassicGroup(group_id, state_since_ms=moment.wall_ms, observer=self._observer)
         self.groups[group_id] = group
         return group
@@ -130,6 +137,7 @@ class GroupShard:
 
     def _known(self, group_id: str) -> ClassicGroup:
         """Whoever has a record exists."""
+        self._unrecorded.discard(group_id)
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, observer=self._observer)
@@ -141,6 +149,7 @@ class GroupShard:
             return
         if not self.offsets.has(group_id):
             del self.groups[group_id]
+            self._unrecorded.discard(group_id)
             group.become(GroupState.DEAD, _NO_MOMENT)
             if self._active:
                 self._history.record(
