@@ -19,9 +19,18 @@ from odradek_broker.coordinator.groups.administration import (
     not_described,
 )
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
-from odradek_broker.coordinator.groups.classic import JoinCall
+from odradek_broker.coordinator.groups.classic import CLIENT_ID_MAX_CHARS, JoinCall
+from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
+from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
-from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedOffsets, Place
+from odradek_broker.coordinator.groups.offsets import (
+    NOT_A_MEMBER,
+    CommitCall,
+    FetchedOffsets,
+    FetchingMember,
+    Place,
+)
 from odradek_broker.coordinator.groups.rebalance import GroupSettings
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.states import GroupState
@@ -43,6 +52,11 @@ from odradek_broker.later import Later
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
@@ -52,14 +66,15 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRespo
 log = structlog.get_logger("odradek.groups")
 
 OFFSETS_TOPIC = "__consumer_offsets"
+#: Longer ones are invalid: in UTF-8 they must fit into the keys of records, whose strings have 16
+#: bits for their length.
+GROUP_ID_MAX_CHARS = 8_000
 
 A = TypeVar("A")
 
 
-class Metadata(Protocol):
+class Metadata(Topics, Protocol):
     """What is asked of the cluster metadata."""
-
-    def partition_count(self, name: str) -> int: ...
 
     def leader_of(self, name: str, partition: int) -> int | None: ...
 
@@ -176,7 +191,7 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, api_version: int, client_id: str, client_host: str
     ) -> Later[JoinGroupResponse]:
         later: Later[JoinGroupResponse] = Later()
-        call = JoinCall(request, later, api_version, client_id, client_host)
+        call = JoinCall(request, later, api_version, client_id[:CLIENT_ID_MAX_CHARS], client_host)
         return self._ask(
             request.group_id,
             later,
@@ -209,6 +224,22 @@ class GroupCoordinator:
             later,
             lambda shard, moment: shard.leave(request, api_version, later, moment),
             lambda error: LeaveGroupResponse(error_code=error),
+        )
+
+    def consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+    ) -> Later[ConsumerGroupHeartbeatResponse]:
+        later: Later[ConsumerGroupHeartbeatResponse] = Later()
+        call = HeartbeatCall(request, later, api_version, client_id, client_host)
+        return self._ask(
+            request.group_id,
+            later,
+            lambda shard, moment: shard.consumer_heartbeat(call, moment),
+            heartbeat_error,
         )
 
     def commit_offsets(self, call: CommitCall) -> Later[list[ErrorCode]]:
@@ -251,14 +282,21 @@ class GroupCoordinator:
             runtime.marker_written(producer_id, commit, written)
 
     def fetch_offsets(
-        self, group_id: str, places: list[Place] | None, require_stable: bool
+        self,
+        group_id: str,
+        places: list[Place] | None,
+        require_stable: bool,
+        member: FetchingMember = NOT_A_MEMBER,
     ) -> Later[FetchedOffsets]:
-        """`places` None: everything that the group has committed (O-08)."""
+        """`places` None: everything that the group has committed (O-08).
+
+        A member of a consumer group says who it is, and is refused if it is no more (O-21).
+        """
         later: Later[FetchedOffsets] = Later()
         return self._ask(
             group_id,
             later,
-            lambda shard, moment: shard.fetch(group_id, places, require_stable, later, moment),
+            lambda shard, _: shard.fetch(group_id, places, require_stable, later, member),
             lambda error: FetchedOffsets(error, []),
         )
 
@@ -305,6 +343,22 @@ class GroupCoordinator:
             group_id,
             later,
             lambda shard, _: Outcome(replies=[Reply(later, shard.describe(group_id), refused)]),
+            refused,
+        )
+
+    def describe_consumer_group(self, group_id: str) -> Later[DescribedConsumerGroup]:
+        """The consumer group with its members; GROUP_ID_NOT_FOUND with a message if it is none."""
+
+        def refused(error: ErrorCode) -> DescribedConsumerGroup:
+            return consumer_not_described(group_id, error)
+
+        later: Later[DescribedConsumerGroup] = Later()
+        return self._ask(
+            group_id,
+            later,
+            lambda shard, _: Outcome(
+                replies=[Reply(later, shard.describe_consumer(group_id), refused)]
+            ),
             refused,
         )
 
@@ -386,6 +440,8 @@ class GroupCoordinator:
         """The runtime of a group, and why it cannot be asked, if so (G-20, D8)."""
         if self._closed:
             return None, ErrorCode.NOT_COORDINATOR
+        if len(group_id) > GROUP_ID_MAX_CHARS:
+            return None, ErrorCode.INVALID_GROUP_ID
         count = self._env.metadata.partition_count(OFFSETS_TOPIC)
         if count == 0:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -402,7 +458,9 @@ class GroupCoordinator:
         return runtime, runtime.error
 
     def _new_runtime(self, partition: TransactionalPartition) -> TransactionalRuntime[GroupShard]:
-        shard = GroupShard(self._config, self._env.random, self.history, self._observer)
+        shard = GroupShard(
+            self._config, self._env.random, self._env.metadata, self.history, self._observer
+        )
         runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
             shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
         )
