@@ -381,6 +381,52 @@ class BrokerSettings:
         at_least(0),
     )
     group_max_size: int = setting(Kind.INT, INT32_MAX, "Most members of a group.", at_least(1))
+    group_consumer_session_timeout_ms: int = setting(
+        Kind.INT,
+        45_000,
+        "How long a member of a consumer group (KIP-848) may be silent before it is removed.",
+        at_least(1),
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        Kind.INT, 45_000, "Lower bound of group.consumer.session.timeout.ms.", at_least(1)
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        Kind.INT, 60_000, "Upper bound of group.consumer.session.timeout.ms.", at_least(1)
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        Kind.INT,
+        5_000,
+        "How often members of a consumer group are told to send a heartbeat.",
+        at_least(1),
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        Kind.INT, 5_000, "Lower bound of group.consumer.heartbeat.interval.ms.", at_least(1)
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        Kind.INT, 15_000, "Upper bound of group.consumer.heartbeat.interval.ms.", at_least(1)
+    )
+    group_consumer_max_size: int = setting(
+        Kind.INT, INT32_MAX, "Most members of a consumer group.", at_least(1)
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        Kind.LIST,
+        ("uniform", "range"),
+        "The assignors that members of consumer groups may choose, by name or by Kafka's class "
+        "name; the first is the default.",
+        any_of(
+            "uniform",
+            "range",
+            "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+        ),
+    )
+    group_consumer_migration_policy: str = setting(
+        Kind.STRING,
+        "bidirectional",
+        "Whether a group with members may change from the classic to the consumer protocol "
+        "(upgrade), back (downgrade), both or neither.",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
     offset_metadata_max_bytes: int = setting(
         Kind.INT, 4096, "Longest text that may be stored with an offset.", at_least(0)
     )

@@ -19,6 +19,14 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -121,6 +129,8 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 @dataclass(frozen=True)
@@ -206,6 +216,16 @@ APIS: dict[ApiKey, Api] = {
             ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse
         ),
         _row(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
+        _row(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ConsumerGroupHeartbeatRequest,
+            ConsumerGroupHeartbeatResponse,
+        ),
+        _row(
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ConsumerGroupDescribeRequest,
+            ConsumerGroupDescribeResponse,
+        ),
     )
 }
 

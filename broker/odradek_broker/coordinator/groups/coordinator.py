@@ -20,8 +20,17 @@ from odradek_broker.coordinator.groups.administration import (
 )
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
 from odradek_broker.coordinator.groups.classic import JoinCall
+from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
+from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
-from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedOffsets, Place
+from odradek_broker.coordinator.groups.offsets import (
+    NOT_A_MEMBER,
+    CommitCall,
+    FetchedOffsets,
+    FetchingMember,
+    Place,
+)
 from odradek_broker.coordinator.groups.rebalance import GroupSettings
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.states import GroupState
@@ -43,6 +52,11 @@ from odradek_broker.later import Later
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
@@ -56,10 +70,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 A = TypeVar("A")
 
 
-class Metadata(Protocol):
+class Metadata(Topics, Protocol):
     """What is asked of the cluster metadata."""
-
-    def partition_count(self, name: str) -> int: ...
 
     def leader_of(self, name: str, partition: int) -> int | None: ...
 
@@ -211,6 +223,22 @@ class GroupCoordinator:
             lambda error: LeaveGroupResponse(error_code=error),
         )
 
+    def consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+    ) -> Later[ConsumerGroupHeartbeatResponse]:
+        later: Later[ConsumerGroupHeartbeatResponse] = Later()
+        call = HeartbeatCall(request, later, api_version, client_id, client_host)
+        return self._ask(
+            request.group_id,
+            later,
+            lambda shard, moment: shard.consumer_heartbeat(call, moment),
+            heartbeat_error,
+        )
+
     def commit_offsets(self, call: CommitCall) -> Later[list[ErrorCode]]:
         """One code for each part of the call, in its order."""
         later: Later[list[ErrorCode]] = Later()
@@ -251,14 +279,21 @@ class GroupCoordinator:
             runtime.marker_written(producer_id, commit, written)
 
     def fetch_offsets(
-        self, group_id: str, places: list[Place] | None, require_stable: bool
+        self,
+        group_id: str,
+        places: list[Place] | None,
+        require_stable: bool,
+        member: FetchingMember = NOT_A_MEMBER,
     ) -> Later[FetchedOffsets]:
-        """`places` None: everything that the group has committed (O-08)."""
+        """`places` None: everything that the group has committed (O-08).
+
+        A member of a consumer group says who it is, and is refused if it is no more (O-21).
+        """
         later: Later[FetchedOffsets] = Later()
         return self._ask(
             group_id,
             later,
-            lambda shard, moment: shard.fetch(group_id, places, require_stable, later, moment),
+            lambda shard, _: shard.fetch(group_id, places, require_stable, later, member),
             lambda error: FetchedOffsets(error, []),
         )
 
@@ -305,6 +340,22 @@ class GroupCoordinator:
             group_id,
             later,
             lambda shard, _: Outcome(replies=[Reply(later, shard.describe(group_id), refused)]),
+            refused,
+        )
+
+    def describe_consumer_group(self, group_id: str) -> Later[DescribedConsumerGroup]:
+        """The consumer group with its members; GROUP_ID_NOT_FOUND with a message if it is none."""
+
+        def refused(error: ErrorCode) -> DescribedConsumerGroup:
+            return consumer_not_described(group_id, error)
+
+        later: Later[DescribedConsumerGroup] = Later()
+        return self._ask(
+            group_id,
+            later,
+            lambda shard, _: Outcome(
+                replies=[Reply(later, shard.describe_consumer(group_id), refused)]
+            ),
             refused,
         )
 
@@ -402,7 +453,9 @@ class GroupCoordinator:
         return runtime, runtime.error
 
     def _new_runtime(self, partition: TransactionalPartition) -> TransactionalRuntime[GroupShard]:
-        shard = GroupShard(self._config, self._env.random, self.history, self._observer)
+        shard = GroupShard(
+            self._config, self._env.random, self._env.metadata, self.history, self._observer
+        )
         runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
             shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
         )
