@@ -25,17 +25,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from odradek_protocol.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    OwnedTopicPartitions,
-)
-
 from odradek_client.consumer.coordinator import Action
 from odradek_client.consumer.errors import IllegalState
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import OdradekError, error_for
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    OwnedTopicPartitions,
+)
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -46,6 +45,7 @@ LEAVE_STATIC_EPOCH = -2
 REGEX_SINCE = 1
 
 TopicNames = Mapping[bytes, str]
+"""Topic ids to the names that metadata has for them."""
 
 
 class MemberState(Enum):
@@ -159,6 +159,7 @@ class ConsumerMembership:
         self._held_serial = 0
         self._taking_over = False
         self._sent: dict[str, object] = {}
+        self._had_regex = False
         self._stale = False
         self._interval_ms = 0
         self._next_heartbeat_ms = 0
@@ -285,9 +286,9 @@ class ConsumerMembership:
             "subscribed_topic_names": sorted(wish.topics),
             "server_assignor": self._settings.remote_assignor,
         }
-        if version >= REGEX_SINCE and (
-            wish.regex is not None or "subscribed_topic_regex" in self._sent
-        ):
+        self._had_regex |= wish.regex is not None
+        if version >= REGEX_SINCE and self._had_regex:
+            # Null would mean "as before": a pattern is taken back by an empty one.
             now["subscribed_topic_regex"] = wish.regex or ""
         news = {
             name: value
