@@ -98,7 +98,9 @@ class Node:
         self.producer_history = History(clock.wall_ms)
         self.transactions = TransactionCoordinator(self, config, self.producer_history)
         #: Where batches wait until their transaction is known to be open.
-        self.gate = TransactionGate(self, self.transactions)
+        self.gate = TransactionGate(
+            self, self.transactions, verifies=config.transaction_partition_verification_enable
+        )
         #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
         #: keep to it, but for the first batch, without which nobody would get on (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
@@ -266,6 +268,7 @@ class Node:
             self.logs.begin_retention()
         report = self.logs.continue_retention(wall_ms)
         report.problems += problems
+        self.logs.forget_producers_beyond(self.config.max_producer_ids)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.remove_expired_producers(wall_ms)

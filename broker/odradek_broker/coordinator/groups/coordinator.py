@@ -19,7 +19,7 @@ from odradek_broker.coordinator.groups.administration import (
     not_described,
 )
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
-from odradek_broker.coordinator.groups.classic import JoinCall
+from odradek_broker.coordinator.groups.classic import CLIENT_ID_MAX_CHARS, JoinCall
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
 from odradek_broker.coordinator.groups.consumer.settings import Topics
@@ -66,6 +66,9 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRespo
 log = structlog.get_logger("odradek.groups")
 
 OFFSETS_TOPIC = "__consumer_offsets"
+#: Longer ones are invalid: in UTF-8 they must fit into the keys of records, whose strings have 16
+#: bits for their length.
+GROUP_ID_MAX_CHARS = 8_000
 
 A = TypeVar("A")
 
@@ -188,7 +191,7 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, api_version: int, client_id: str, client_host: str
     ) -> Later[JoinGroupResponse]:
         later: Later[JoinGroupResponse] = Later()
-        call = JoinCall(request, later, api_version, client_id, client_host)
+        call = JoinCall(request, later, api_version, client_id[:CLIENT_ID_MAX_CHARS], client_host)
         return self._ask(
             request.group_id,
             later,
@@ -437,6 +440,8 @@ class GroupCoordinator:
         """The runtime of a group, and why it cannot be asked, if so (G-20, D8)."""
         if self._closed:
             return None, ErrorCode.NOT_COORDINATOR
+        if len(group_id) > GROUP_ID_MAX_CHARS:
+            return None, ErrorCode.INVALID_GROUP_ID
         count = self._env.metadata.partition_count(OFFSETS_TOPIC)
         if count == 0:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -82,6 +82,9 @@ TOMBSTONES_MAX = 1_000
 #: When that is, if there is something left over.
 _EXPIRY_PAUSE_MS = 1_000
 _MINUTE_MS = 60_000
+#: Groups without any record: ids were handed out, or the first join phase has not ended. Beyond it
+#: newcomers are asked to come again, so that asking for ids and never joining costs only so much.
+UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 _CONSUMER_TYPES = frozenset(RecordType)
 #: When a group died is of no interest to anyone.
@@ -102,6 +105,7 @@ class GroupShard:
         self.timers: Timers[TimerName] = Timers()
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = OffsetStore()
+        self._unrecorded: set[str] = set()
         self._config = config
         self._topics = topics
         self._observer = observer
@@ -112,7 +116,10 @@ class GroupShard:
         self._consumer = ConsumerGroups(config, self.timers, topics, random, self._open_consumer)
         self.consumers = self._consumer.groups
 
-    def _create(self, group_id: str, moment: Moment) -> ClassicGroup:
+    def _create(self, group_id: str, moment: Moment) -> ClassicGroup | None:
+        if len(self._unrecorded) >= UNRECORDED_GROUPS_MAX:
+            return None
+        self._unrecorded.add(group_id)
         group = ClassicGroup(group_id, state_since_ms=moment.wall_ms, observer=self._observer)
         self.groups[group_id] = group
         return group
@@ -177,6 +184,7 @@ class GroupShard:
 
     def _known(self, group_id: str) -> ClassicGroup:
         """Whoever has a record exists."""
+        self._unrecorded.discard(group_id)
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, observer=self._observer)
@@ -188,6 +196,7 @@ class GroupShard:
             return
         if not self.offsets.has(group_id):
             del self.groups[group_id]
+            self._unrecorded.discard(group_id)
             group.become(GroupState.DEAD, _NO_MOMENT)
             if self._active:
                 self._history.record(
