@@ -113,7 +113,9 @@ class GroupShard:
         self._active = False
         self._rebalances = Rebalances(config, self.timers, history)
         self._classic = ClassicProtocol(config, self.groups, self._rebalances, random, self._create)
-        self._consumer = ConsumerGroups(config, self.timers, topics, random, self._open_consumer)
+        self._consumer = ConsumerGroups(
+            config, self.timers, topics, random, history, self._open_consumer
+        )
         self.consumers = self._consumer.groups
 
     def _create(self, group_id: str, moment: Moment) -> ClassicGroup | None:
