@@ -407,6 +407,10 @@ class GroupCoordinator:
                     shard.offsets.count(group.group_id),
                 )
 
+    def readiness(self, group_id: str) -> ErrorCode:
+        """Why this group cannot be asked; NONE if it can (G-20)."""
+        return self._find(group_id)[1]
+
     def group(self, group_id: str) -> ClassicGroup | None:
         """One group, to look at and not to change; None if it is not here."""
         runtime, _ = self._find(group_id)

@@ -125,6 +125,7 @@ class TransactionCoordinator:
         self._runtimes: dict[int, Runtime[TransactionShard]] = {}
         self._closed = False
         self._loading = True
+        self._is_full = False
         self._armed_ms: int | None = None
         self._timer: Timer | None = None
         self._draining: set[int] = set()
@@ -365,7 +366,12 @@ class TransactionCoordinator:
     def _new_runtime(self, index: int, partition: InternalPartition) -> Runtime[TransactionShard]:
         epoch = self._env.metadata.leader_epoch_of(TRANSACTIONS_TOPIC, index)
         shard = TransactionShard(
-            self._settings, epoch, self._exists, self._observe, self._env.faults
+            self._settings,
+            epoch,
+            self._exists,
+            self._observe,
+            self._env.faults,
+            self._has_room,
         )
 
         def settled() -> None:
@@ -376,6 +382,19 @@ class TransactionCoordinator:
             shard, partition, self._moment, on_settled=settled
         )
         return runtime
+
+    def _has_room(self) -> bool:
+        """May there be another id? (D11)"""
+        most = self._settings.max_transactional_ids
+        held = sum(len(runtime.core.transactions) for runtime in self._runtimes.values())
+        if held >= most and not self._is_full:
+            log.warning(
+                "new transactional ids are refused: as many are known as may be; raise"
+                " max.transactional.ids, or lower transactional.id.expiration.ms",
+                max_transactional_ids=most,
+            )
+        self._is_full = held >= most
+        return not self._is_full
 
     def _exists(self, part: TopicPartition) -> bool:
         return self._env.metadata.leader_of(*part) is not None
