@@ -228,6 +228,7 @@ class GroupCoordinator:
         client_host: str,
     ) -> Later[ConsumerGroupHeartbeatResponse]:
         later: Later[ConsumerGroupHeartbeatResponse] = Later()
+        client_id = client_id[:CLIENT_ID_MAX_CHARS]
         call = HeartbeatCall(request, later, api_version, client_id, client_host)
         return self._ask(
             request.group_id,

@@ -7,12 +7,17 @@ is asked for and allowed.
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.consumer import records as make
+from odradek_broker.coordinator.groups.consumer.classic_members import ClassicMembers
 from odradek_broker.coordinator.groups.consumer.deadlines import ConsumerDeadlines
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol, Opener
-from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
+from odradek_broker.coordinator.groups.consumer.heartbeat import (
+    ConsumerProtocol,
+    Downgrader,
+    Opener,
+)
+from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.consumer.states import MemberState
-from odradek_broker.coordinator.groups.rebalance import Deadline, TimerName
+from odradek_broker.coordinator.groups.rebalance import Deadline, GroupSettings, TimerName
 from odradek_broker.coordinator.runtime import Moment, Outcome
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.seams import Randomness
@@ -24,17 +29,19 @@ class ConsumerGroups:
 
     def __init__(
         self,
-        config: ConsumerGroupSettings,
+        config: GroupSettings,
         timers: Timers[TimerName],
         topics: Topics,
         random: Randomness,
         open_group: Opener,
+        downgrade: Downgrader,
     ) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.deadlines = ConsumerDeadlines(config, timers)
         self.protocol = ConsumerProtocol(
-            config, self.groups, topics, self.deadlines, random, open_group
+            config, self.groups, topics, self.deadlines, random, open_group, downgrade
         )
+        self.classic = ClassicMembers(config, topics, self.deadlines, self.protocol, random)
 
     # --- Replay ---
 

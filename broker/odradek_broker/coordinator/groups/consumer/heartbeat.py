@@ -64,10 +64,12 @@ class HeartbeatCall:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The group that a member speaks to. `records` turn what was there into it (G-156)."""
+    """The group that a member speaks to. `records` make it out of what was there, and `ending` are
+    the end of that (G-150, G-156)."""
 
     group: ConsumerGroup
     records: list[Record]
+    ending: list[Record]
 
 
 Opener = Callable[[str, bool, Moment, Outcome], Opened | None]
@@ -75,6 +77,10 @@ Opener = Callable[[str, bool, Moment, Outcome], Opened | None]
 
 Refusal if there is a group of another kind that cannot be turned into one.
 """
+
+
+Downgrader = Callable[[ConsumerGroup, set[str], Outcome, Moment], bool]
+"""(group, members that are going, outcome, now): has it become a classic group without them?"""
 
 
 def heartbeat_error(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
@@ -93,6 +99,7 @@ class ConsumerProtocol:
         deadlines: ConsumerDeadlines,
         random: Randomness,
         open_group: Opener,
+        downgrade: Downgrader,
     ) -> None:
         self._config = config
         self._groups = groups
@@ -100,6 +107,7 @@ class ConsumerProtocol:
         self._deadlines = deadlines
         self._random = random
         self._open = open_group
+        self._downgrade = downgrade
 
     # --- Heartbeat ---
 
@@ -129,16 +137,15 @@ class ConsumerProtocol:
             raise unknown_member(request.member_id, request.group_id)
         group = opened.group
         member_id = request.member_id or str(UUID(bytes=self._random.uuid()))
-        self._check_room(group, member_id, request.instance_id)
+        self.check_room(group, member_id, request.instance_id)
         change = self._subscribe(group, member_id, request)
         before = change.member
-        change.records[:0] = opened.records
+        out.records += opened.records
         change.member = _updated(before, call)
         self._check_pattern(change)
         member = advance(change, self._config, self._topics, moment)
-        out.records += change.records
-        if out.records:
-            out.settled = _forget_seen(group)
+        out.records += [*change.records, *opened.ending]
+        self.guard(group, out)
         if change.replaced is not None:
             self._deadlines.forget(group, change.replaced.member_id)
         self._deadlines.heard(group, member, moment)
@@ -153,7 +160,7 @@ class ConsumerProtocol:
             response.assignment = heartbeat_assignment(member.assigned)
         return response
 
-    def _check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
         """G-112."""
         size_max = self._config.group_consumer_max_size
         known = member_id in group.members or (instance_id or "") in group.static_ids
@@ -256,22 +263,29 @@ class ConsumerProtocol:
         """
         gone = {member.member_id for member in members}
         for member in members:
-            out.records += make.member_tombstones(group.group_id, member.member_id)
             self._deadlines.forget(group, member.member_id)
+        if self._downgrade(group, gone, out, moment):
+            return
+        for member in members:
+            out.records += make.member_tombstones(group.group_id, member.member_id)
         for pattern in sorted({member.pattern for member in members if member.pattern}):
             if gone.issuperset(group.subscribers_of(pattern)):
                 out.records.append(make.pattern_tombstone(group.group_id, pattern))
         out.records.append(make.group_record(group.group_id, group.epoch + 1))
+        self.guard(group, out)
 
+    def guard(self, group: ConsumerGroup, out: Outcome) -> None:
+        """Should the records be refused, nothing has happened: what is soft must not think so."""
 
-def _forget_seen(group: ConsumerGroup) -> Callable[[ErrorCode, Moment], Outcome]:
-    def settled(error: ErrorCode, _: Moment) -> Outcome:
-        if error is not _E.NONE:
-            # What was seen was not written down.
-            group.seen_version = None
-        return Outcome()
+        def settled(error: ErrorCode, then: Moment) -> Outcome:
+            if error is not _E.NONE:
+                group.seen_version = None
+                if self._groups.get(group.group_id) is group:
+                    self._deadlines.restored(group, then)
+            return Outcome()
 
-    return settled
+        if out.records:
+            out.settled = settled
 
 
 # --- Checks ---------------------------------------------------------------------------------------
