@@ -471,6 +471,23 @@ class BrokerSettings:
     producer_id_expiration_check_interval_ms: int = setting(
         Kind.INT, 600_000, "Time between two looks for producers to forget.", at_least(1)
     )
+    max_producer_ids: int = setting(
+        Kind.INT,
+        1_000_000,
+        "Most producers that all partitions together remember, looked at every second; beyond it "
+        "those that wrote longest ago, and have no transaction open, are forgotten as if they had "
+        "expired.",
+        between(1_000, 100_000_000),
+        ours=True,
+    )
+    max_transactional_ids: int = setting(
+        Kind.INT,
+        200_000,
+        "Most transactional ids that are remembered; a new one beyond it is refused with "
+        "POLICY_VIOLATION until others expire (transactional.id.expiration.ms).",
+        between(1, 100_000_000),
+        ours=True,
+    )
     transaction_max_timeout_ms: int = setting(
         Kind.INT,
         900_000,
@@ -521,8 +538,9 @@ class BrokerSettings:
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
         True,
-        "Check that a transaction knows a partition before it is written to.",
-        effective=False,
+        "Ask the coordinator whether a transaction knows a partition before it is written to, for "
+        "producers that speak transactions of version 1. Off, a write that comes late can leave "
+        "a transaction open that nothing ends.",
     )
     transaction_two_phase_commit_enable: bool = setting(
         Kind.BOOLEAN,

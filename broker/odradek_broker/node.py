@@ -26,6 +26,7 @@ from odradek_broker.markers import write_markers
 from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
+from odradek_broker.producer_telling import ProducerTeller
 from odradek_broker.seams import Clock, Randomness
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
@@ -106,9 +107,14 @@ class Node:
         self.groups = GroupCoordinator(self, config)
         #: What happened lately to producer ids; the coordinators have histories of their own.
         self.producer_history = History(clock.wall_ms)
+        self._producer_watch = ProducerTeller(
+            self.producer_history, config.producer_id_expiration_ms
+        )
         self.transactions = TransactionCoordinator(self, config, self.producer_history)
         #: Where batches wait until their transaction is known to be open.
-        self.gate = TransactionGate(self, self.transactions)
+        self.gate = TransactionGate(
+            self, self.transactions, verifies=config.transaction_partition_verification_enable
+        )
         #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
         #: keep to it, but for the first batch, without which nobody would get on (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
@@ -276,6 +282,7 @@ class Node:
             self.logs.begin_retention()
         report = self.logs.continue_retention(wall_ms)
         report.problems += problems
+        self.logs.forget_producers_beyond(self.config.max_producer_ids)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.remove_expired_producers(wall_ms)
@@ -320,6 +327,7 @@ class Node:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _lead(self, partition_log: PartitionLog, leader_epoch: int) -> Partition:
+        partition_log.watch = self._producer_watch
         return Partition(partition_log, leader_epoch, self._request_flush)
 
     def _open_partition(self, topic_name: str, index: int) -> None:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from odradek_client.admin_groups import GroupAdmin
+from odradek_client.admin_history import HistoryAdmin
 from odradek_client.admin_results import Results, settle
 from odradek_client.admin_transactions import TransactionAdmin
 from odradek_client.cluster import BrokerAddress
@@ -185,7 +186,7 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
-class Admin(TransactionAdmin, GroupAdmin):
+class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 
     Use it with `async with`, or call `start` and `close`. Every call tries for
