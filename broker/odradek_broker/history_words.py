@@ -117,6 +117,15 @@ class What(Enum):
         "{request}[ of {member}][ (static: {instance})][ of {client}] was refused with {error}:"
         " {reason}"
     )
+    CONSUMER_JOINED = (
+        "{member}[ (static: {instance})][ of {client}] joined[; it is subscribed to {topics}]"
+    )
+    CONSUMER_CHANGED = "{member}[ of {client}] has changed[; it is subscribed to {topics}]"
+    CONSUMER_EPOCH = "the group epoch is {epoch}: there is to be a new assignment"
+    CONSUMER_ASSIGNED = "assignment of epoch {epoch}: {members}[; the group is {state}]"
+    CONSUMER_MOVED = (
+        "{member} is at epoch {epoch}, {note}[; it has {places}][, and gives {pending} back]"
+    )
     OFFSETS_DELETED = "committed offsets were deleted ({reason}): {places}"
     GROUP_GONE = "the group is gone: {reason}"
 
@@ -138,7 +147,14 @@ class What(Enum):
         "{state}[ for {updated}], generation {generation}[, protocol {protocol}][, leader {leader}];"
         " members: {members}; partitions with committed offsets: {offsets}"
     )
-    NOW_MEMBER = "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+    NOW_CONSUMER_GROUP = (
+        "{state}, group epoch {epoch}, assignment of epoch {assignment_epoch}; members: {members};"
+        " partitions with committed offsets: {offsets}"
+    )
+    NOW_MEMBER = (
+        "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+        "[; it has {places}]"
+    )
     NOW_NOTHING = "{reason}"
 
 

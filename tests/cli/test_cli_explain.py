@@ -194,6 +194,55 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     assert b"\nnow: Empty" in output  # the survivor left
 
 
+def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
+    shell = Shell(broker.address)
+    shell.run("topic", "create", "t", "--partitions", "2")
+    consumers: list[Any] = []
+
+    def join(client: str) -> None:
+        settings: Any = {
+            "bootstrap.servers": broker.address,
+            "group.id": "readers",
+            "client.id": client,
+            "group.protocol": "consumer",
+            "log_level": 0,
+        }
+        consumers.append(confluent_kafka.Consumer(settings))
+        consumers[-1].subscribe(["t"])
+
+    def have(*counts: int) -> bool:
+        for consumer in consumers:
+            consumer.poll(0.05)
+        return tuple(len(consumer.assignment()) for consumer in consumers) == counts
+
+    try:
+        join("one")
+        wait_until(lambda: have(2), "one has all")
+        join("two")
+        wait_until(lambda: have(1, 1), "each has a partition")
+        consumers.pop().close()
+        wait_until(lambda: have(2), "one has all again")
+        output = shell.run("explain", "group", "readers")
+    finally:
+        for consumer in consumers:
+            consumer.close()
+    told = sentences(output)
+    assert re.match(r"\S+ of client one at 127.0.0.1 joined; it is subscribed to t$", told[0])
+    expected = [
+        r"assignment of epoch \d+: \S+ \(2 partitions\)",
+        r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
+        r"\S+ of client two at 127.0.0.1 joined",
+        r"\S+ is at epoch \d+, to give partitions back first; it has t-\d, and gives 1 back$",
+        r"\S+ of client two at 127.0.0.1 left$",
+        r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
+    ]
+    rest = iter(told)
+    for pattern in expected:
+        assert any(re.match(pattern, text) for text in rest), (pattern, told)
+    assert re.search(rb"\nnow: \w+, group epoch \d+, assignment of epoch \d+; members: 1;", output)
+    assert re.search(rb"\nnow: member \S+ of client one .*; it has t-0, t-1\n", output)
+
+
 # --- A broker that keeps no history ---
 
 

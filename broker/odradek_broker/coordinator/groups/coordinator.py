@@ -22,6 +22,7 @@ from odradek_broker.coordinator.groups.administration import (
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
 from odradek_broker.coordinator.groups.classic import CLIENT_ID_MAX_CHARS, JoinCall
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
 from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
@@ -409,6 +410,11 @@ class GroupCoordinator:
         """One group, to look at and not to change; None if it is not here."""
         runtime, _ = self._find(group_id)
         return None if runtime is None else runtime.core.groups.get(group_id)
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """As `group`, of the next-generation protocol."""
+        runtime, _ = self._find(group_id)
+        return None if runtime is None else runtime.core.consumers.get(group_id)
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """The committed offsets of a group by (topic, partition); none if it is not here."""
