@@ -23,6 +23,7 @@ import typer
 
 from odradek.cli import fail
 from odradek.cli.common import AsJson, print_table, run
+from odradek_protocol.records import native
 
 if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
@@ -318,6 +319,7 @@ def bench(
         "compression_type": compression,
     }
     _check(settings)
+    typer.echo(f"record codec: {native.describe()}", err=True)
     load = Load(records, size_bytes, partitions, settings)
     results: list[Result] = []
 

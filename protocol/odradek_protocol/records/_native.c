@@ -507,8 +507,9 @@ PyDoc_STRVAR(add_doc,
 "the batch is not sound or a time does not fit into microseconds.");
 
 static PyObject *
-rows_add(rows_t *rows, PyObject *arguments)
+rows_add(PyObject *self, PyObject *arguments)
 {
+    rows_t *rows = (rows_t *)self;
     PyObject *data, *append_time;
     Py_ssize_t count, limit;
     long long base_offset, last_delta, base_timestamp, first, stop;
@@ -582,8 +583,9 @@ PyDoc_STRVAR(take_doc,
 "layout, each as bytes.");
 
 static PyObject *
-rows_take(rows_t *rows, PyObject *Py_UNUSED(ignored))
+rows_take(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    rows_t *rows = (rows_t *)self;
     PyObject *buffers = PyTuple_New(BUFFERS);
     for (int index = 0; buffers != NULL && index < BUFFERS; index++) {
         buffer_t *buffer = rows->buffers + index;
@@ -628,20 +630,21 @@ rows_new(PyTypeObject *type, PyObject *arguments, PyObject *named)
 }
 
 static void
-rows_dealloc(rows_t *rows)
+rows_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)rows);
+    rows_t *rows = (rows_t *)self;
+    PyTypeObject *type = Py_TYPE(self);
     for (int index = 0; index < BUFFERS; index++) {
         PyMem_Free(rows->buffers[index].bytes);
     }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(rows);
+    release(self);
     Py_DECREF(type);
 }
 
 static PyMethodDef rows_methods[] = {
-    {"add", (PyCFunction)rows_add, METH_VARARGS, add_doc},
-    {"take", (PyCFunction)rows_take, METH_NOARGS, take_doc},
+    {"add", rows_add, METH_VARARGS, add_doc},
+    {"take", rows_take, METH_NOARGS, take_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.classic import check_member
 from odradek_broker.coordinator.groups.group import ClassicGroup
@@ -71,6 +72,16 @@ class CommitCall:
     api_version: int
     retention_ms: int
     parts: list[CommitPart]
+
+
+class FetchingMember(NamedTuple):
+    """Who fetches, as a member of a consumer group; the defaults are nobody (O-21)."""
+
+    member_id: str | None = None
+    epoch: int = NO_EPOCH
+
+
+NOT_A_MEMBER = FetchingMember()
 
 
 @dataclass(frozen=True, slots=True)
