@@ -248,7 +248,7 @@ class GroupMachine(RuleBasedStateMachine):
         number, dealt_to, share = answer.assignment.decode().split(":")
         assert int(number) == generation
         # A static member has a new id after it came back, and what was dealt to the old one.
-        assert dealt_to == member_id or dealt_to[:3] == member_id[:3] and dealt_to.startswith("i")
+        assert dealt_to == member_id or (dealt_to[:3] == member_id[:3] and dealt_to.startswith("i"))
         for partition in _partitions(share):
             assert self.owners.setdefault((generation, partition), dealt_to) == dealt_to
 
