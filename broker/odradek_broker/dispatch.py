@@ -24,6 +24,7 @@ from odradek_broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_history,
     describe_producers,
     describe_transactions,
     end_txn,
@@ -96,6 +97,7 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.handle,
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.handle,
+    ApiKey.DESCRIBE_HISTORY: describe_history.handle,
 }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,6 +57,22 @@ class Event:
             and self.places_more == other.places_more
             and self.fields == other.fields
         )
+
+
+class Now(NamedTuple):
+    """What holds at the moment of a question: of the subject, or of one part of it."""
+
+    what: What
+    fields: Mapping[str, Value]
+    places: tuple[Place, ...] = ()
+
+    @classmethod
+    def of(
+        cls, what: What, fields: Mapping[str, Value | None], places: Iterable[Place] = ()
+    ) -> Now:
+        """Fields that are None are left out, and all are cut as those of events."""
+        held = {name: _cut(value) for name, value in fields.items() if value is not None}
+        return cls(what, held, tuple(sorted(places)))
 
 
 class Past(NamedTuple):

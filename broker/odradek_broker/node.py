@@ -26,6 +26,7 @@ from odradek_broker.markers import write_markers
 from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
+from odradek_broker.producer_telling import ProducerTeller
 from odradek_broker.seams import Clock, Randomness
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
@@ -96,6 +97,9 @@ class Node:
         self.groups = GroupCoordinator(self, config)
         #: What happened lately to producer ids; the coordinators have histories of their own.
         self.producer_history = History(clock.wall_ms)
+        self._producer_watch = ProducerTeller(
+            self.producer_history, config.producer_id_expiration_ms
+        )
         self.transactions = TransactionCoordinator(self, config, self.producer_history)
         #: Where batches wait until their transaction is known to be open.
         self.gate = TransactionGate(
@@ -313,6 +317,7 @@ class Node:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _lead(self, partition_log: PartitionLog, leader_epoch: int) -> Partition:
+        partition_log.watch = self._producer_watch
         return Partition(partition_log, leader_epoch, self._request_flush)
 
     def _open_partition(self, topic_name: str, index: int) -> None:

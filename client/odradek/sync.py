@@ -436,6 +436,7 @@ class Admin(_Blocking):
     list_offsets = _waits(_admin.Admin.list_offsets)
     list_transactions = _waits(_admin.Admin.list_transactions)
     describe_transactions = _waits(_admin.Admin.describe_transactions)
+    describe_history = _waits(_admin.Admin.describe_history)
     describe_producers = _waits(_admin.Admin.describe_producers)
     abort_transaction = _waits(_admin.Admin.abort_transaction)
     abort_hanging_transaction = _waits(_admin.Admin.abort_hanging_transaction)

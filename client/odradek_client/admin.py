@@ -18,6 +18,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from odradek_client.admin_history import HistoryAdmin
 from odradek_client.admin_results import Results, settle
 from odradek_client.admin_transactions import TransactionAdmin
 from odradek_client.cluster import BrokerAddress
@@ -200,7 +201,7 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
-class Admin(TransactionAdmin):
+class Admin(TransactionAdmin, HistoryAdmin):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 
     Use it with `async with`, or call `start` and `close`. Every call tries for

@@ -43,6 +43,10 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsResponse,
 )
 from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from odradek_protocol.schemas.describe_history import (
+    DescribeHistoryRequest,
+    DescribeHistoryResponse,
+)
 from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -131,6 +135,12 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_HISTORY = 10_000
+
+
+#: Ours, not Kafka's, in numbers that Kafka is far from. They are advertised like all others: clients
+#: pass over keys that they do not know (docs/compatibility.md).
+PRIVATE_KEYS = frozenset({ApiKey.DESCRIBE_HISTORY})
 
 
 @dataclass(frozen=True)
@@ -226,6 +236,7 @@ APIS: dict[ApiKey, Api] = {
             ConsumerGroupDescribeRequest,
             ConsumerGroupDescribeResponse,
         ),
+        _row(ApiKey.DESCRIBE_HISTORY, DescribeHistoryRequest, DescribeHistoryResponse),
     )
 }
 

@@ -339,6 +339,23 @@ async def test_kip939_a_broker_may_have_it_switched_off(tmp_path: Path, unique_t
             await made.init_transactions()
 
 
+async def test_c69_a_consumer_may_see_a_part_of_a_transaction(ours: str, unique_topic: str) -> None:
+    """All of it is committed at once; what a consumer reads of it is its own choice."""
+    async with Admin(bootstrap_servers=ours) as admin:
+        await admin.create_topics([NewTopic(unique_topic, 2)])
+    async with producer(ours) as made:
+        await made.init_transactions()
+        async with made.transaction():
+            for number in range(4):
+                await made.send(unique_topic, b"%d" % number, partition=0)
+                await made.send(unique_topic, b"elsewhere", partition=1)
+    async with Consumer(bootstrap_servers=ours, isolation_level="read_committed") as consumer:
+        consumer.assign([(unique_topic, 0)])
+        consumer.seek((unique_topic, 0), 2)
+        found = [bytes((await consumer.getone()).value) for _ in range(2)]
+    assert found == [b"2", b"3"]
+
+
 async def test_t50_commits_survive_a_broker_that_is_killed(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:

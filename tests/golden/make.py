@@ -6,7 +6,8 @@
 A line of <api>.jsonl is one message body: which way it goes, its version, its bytes, and what they
 mean. kafka-python encodes it from Kafka's own definitions; kio, which was generated from the same
 definitions by other people, must read those bytes and write the same ones again, or nothing is
-kept. What kafka-python does not define (`KIO_ALONE`), kio encodes alone. Byte strings, record sets and UUIDs are hexadecimal.
+kept. What kafka-python does not define (`KIO_ALONE`), kio encodes alone, and what is not Kafka's
+(`PRIVATE`) is encoded here, by hand. Byte strings, record sets and UUIDs are hexadecimal.
 
 Wants kafka-python >= 3 and kio. Kafka's field names are in snake case, as in kafka-python.
 """
@@ -71,6 +72,48 @@ KIO_ALONE = {
     "ConsumerGroupDescribe": (0, 1),
 }
 VARIANTS = ("full", "sparse", "long")
+
+
+def _fields(**types: Any) -> list[dict[str, Any]]:
+    """Definitions of fields, in the form of Kafka's: a type, or a list of fields for an array."""
+    made = []
+    for name, kind in types.items():
+        field: dict[str, Any] = {"name": name, "versions": "0+", "type": kind}
+        if isinstance(kind, list):
+            field |= {"type": "[]", "fields": kind}
+        elif kind.endswith("?"):
+            field |= {"type": kind[:-1], "nullableVersions": "0+"}
+        made.append(field)
+    return made
+
+
+_DETAILS = _fields(Name="string", Value="string")
+_EVENT = _fields(
+    TimeMs="int64",
+    LastTimeMs="int64",
+    Times="int32",
+    Name="string",
+    Text="string",
+    Details=_DETAILS,
+)
+_STATE = _fields(Name="string", Text="string", Details=_DETAILS)
+#: Messages of our own, (request, response), all of them flexible and of version 0 only.
+PRIVATE = {
+    "DescribeHistory": (
+        _fields(SubjectType="int8", Subject="string", Limit="int32"),
+        _fields(
+            ThrottleTimeMs="int32",
+            ErrorCode="int16",
+            ErrorMessage="string?",
+            NowMs="int64",
+            StartedMs="int64",
+            CompleteSinceMs="int64",
+            Dropped="int64",
+            Events=_EVENT,
+            States=_STATE,
+        ),
+    )
+}
 
 _TEXTS = ["orders", "größe-ß", "漢字かな", "emoji-\U0001f9f5", "z"]
 _ERRORS = [0, 3, 35, 7, 87, -1]
@@ -325,11 +368,53 @@ def lines_of(name: str) -> tuple[list[str], list[str]]:
     return lines, troubles
 
 
+def flexible_bytes(fields: list[dict[str, Any]], values: dict[str, Any]) -> bytes:
+    """A flexible struct without tags, by the book (KIP-482)."""
+    parts = []
+    for field in fields:
+        value, kind = values[snake(field["name"])], field["type"]
+        if kind == "[]":
+            parts.append(_uvarint(len(value) + 1))
+            parts += [flexible_bytes(field["fields"], item) for item in value]
+        elif kind == "string":
+            data = b"" if value is None else value.encode()
+            parts += [_uvarint(0 if value is None else len(data) + 1), data]
+        else:
+            parts.append(value.to_bytes(int(kind[3:]) // 8, "big", signed=True))
+    return b"".join(parts) + b"\0"
+
+
+def _uvarint(number: int) -> bytes:
+    data = b""
+    while number > 127:
+        data += bytes([number & 127 | 128])
+        number >>= 7
+    return data + bytes([number])
+
+
+def private_lines_of(name: str) -> list[str]:
+    """The lines of a message of our own."""
+    lines = []
+    for direction, fields in zip(("request", "response"), PRIVATE[name], strict=True):
+        for variant in VARIANTS:
+            given, meant = Values(0, variant).message(fields)
+            line = {
+                "direction": direction,
+                "version": 0,
+                "variant": variant,
+                "hex": flexible_bytes(fields, given).hex(),
+                "value": meant,
+            }
+            lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+    return lines
+
+
 def make() -> None:
     """Write every <api>.jsonl, or none of an API that the two encoders disagree on."""
     failed = False
-    for name in KIO_ALONE:
-        text = "\n".join(kio_lines_of(name)) + "\n"
+    for name in (*KIO_ALONE, *PRIVATE):
+        made = private_lines_of(name) if name in PRIVATE else kio_lines_of(name)
+        text = "\n".join(made) + "\n"
         (HERE / f"{snake(name)}.jsonl").write_text(text, encoding="utf-8")
     for name in APIS:
         lines, troubles = lines_of(name)

@@ -188,7 +188,8 @@ class TransactionWorld:
         self.markers.held = []
         self.held_ids = []
         self.metadata.leader_epoch += 1
-        self.transactions = TransactionCoordinator(self, self.config)
+        self.producer_history = History(self.clock.wall_ms)
+        self.transactions = TransactionCoordinator(self, self.config, self.producer_history)
         self.transactions.load()
 
     # --- Requests ---

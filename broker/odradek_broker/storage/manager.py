@@ -461,9 +461,7 @@ class LogManager:
     def remove_expired_producers(self, now_ms: int) -> int:
         """P-24, for the logs that are open; how many went."""
         return sum(
-            len(log.producers.remove_expired(now_ms))
-            for log in self
-            if log.loaded and not log.offline
+            log.remove_expired_producers(now_ms) for log in self if log.loaded and not log.offline
         )
 
     def forget_producers_beyond(self, most: int) -> int:

@@ -58,7 +58,6 @@ class GroupLoop(Group):
         self._join: asyncio.Task[None] | None = None
         self._stable = asyncio.Event()
         self._checked = (-1, -1)
-        self._watchdog: asyncio.TimerHandle | None = None
 
     # --- who this consumer is ---------------------------------------------------------------------
 
@@ -72,15 +71,8 @@ class GroupLoop(Group):
             and not membership.session_expired(self._now_ms())
         )
 
-    def _tell_membership(self) -> None:
-        super()._tell_membership()
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-            self._watchdog = None
-        if not self.membership_lost.is_set():
-            # Silence is news as well, and nothing else would tell it.
-            left_ms = max(1, self.membership.session_left_ms(self._now_ms()))
-            self._watchdog = self._network.loop.call_later(left_ms / 1000, self._tell_membership)
+    def _session_left_ms(self) -> int:
+        return self.membership.session_left_ms(self._now_ms())
 
     def identity(self) -> Identity:
         """Of the current generation, while the group has one. RebalanceInProgress if it has none."""

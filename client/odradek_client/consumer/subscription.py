@@ -106,6 +106,8 @@ class SubscriptionState:
         self.kind = Kind.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
+        #: The pattern as it was given, if it was given as text: a broker may match it (KIP-848).
+        self.pattern_text: str | None = None
         self._partitions: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
         #: Counts up with every change but those of positions that `collect` makes.
         self.changes = 0
@@ -118,10 +120,12 @@ class SubscriptionState:
         self.topics = frozenset(topics)
         self.changes += 1
 
-    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+    def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
         """Topics follow with `match`. Errors as `subscribe_topics`."""
+        compiled = re.compile(pattern)
         self._take(Kind.PATTERN)
-        self.pattern = pattern
+        self.pattern = compiled
+        self.pattern_text = pattern if isinstance(pattern, str) else None
 
     def match(self, topics: Iterable[str]) -> bool:
         """Make `topics` that fit the pattern the subscribed ones. True if that is a change."""
@@ -150,7 +154,7 @@ class SubscriptionState:
         """Back to nothing."""
         self.kind = Kind.NONE
         self.topics = frozenset()
-        self.pattern = None
+        self.pattern = self.pattern_text = None
         self._replace(())
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:

@@ -518,11 +518,12 @@ class ClassicProtocol:
             return out
         batch = api_version >= LEAVE_LIST_SINCE
         leaving = request.members if batch else [MemberIdentity(member_id=request.member_id)]
-        before = len(group.members) if group is not None else 0
+        before = list(group.members) if group is not None else []
         errors = [self._leave(group, identity, out) for identity in leaving]
-        if group is not None and len(group.members) < before:
-            left = before - len(group.members)
-            self._rebalances.after_removal(group, out, moment, f"{left} members left")
+        if group is not None and len(group.members) < len(before):
+            left = [member_id for member_id in before if member_id not in group.members]
+            who = left[0] if len(left) == 1 else f"{len(left)} members"
+            self._rebalances.after_removal(group, out, moment, f"{who} left")
         elif group is not None:
             self._rebalances.recheck(group, out, moment)
         response = LeaveGroupResponse(error_code=ErrorCode.NONE)

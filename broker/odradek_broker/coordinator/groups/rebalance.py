@@ -150,7 +150,8 @@ class Rebalances:
         waited = span(group.max_rebalance_timeout_ms)
         for member in late:
             self.remove(group, member, out, f"it sent no SyncGroup within {waited}")
-        why = f"{len(late)} members did not fetch their assignment of generation {group.generation}"
+        who = late[0].member_id if len(late) == 1 else f"{len(late)} members"
+        why = f"{who} did not fetch the assignment of generation {group.generation}"
         self.start(group, out, moment, why)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:

@@ -28,6 +28,12 @@ from odradek_broker.coordinator.groups.consumer.heartbeat import (
     Opened,
     not_a_consumer_group,
 )
+from odradek_broker.coordinator.groups.consumer.migration import (
+    downgraded,
+    emptied,
+    may_downgrade,
+    upgraded,
+)
 from odradek_broker.coordinator.groups.consumer.offsets import check_commit as check_consumer_commit
 from odradek_broker.coordinator.groups.consumer.offsets import check_fetch
 from odradek_broker.coordinator.groups.consumer.offsets import (
@@ -76,6 +82,7 @@ from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupRe
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.stored import group_metadata, offset_commit
 from odradek_protocol.stored.consumer_group import RecordType
+from odradek_protocol.stored.group_metadata import GroupMetadataValue
 
 #: Tombstones in one batch. What is left over is written at the next look.
 TOMBSTONES_MAX = 1_000
@@ -113,7 +120,9 @@ class GroupShard:
         self._active = False
         self._rebalances = Rebalances(config, self.timers, history)
         self._classic = ClassicProtocol(config, self.groups, self._rebalances, random, self._create)
-        self._consumer = ConsumerGroups(config, self.timers, topics, random, self._open_consumer)
+        self._consumer = ConsumerGroups(
+            config, self.timers, topics, random, history, self._open_consumer, self._downgrade
+        )
         self.consumers = self._consumer.groups
 
     def _create(self, group_id: str, moment: Moment) -> ClassicGroup | None:
@@ -163,7 +172,10 @@ class GroupShard:
             self._known(group_id).replay(group_metadata.decode_value(value))
         elif group_id in self.groups:
             self.groups[group_id].stored = None
-            self._drop_if_void(group_id)
+            if group_id in self.consumers:
+                self._retire_classic(group_id)
+            else:
+                self._drop_if_void(group_id)
 
     def _replay_consumer(self, kind: RecordType, key: bytes, value: bytes | None) -> None:
         existed = len(self.consumers)
@@ -179,6 +191,7 @@ class GroupShard:
         if group is None or group.stored is not None:
             return
         del self.groups[group_id]
+        self._unrecorded.discard(group_id)
         self._rebalances.forget_timers(group)
         group.become(GroupState.DEAD, _NO_MOMENT)
 
@@ -228,16 +241,27 @@ class GroupShard:
     # --- Membership ---
 
     def join(self, call: JoinCall, moment: Moment) -> Outcome:
+        consumer = self.consumers.get(call.request.group_id)
+        if consumer is not None and consumer.members:
+            return self._consumer.classic.join(consumer, call, moment)
+        if consumer is not None:
+            return self._join_empty_consumer(consumer, call, moment)
         return self._tidied(call.request.group_id, self._classic.join(call, moment))
 
     def sync(
         self, request: SyncGroupRequest, later: Later[SyncGroupResponse], moment: Moment
     ) -> Outcome:
+        consumer = self.consumers.get(request.group_id)
+        if consumer is not None:
+            return self._consumer.classic.sync(consumer, request, later, moment)
         return self._classic.sync(request, later, moment)
 
     def heartbeat(
         self, request: HeartbeatRequest, later: Later[HeartbeatResponse], moment: Moment
     ) -> Outcome:
+        consumer = self.consumers.get(request.group_id)
+        if consumer is not None:
+            return self._consumer.classic.heartbeat(consumer, request, later, moment)
         return self._classic.heartbeat(request, later, moment)
 
     def leave(
@@ -247,6 +271,9 @@ class GroupShard:
         later: Later[LeaveGroupResponse],
         moment: Moment,
     ) -> Outcome:
+        consumer = self.consumers.get(request.group_id)
+        if consumer is not None:
+            return self._consumer.classic.leave(consumer, request, api_version, later, moment)
         return self._tidied(
             request.group_id, self._classic.leave(request, api_version, later, moment)
         )
@@ -257,21 +284,94 @@ class GroupShard:
     def _open_consumer(
         self, group_id: str, joins: bool, moment: Moment, out: Outcome
     ) -> Opened | None:
+        """The group that a member of the consumer protocol speaks to (G-150, G-156)."""
         held = self.consumers.get(group_id)
         if held is not None:
-            return Opened(held, [])
+            return Opened(held, [], [])
         if not joins:
             return None
         classic = self.groups.get(group_id)
         if classic is None:
-            return Opened(ConsumerGroup(group_id), [])
-        if classic.state is not GroupState.EMPTY or classic.pending:
-            raise not_a_consumer_group(group_id)
-        gone: list[Record] = []
+            return Opened(ConsumerGroup(group_id), [], [])
+        ending: list[Record] = []
         if classic.stored is not None:
-            gone.append((group_metadata.encode_key(group_id), None))
-        # Epochs go on from where generations ended: neither ever goes back.
-        return Opened(ConsumerGroup(group_id, epoch=classic.generation), gone)
+            ending.append((group_metadata.encode_key(group_id), None))
+        if classic.state is GroupState.EMPTY and not classic.pending:
+            # Epochs go on from where generations ended: neither ever goes back.
+            return Opened(ConsumerGroup(group_id, epoch=classic.generation), [], ending)
+        made = upgraded(classic, self._config, self._topics)
+        if made is None:
+            raise not_a_consumer_group(group_id)
+        group, records = made
+        self._leave_classic_phase(classic, out)
+        self._consumer.deadlines.restored(group, moment)
+        return Opened(group, records, ending)
+
+    def _leave_classic_phase(self, classic: ClassicGroup, out: Outcome) -> None:
+        """Nobody waits in a join phase any more: who knows its id joins again at once."""
+        classic.storing_generation = None
+        for member in classic.members.values():
+            known = not member.is_new
+            error = ErrorCode.REBALANCE_IN_PROGRESS if known else ErrorCode.UNKNOWN_MEMBER_ID
+            self._rebalances.release(member, error, out)
+
+    def _downgrade(
+        self, group: ConsumerGroup, gone: set[str], out: Outcome, moment: Moment
+    ) -> bool:
+        """G-155: without its last members that speak the consumer protocol, a classic group again.
+
+        Its members are as they were in the record; they are told to join again.
+        """
+        if not may_downgrade(group, gone, self._config):
+            return False
+        value, records = downgraded(group, gone, self._topics, moment.wall_ms)
+        classic = self._revive_classic(group.group_id, value, moment)
+        for member in classic.members.values():
+            side = group.members[member.member_id].classic
+            if side is not None:
+                member.protocols = list(side.protocols)
+            self._rebalances.restart_session(classic, member, moment)
+        self._rebalances.start(classic, out, moment, "the group speaks the classic protocol again")
+        out.records += records
+        self._undo_if_refused(classic, group, out)
+        return True
+
+    def _revive_classic(
+        self, group_id: str, value: GroupMetadataValue, moment: Moment
+    ) -> ClassicGroup:
+        """As it will be by a record that is being written."""
+        classic = ClassicGroup(group_id, state_since_ms=moment.wall_ms, observer=self._observer)
+        self.groups[group_id] = classic
+        classic.replay(value)
+        classic.restore(moment)
+        return classic
+
+    def _undo_if_refused(self, classic: ClassicGroup, group: ConsumerGroup, out: Outcome) -> None:
+        """The classic group is there before its records are: if they are refused, it never was."""
+        before = out.settled
+
+        def settled(error: ErrorCode, then: Moment) -> Outcome:
+            if error is ErrorCode.NONE:
+                return Outcome() if before is None else before(error, then)
+            undone = Outcome()
+            for member in classic.members.values():
+                self._rebalances.release(member, error, undone)
+            self._rebalances.forget_timers(classic)
+            if self.groups.get(classic.group_id) is classic:
+                del self.groups[classic.group_id]
+            self._consumer.deadlines.restored(group, then)
+            return undone
+
+        out.settled = settled
+
+    def _join_empty_consumer(self, group: ConsumerGroup, call: JoinCall, moment: Moment) -> Outcome:
+        """G-156: nobody speaks the consumer protocol here; the first to come decides."""
+        value, records = emptied(group, moment.wall_ms)
+        classic = self._revive_classic(group.group_id, value, moment)
+        out = self._classic.join(call, moment)
+        out.records[:0] = records
+        self._undo_if_refused(classic, group, out)
+        return out
 
     def on_timer(self, name: TimerName, moment: Moment) -> Outcome:
         out = Outcome()

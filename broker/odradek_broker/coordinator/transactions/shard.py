@@ -439,6 +439,8 @@ class TransactionShard:
             state = _S.PREPARE_EPOCH_FENCE
         check_step(name, state, after.state)
         pending = self._pending[name] = _Pending(state if fences else after.state)
+        # Told now: what is refused because of this step comes after it.
+        self._observer(Event(moment.wall_ms, name, what, before, after, call=call))
         if after.state.is_prepared:
             self._faults.reach(FaultPoint.PREPARE_DECIDED)
             self._faults.reach(FaultPoint.PREPARE_TORN)
@@ -447,8 +449,8 @@ class TransactionShard:
         def settled(error: ErrorCode, then: Moment) -> Outcome:
             if self._pending.get(name) is pending:
                 del self._pending[name]
-            self._observer(Event(then.wall_ms, name, what, before, after, error, call))
             if error is not _E.NONE:
+                self._observer(Event(then.wall_ms, name, what, before, after, error, call))
                 return Outcome()
             self._faults.reach(durable)
             return self._finish(name, then) if after.state.is_prepared else Outcome()
@@ -577,11 +579,13 @@ class TransactionShard:
         before = self.transactions[name]
         after = deciding.complete(before, moment.wall_ms)
         check_step(name, before.state, after.state)
+        doing = Doing.MARKERS_WRITTEN
+        self._observer(Event(moment.wall_ms, name, doing, before, after))
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
-            self._observer(Event(then.wall_ms, name, Doing.MARKERS_WRITTEN, before, after, error))
             progress = self._markers.get(name)
             if error is not _E.NONE:
+                self._observer(Event(then.wall_ms, name, doing, before, after, error))
                 if progress is not None:
                     progress.attempts += 1
                     self._retry_markers(name, progress, then)

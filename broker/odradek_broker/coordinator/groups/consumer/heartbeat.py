@@ -35,6 +35,8 @@ from odradek_broker.coordinator.groups.consumer.states import (
     MemberState,
 )
 from odradek_broker.coordinator.runtime import Moment, Outcome, Record, Reply
+from odradek_broker.history import History
+from odradek_broker.history_words import What, describe_client
 from odradek_broker.later import Later
 from odradek_broker.seams import Randomness
 from odradek_protocol.errors import ErrorCode
@@ -64,10 +66,12 @@ class HeartbeatCall:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The group that a member speaks to. `records` turn what was there into it (G-156)."""
+    """The group that a member speaks to. `records` make it out of what was there, and `ending` are
+    the end of that (G-150, G-156)."""
 
     group: ConsumerGroup
     records: list[Record]
+    ending: list[Record]
 
 
 Opener = Callable[[str, bool, Moment, Outcome], Opened | None]
@@ -75,6 +79,10 @@ Opener = Callable[[str, bool, Moment, Outcome], Opened | None]
 
 Refusal if there is a group of another kind that cannot be turned into one.
 """
+
+
+Downgrader = Callable[[ConsumerGroup, set[str], Outcome, Moment], bool]
+"""(group, members that are going, outcome, now): has it become a classic group without them?"""
 
 
 def heartbeat_error(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
@@ -92,14 +100,18 @@ class ConsumerProtocol:
         topics: Topics,
         deadlines: ConsumerDeadlines,
         random: Randomness,
+        history: History,
         open_group: Opener,
+        downgrade: Downgrader,
     ) -> None:
+        self._history = history
         self._config = config
         self._groups = groups
         self._topics = topics
         self._deadlines = deadlines
         self._random = random
         self._open = open_group
+        self._downgrade = downgrade
 
     # --- Heartbeat ---
 
@@ -116,8 +128,21 @@ class ConsumerProtocol:
             # Nothing is written; what was parked on the way is answered all the same.
             response = heartbeat_error(refusal.error, refusal.message)
             out.records.clear()
+            self._tell_refused(call, refusal)
         out.replies.append(Reply(call.later, response, heartbeat_error))
         return out
+
+    def _tell_refused(self, call: HeartbeatCall, refusal: Refusal) -> None:
+        self._history.record(
+            call.request.group_id,
+            What.GROUP_REFUSED,
+            error=refusal.error,
+            request="ConsumerGroupHeartbeat",
+            member=call.request.member_id or None,
+            instance=call.request.instance_id,
+            client=describe_client(call.client_id, call.client_host),
+            reason=refusal.message,
+        )
 
     def _live(
         self, call: HeartbeatCall, out: Outcome, moment: Moment
@@ -129,16 +154,15 @@ class ConsumerProtocol:
             raise unknown_member(request.member_id, request.group_id)
         group = opened.group
         member_id = request.member_id or str(UUID(bytes=self._random.uuid()))
-        self._check_room(group, member_id, request.instance_id)
+        self.check_room(group, member_id, request.instance_id)
         change = self._subscribe(group, member_id, request)
         before = change.member
-        change.records[:0] = opened.records
+        out.records += opened.records
         change.member = _updated(before, call)
         self._check_pattern(change)
         member = advance(change, self._config, self._topics, moment)
-        out.records += change.records
-        if out.records:
-            out.settled = _forget_seen(group)
+        out.records += [*change.records, *opened.ending]
+        self.guard(group, out)
         if change.replaced is not None:
             self._deadlines.forget(group, change.replaced.member_id)
         self._deadlines.heard(group, member, moment)
@@ -153,7 +177,7 @@ class ConsumerProtocol:
             response.assignment = heartbeat_assignment(member.assigned)
         return response
 
-    def _check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
         """G-112."""
         size_max = self._config.group_consumer_max_size
         known = member_id in group.members or (instance_id or "") in group.static_ids
@@ -256,22 +280,37 @@ class ConsumerProtocol:
         """
         gone = {member.member_id for member in members}
         for member in members:
-            out.records += make.member_tombstones(group.group_id, member.member_id)
+            self._history.record(
+                group.group_id,
+                What.MEMBER_LEFT if why is None else What.MEMBER_REMOVED,
+                member=member.member_id,
+                instance=member.instance_id,
+                client=describe_client(member.client_id, member.client_host),
+                reason=why,
+            )
             self._deadlines.forget(group, member.member_id)
+        if self._downgrade(group, gone, out, moment):
+            return
+        for member in members:
+            out.records += make.member_tombstones(group.group_id, member.member_id)
         for pattern in sorted({member.pattern for member in members if member.pattern}):
             if gone.issuperset(group.subscribers_of(pattern)):
                 out.records.append(make.pattern_tombstone(group.group_id, pattern))
         out.records.append(make.group_record(group.group_id, group.epoch + 1))
+        self.guard(group, out)
 
+    def guard(self, group: ConsumerGroup, out: Outcome) -> None:
+        """Should the records be refused, nothing has happened: what is soft must not think so."""
 
-def _forget_seen(group: ConsumerGroup) -> Callable[[ErrorCode, Moment], Outcome]:
-    def settled(error: ErrorCode, _: Moment) -> Outcome:
-        if error is not _E.NONE:
-            # What was seen was not written down.
-            group.seen_version = None
-        return Outcome()
+        def settled(error: ErrorCode, then: Moment) -> Outcome:
+            if error is not _E.NONE:
+                group.seen_version = None
+                if self._groups.get(group.group_id) is group:
+                    self._deadlines.restored(group, then)
+            return Outcome()
 
-    return settled
+        if out.records:
+            out.settled = settled
 
 
 # --- Checks ---------------------------------------------------------------------------------------
