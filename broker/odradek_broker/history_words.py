@@ -40,7 +40,7 @@ class What(Enum):
         " was refused with {error}: [{places} is ]{reason}"
     )
     TRANSACTION_NOT_RECORDED = (
-        "{request}[ from {client}] could not be recorded ({error}): it is as if it had not come"
+        "{request}[ from {client}] could not be recorded ({error}), and has had no effect"
     )
     MARKERS_SENT = "{marker} markers with epoch {epoch} go to {places}[ (coordinator epoch {coordinator_epoch})]"
     MARKERS_AGAIN = "the marker for {places} was answered {error}; it is sent again in {pause}"
@@ -112,7 +112,6 @@ class What(Enum):
     )
     GROUP_EMPTIED = "nobody is left: {before} -> {after}, generation {generation}"
     GROUP_STABLE = "the assignment by the leader {leader} is stored: {before} -> {after}, generation {generation}"
-    GROUP_NOT_RECORDED = "{request} could not be recorded ({error}): everybody has to join again"
     GROUP_REFUSED = (
         "{request}[ of {member}][ (static: {instance})][ of {client}] was refused with {error}:"
         " {reason}"

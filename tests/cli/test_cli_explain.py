@@ -13,11 +13,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 from tests.cli.test_cli_data import Shell, shell
+from typer.testing import CliRunner
 
-from odradek_client.admin import Admin
-from odradek_client.admin_history import Subject
+from odradek.cli import explain
 from odradek_client.broker_link import BrokerLink
-from odradek_client.errors import UnsupportedByBroker
 from odradek_protocol.keys import ApiKey
 from running_broker import BrokerProcess, wait_until
 
@@ -246,8 +245,12 @@ def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
 # --- A broker that keeps no history ---
 
 
-async def test_another_broker_keeps_no_history(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [("txn", "txn describe"), ("producer", "txn list"), ("group", "group desc")],
+)
+def test_another_broker_keeps_no_history(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str, instead: str
 ) -> None:
     """As Apache Kafka does, this one does not advertise the API."""
     handshake = BrokerLink._handshake
@@ -257,6 +260,8 @@ async def test_another_broker_keeps_no_history(
         return {key: served for key, served in versions.items() if key != ApiKey.DESCRIBE_HISTORY}
 
     monkeypatch.setattr(BrokerLink, "_handshake", without_history)
-    async with Admin(bootstrap_servers=shell.environment["ODRADEK_BOOTSTRAP"]) as admin:
-        with pytest.raises(UnsupportedByBroker, match="this broker keeps no history"):
-            await admin.describe_history(Subject.GROUP, "readers")
+    bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
+    done = CliRunner().invoke(explain.app, [kind, "7", "--bootstrap", bootstrap])
+    assert done.exit_code == 1 and done.stdout == ""
+    assert done.stderr.startswith("odradek: this broker keeps no history: only Odradek's own does")
+    assert instead in done.stderr and done.stderr.count("\n") == 1
