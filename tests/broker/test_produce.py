@@ -266,10 +266,11 @@ async def test_d11_p24_the_broker_forgets_producers_beyond_its_limit(
     broker = await start_broker(max_producer_ids="1000", log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")
+    start_ms = broker.node.clock.wall_ms()
     for number in range(1_010):
         batch = batch_of(
             b"a",
-            timestamp_ms=1_700_000_000_000 + number,
+            timestamp_ms=start_ms + number,
             producer_id=number,
             producer_epoch=0,
             base_sequence=0,
