@@ -538,8 +538,8 @@ class LogManager:
                 self._write_log_starts()
             except DataDirectoryError as failure:
                 # In memory they have moved; what is not on disk is not told (D5), nor next time.
-                problem = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-                return [problem if isinstance(found, int) else found for found in done]
+                unkept = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+                return [unkept if isinstance(found, int) else found for found in done]
             self._log_starts_moved = False
         return done
 
