@@ -399,7 +399,7 @@ async def test_t50h_t50i_without_a_retry_it_is_never_committed(
     tmp_path: Path, point: FaultPoint, version: int
 ) -> None:
     async with dying(tmp_path, point) as broker:
-        who = await begun(broker, timeout_ms=1_500)
+        who = await begun(broker, timeout_ms=3_000)
         if version == 1:
             await told_added(broker, who)
         await written(broker, who, version)

@@ -50,7 +50,7 @@ from odradek_broker.coordinator.transactional_runtime import (
     TransactionalRuntime,
 )
 from odradek_broker.history import History
-from odradek_broker.later import Later
+from odradek_broker.later import Later, gather
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
@@ -149,6 +149,9 @@ class GroupCoordinator:
             if runtime.state is RuntimeState.LOADING:
                 self._load_slice(index, runtime)
                 return False
+        # A crash may have come between the removal of a topic and that of its offsets (O-15).
+        exists = self._env.metadata.partition_count
+        self._drop_offsets(lambda topic: not exists(topic), "the topic does not exist")
         self._alarm.set(self.next_deadline_ms())
         return True
 
@@ -171,14 +174,31 @@ class GroupCoordinator:
             runtime.close()
         self._alarm.close()
 
-    def topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """O-15: nobody has a position in a topic that is gone. `topic_id` is not stored with them."""
+    def topic_deleted(self, name: str) -> Later[None]:
+        """O-15: nobody has a position in a topic that is gone. Called when its removal is durable,
+        for until then a crash may bring it back; resolves when the positions are gone for good."""
+        return self._drop_offsets(lambda topic: topic == name, "the topic was deleted")
+
+    def _drop_offsets(self, chosen: Callable[[str], bool], why: str) -> Later[None]:
+        """Delete what is committed for topics of such names, as far as the disk allows."""
+        written: list[Later[ErrorCode]] = []
         for runtime in list(self._runtimes.values()):
-            places = runtime.core.offsets.places_of_topics(lambda held: held == name)
-            if places:
-                runtime.core.tell_deleted(places, "the topic was deleted")
-                records = runtime.core.tombstones(places)
-                _write(runtime, records, Later(), ErrorCode.NONE, lambda error: error)
+            places = runtime.core.offsets.places_of_topics(chosen)
+            if not places:
+                continue
+            runtime.core.tell_deleted(places, why)
+            later: Later[ErrorCode] = Later()
+            written.append(later)
+            _write(
+                runtime,
+                runtime.core.tombstones(places),
+                later,
+                ErrorCode.NONE,
+                lambda error: error,
+            )
+        done: Later[None] = Later()
+        gather(written).then(lambda _: done.resolve(None))
+        return done
 
     # --- Requests ---
 
