@@ -88,13 +88,13 @@ class Churn:
 
     # --- what happens -----------------------------------------------------------------------------
 
-    def run(self, operations: int) -> None:
-        """So many joins, leaves and kills, with records in between; then one of ours reads on alone
-        until everything was processed."""
+    def run(self, operations: int, pause_max_s: float = 0.4) -> None:
+        """So many joins, leaves and kills, with records and a random pause in between; then one of
+        ours reads on alone until everything was processed."""
         for _ in range(operations):
             self._produce(20)
             self._operate()
-            time.sleep(self._rng.uniform(0.05, 0.4))
+            time.sleep(self._rng.uniform(0.05, pause_max_s))
         last = self._join("odradek")
         for member in [each for each in self.members if each is not last]:
             self._leave(member)

@@ -126,7 +126,7 @@ def confluent(address: str, group: str, topic: str, strategy: str) -> None:
     while not leaving:
         messages = [each for each in consumer.consume(500, 0.1) if each.error() is None]
         if messages:
-            process(each.value() for each in messages)
+            process(each.value() or b"" for each in messages)
             with contextlib.suppress(confluent_kafka.KafkaException):
                 consumer.commit(asynchronous=False)
     consumer.close()
