@@ -1,0 +1,58 @@
+"""Who writes: the names of queries, runs and transactions (S-01, S-02).
+
+A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run. From a
+listing of a cluster's transactions it can be told whose each one is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PREFIX = "odradek-spark"
+_SEPARATOR = "."
+#: Kafka's limit for strings is 32767 bytes; nobody can read more than this.
+QUERY_CHARS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One run of one query. `query` outlives restarts, `run` does not."""
+
+    query: str
+    run: str
+
+    def transactional_id(self, name: str) -> str:
+        """The whole id of one of the run's transactions."""
+        return transactional_id(self.query, self.run, name)
+
+
+def transactional_id(query: str, run: str, name: str) -> str:
+    """The whole id; S-02."""
+    return _SEPARATOR.join((PREFIX, _quoted(query), _quoted(run), name))
+
+
+def query_prefix(query: str) -> str:
+    """What the ids of all runs of a query begin with."""
+    return _SEPARATOR.join((PREFIX, _quoted(query), ""))
+
+
+def split_id(query: str, found: str) -> tuple[str, str] | None:
+    """(run, name) of an id of this query, None for anybody else's."""
+    prefix = query_prefix(query)
+    if not found.startswith(prefix):
+        return None
+    run, separator, name = found[len(prefix) :].partition(_SEPARATOR)
+    return (_unquoted(run), name) if separator and name else None
+
+
+def task_name(batch: int, slot: int, task_attempt: int) -> str:
+    """Of one execution of one task; Spark numbers executions within an application."""
+    return f"{batch}-{slot}-{task_attempt}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("%", "%25").replace(_SEPARATOR, "%2E")
+
+
+def _unquoted(text: str) -> str:
+    return text.replace("%2E", _SEPARATOR).replace("%25", "%")
