@@ -1,6 +1,6 @@
 """Where the broker's time goes: cProfile of a broker under one load from confluent-kafka.
 
-    python -m benchmarks.broker_profile [produce-16k|produce-1m|produce-idempotent|single|consume]
+    python -m benchmarks.broker_profile [produce-16k|produce-1m|produce-idempotent|single|consume|transactions]
         [--durability page-cache|fsync] [--lines 40]
 
 The profiler makes calls several times as slow as they are, so this is for comparing shares; what a
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.broker import Load, consume_raw, create_topic, latencies_ms, produce
 from benchmarks.support import Target, parser, say
+from benchmarks.transactions import ConfluentRun
 from confluent_kafka import Producer
 
 LOADS = {
@@ -32,12 +33,15 @@ LOADS = {
     "consume": Load(1000, 16_384, False, 200_000),
 }
 SINGLE_RECORDS = 3_000
+TRANSACTIONS = 2_000
 
 
 def _serve(pipe: Connection, data_dir: str, durability: str, result: str) -> None:
     from odradek_broker.config import parse_config
+    from odradek_broker.logs import configure_logging
     from odradek_broker.server import run, serve
 
+    configure_logging(level="warning")
     config, _ = parse_config(
         {
             "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -97,7 +101,9 @@ def profiled_broker(durability: str, result: str) -> Iterator[tuple[Target, Conn
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("load", nargs="?", default="produce-16k", choices=[*LOADS, "single"])
+    options.add_argument(
+        "load", nargs="?", default="produce-16k", choices=[*LOADS, "single", "transactions"]
+    )
     options.add_argument("--durability", default="page-cache", choices=["page-cache", "fsync"])
     options.add_argument("--lines", type=int, default=40)
     arguments = options.parse_args()
@@ -118,6 +124,8 @@ def main() -> None:
                     {"bootstrap.servers": target.bootstrap, "linger.ms": 0, "log_level": 0}
                 )
                 latencies_ms(producer, topic, SINGLE_RECORDS)
+            elif arguments.load == "transactions":
+                ConfluentRun(target.bootstrap).transactional(topic, TRANSACTIONS, 1)
             elif arguments.load == "consume":
                 consume_raw(target, topic, LOADS["consume"].records)
             else:

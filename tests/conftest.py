@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import record_codecs
+from odradek_protocol.records import native
 
 # Spark starts its workers with the `python3` of the PATH unless told which one has our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -40,3 +44,11 @@ def kafka_messages() -> Path:
     if not folder.is_dir():
         pytest.skip("Kafka's message definitions are not beside this checkout")
     return folder
+
+
+@pytest.fixture(scope="module", params=record_codecs.TWINS)
+def codec_twin(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a module's tests with the compiled record codec, and with the pure one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "CODEC", record_codecs.twin(request.param))
+        yield request.param

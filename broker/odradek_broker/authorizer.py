@@ -94,6 +94,25 @@ class AllowEverything:
 ALLOW_EVERYTHING = AllowEverything()
 
 
+#: Kafka's AclOperation codes of what may be done to a group, as bits of `authorized_operations`.
+_GROUP_OPERATIONS = {
+    Operation.READ: 3,
+    Operation.DELETE: 6,
+    Operation.DESCRIBE: 8,
+    Operation.DESCRIBE_CONFIGS: 10,
+    Operation.ALTER_CONFIGS: 11,
+}
+
+
+def group_operations(authorizer: Authorizer, context: RequestContext, name: str) -> int:
+    """What this client may do to a group: one bit for each operation (KIP-430)."""
+    return sum(
+        1 << code
+        for operation, code in _GROUP_OPERATIONS.items()
+        if authorizer.allows(context, operation, group(name))
+    )
+
+
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
     """A-04: the right to a producer id without a transactional id."""
     return authorizer.allows(context, Operation.IDEMPOTENT_WRITE, CLUSTER) or authorizer.allows_any(

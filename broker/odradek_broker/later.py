@@ -7,7 +7,7 @@ one value, callbacks run at once, no cancellation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -68,3 +68,21 @@ class Later(Generic[T]):
             self.abandoned = True
             if self.on_abandon is not None:
                 self.on_abandon()
+
+
+def gather(parts: Sequence[Later[T]]) -> Later[list[T]]:
+    """All values in the order of `parts`, when the last of them is there."""
+    gathered: Later[list[T]] = Later()
+    waiting = len(parts)
+
+    def arrived(_: T) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            gathered.resolve([part.result() for part in parts])
+
+    for part in parts:
+        part.then(arrived)
+    if not parts:
+        gathered.resolve([])
+    return gathered

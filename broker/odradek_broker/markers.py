@@ -11,6 +11,7 @@ from typing import Protocol
 
 from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
+from odradek_broker.fault_points import FaultPoint, FaultPoints
 from odradek_broker.later import Later
 from odradek_broker.partition import Partition
 from odradek_broker.seams import Clock
@@ -43,6 +44,11 @@ class MarkerEnv(Protocol):
     @property
     def clock(self) -> Clock:
         """For the markers' timestamps."""
+        ...
+
+    @property
+    def faults(self) -> FaultPoints:
+        """Where a broker under test dies."""
         ...
 
     @property
@@ -95,6 +101,7 @@ def _write(env: MarkerEnv, marker: MarkerRequest, where: TopicPartition) -> Late
         return Later.of(
             ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
+    env.faults.reach(FaultPoint.MARKER_TORN)
     written = partition.append_marker(
         marker.producer_id,
         marker.producer_epoch,
@@ -104,6 +111,8 @@ def _write(env: MarkerEnv, marker: MarkerRequest, where: TopicPartition) -> Late
         now_ms=env.clock.wall_ms(),
     )
     refused = written.done and written.result() is not ErrorCode.NONE
+    if not refused:
+        env.faults.reach(FaultPoint.MARKER_WRITTEN)
     if topic == OFFSETS_TOPIC and not refused:
         env.groups.marker_written(index, marker.producer_id, marker.commit, written)
     return written

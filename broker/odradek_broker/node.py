@@ -18,7 +18,9 @@ from odradek_broker.coordinator.transactions.coordinator import (
     TransactionCoordinator,
 )
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
+from odradek_broker.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.fetch_sessions import FetchSessions
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.markers import write_markers
 from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
@@ -71,8 +73,10 @@ class Node:
         request_flush: Callable[[PartitionLog], None],
         metrics: BrokerMetrics,
         on_fatal: Callable[[str], None],
+        faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self.config = config
+        self.faults = faults
         self.clock = clock
         self.random = randomness
         self.logs = logs
@@ -90,8 +94,10 @@ class Node:
             self.metadata.topic_name,
         )
         self.groups = GroupCoordinator(self, config)
+        #: What happened lately to producer ids; the coordinators have histories of their own.
+        self.producer_history = History(clock.wall_ms)
+        self.transactions = TransactionCoordinator(self, config, self.producer_history)
         #: Where batches wait until their transaction is known to be open.
-        self.transactions = TransactionCoordinator(self, config)
         self.gate = TransactionGate(self, self.transactions)
         #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
         #: keep to it, but for the first batch, without which nobody would get on (D11).
@@ -471,6 +477,7 @@ class Node:
         return later
 
     def _block_durable(self, _: None) -> None:
+        self.faults.reach(FaultPoint.PRODUCER_ID_BLOCK_DURABLE)
         self._allocating = False
         self.metadata.use_producer_id_block()
         waiters, self._id_waiters = self._id_waiters, []

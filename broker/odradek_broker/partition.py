@@ -165,6 +165,22 @@ class Partition:
         self.when_durable(result.last_offset, later.resolve)
         return later
 
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch <= `epoch`, where it ends); (-1, -1) for one that is not known (F-13).
+
+        An epoch that is older than all of the log is said to end where the log's first one begins,
+        as in Kafka: what came before is deleted, and nothing can be told of it. StorageError.
+        """
+        log = self.log
+        entries = log.leader_epochs.entries
+        if not 0 <= epoch <= self.leader_epoch:
+            return -1, -1
+        if epoch == self.leader_epoch or not entries:
+            return epoch, log.log_end_offset
+        if epoch < entries[0][0]:
+            return epoch, entries[0][1]
+        return log.end_offset_for_epoch(epoch)
+
     def read_stored(self) -> Iterator[StoredRecord]:
         """Every record in the log, those that end transactions too, for a coordinator that loads."""
         log = self.log

@@ -134,8 +134,9 @@ class RealFile:
 class RealFiles:
     """`Files` below a directory. Absolute paths are taken as they are."""
 
-    def __init__(self, root: str = "") -> None:
+    def __init__(self, root: str = "", file_type: Callable[[int], File] = RealFile) -> None:
         self._root = root
+        self._file_type = file_type
 
     def _at(self, path: str) -> str:
         return os.path.join(self._root, path)
@@ -144,7 +145,7 @@ class RealFiles:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         fd = os.open(self._at(path), flags, _FILE_MODE)
         try:
-            return RealFile(fd)
+            return self._file_type(fd)
         except BaseException:
             os.close(fd)
             raise

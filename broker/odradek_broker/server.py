@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import resource
 import signal
 import socket
@@ -22,10 +23,12 @@ import structlog
 
 from odradek_broker.config import BrokerConfig
 from odradek_broker.dispatch import Dispatcher
+from odradek_broker.dying import Mortality, from_environment, immortal
+from odradek_broker.fault_points import UnknownFaultPoint
 from odradek_broker.http import HttpServer
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.node import Node
-from odradek_broker.real import RealClock, RealFiles, RealRandomness
+from odradek_broker.real import RealClock, RealRandomness
 from odradek_broker.session import Session, SessionLimits
 from odradek_broker.storage.flush import GroupCommit
 from odradek_broker.storage.manager import LogManager, StartReport
@@ -65,8 +68,15 @@ async def serve(
     *,
     handle_signals: bool = True,
 ) -> None:
-    """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start."""
-    server = Server(config)
+    """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start.
+
+    The only way to a broker that kills itself: ODRADEK_FAULT_POINT (`fault_points.py`).
+    """
+    try:
+        mortality = from_environment(os.environ)
+    except UnknownFaultPoint as error:
+        raise StartError(str(error)) from error
+    server = Server(config, mortality)
     host, port = await server.start()
     if handle_signals:
         loop = asyncio.get_running_loop()
@@ -120,8 +130,9 @@ class _Scheduler:
 class Server:
     """One broker. `start` and `stop` are called once each."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, mortality: Mortality | None = None) -> None:
         self.config = config
+        self._mortality = mortality or immortal()
         self.metrics = BrokerMetrics(lambda: time.perf_counter_ns() // 1000)
         self.node: Node
         self._sessions: set[Session] = set()
@@ -197,11 +208,16 @@ class Server:
 
     def _open(self, loop: asyncio.AbstractEventLoop, segment_files_max: int) -> None:
         config = self.config
-        files, clock, randomness = RealFiles(), RealClock(), RealRandomness()
+        clock, randomness = RealClock(), RealRandomness()
+        if self._mortality.armed:
+            log.warning(
+                "a fault point is armed: this broker is under test and will kill itself",
+                point=self._mortality.armed,
+            )
         self._commit = GroupCommit(loop, on_synced=self.metrics.flushed)
         manager = LogManager(
             config.data_dir,
-            files,
+            self._mortality.files,
             clock,
             randomness,
             config.default_log_config(),
@@ -220,6 +236,7 @@ class Server:
                 request_flush=self._commit.request,
                 metrics=self.metrics,
                 on_fatal=self._fatal,
+                faults=self._mortality.faults,
             )
             self._report(self.node.load())
         except BaseException:

@@ -20,12 +20,12 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from re import Pattern
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from odradek_client import admin as _admin
 from odradek_client.consumer import consumer as _consumer
@@ -34,6 +34,9 @@ from odradek_client.consumer.types import ConsumerRecord, TopicPartition
 from odradek_client.errors import Closed, IllegalState, OdradekError, RequestTimedOut
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["Admin", "Consumer", "Delivery", "Producer"]
 
@@ -330,6 +333,7 @@ class Consumer(_Blocking):
     _poll = _waits(_consumer.Consumer.poll)
     _getmany = _waits(_consumer.Consumer.getmany)
     _getone = _waits(_consumer.Consumer.getone)
+    _poll_arrow = _waits(_consumer.Consumer.poll_arrow)
     commit = _waits(_consumer.Consumer.commit)
     committed = _waits(_consumer.Consumer.committed)
     position = _waits(_consumer.Consumer.position)
@@ -362,6 +366,20 @@ class Consumer(_Blocking):
         """As `odradek.Consumer.getmany`."""
         with self._polling:
             return self._getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+
+    def poll_arrow(
+        self,
+        timeout_ms: float = 1_000,
+        max_records: int | None = None,
+        *,
+        include_headers: bool = False,
+        columns: Collection[str] | None = None,
+    ) -> pyarrow.RecordBatch:
+        """As `odradek.Consumer.poll_arrow`."""
+        with self._polling:
+            return self._poll_arrow(
+                timeout_ms, max_records, include_headers=include_headers, columns=columns
+            )
 
     def getone(self) -> ConsumerRecord:
         """As `odradek.Consumer.getone`."""

@@ -24,6 +24,7 @@ from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsResponse,
 )
 from odradek_protocol.schemas.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from odradek_protocol.schemas.describe_cluster import (
     DescribeClusterRequest,
@@ -33,6 +34,7 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
+from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -58,6 +60,7 @@ from odradek_protocol.schemas.init_producer_id import (
 )
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek_protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from odradek_protocol.schemas.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from odradek_protocol.schemas.list_transactions import (
     ListTransactionsRequest,
@@ -65,7 +68,12 @@ from odradek_protocol.schemas.list_transactions import (
 )
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from odradek_protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from odradek_protocol.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from odradek_protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from odradek_protocol.schemas.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from odradek_protocol.schemas.produce import ProduceRequest, ProduceResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.schemas.txn_offset_commit import (
@@ -92,10 +100,13 @@ class ApiKey(IntEnum):
     HEARTBEAT = 12
     LEAVE_GROUP = 13
     SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
@@ -103,7 +114,9 @@ class ApiKey(IntEnum):
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -162,10 +175,17 @@ APIS: dict[ApiKey, Api] = {
         _row(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse),
         _row(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse),
         _row(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse),
+        _row(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
+        _row(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
         _row(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
         _row(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
         _row(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
         _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
+        _row(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            OffsetForLeaderEpochRequest,
+            OffsetForLeaderEpochResponse,
+        ),
         _row(ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
         _row(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
         _row(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse),
@@ -173,11 +193,13 @@ APIS: dict[ApiKey, Api] = {
         _row(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
         _row(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
         _row(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
+        _row(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
         _row(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             IncrementalAlterConfigsRequest,
             IncrementalAlterConfigsResponse,
         ),
+        _row(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
         _row(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
         _row(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),
         _row(

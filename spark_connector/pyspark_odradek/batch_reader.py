@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from odradek_client.config import ConsumerConfig
 from odradek_client.errors import OdradekError
 from odradek_client.network import Network
+from odradek_protocol.records.arrow import TimestampBeyondMicroseconds
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData
 from pyspark_odradek import blocking, cluster, columns, planning
@@ -174,6 +175,11 @@ def _decode(
 
 
 def _damaged(partition: RangePartition, error: BatchError) -> SourceError:
+    if isinstance(error, TimestampBeyondMicroseconds):
+        return SourceError(
+            f"odradek: a record of {partition.wanted.partition} cannot be a row: {error}; read past it "
+            "by startingOffsets"
+        )
     return SourceError(
         f"odradek: a batch of {partition.wanted.partition} is damaged: {error}. Look at the broker's "
         "disk; kafka.check.crcs=false reads damaged records as they are"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from pyspark.sql.types import (
@@ -17,6 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from odradek_protocol.records import arrow
 from pyspark_odradek.errors import SchemaError
 
 HEADERS_TYPE = ArrayType(
@@ -39,25 +39,9 @@ def row_schema(include_headers: bool) -> StructType:
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
-@cache
 def arrow_schema(include_headers: bool) -> Any:
-    """The same in Arrow. Spark takes these very types and no wider ones."""
-    # Not above: the look-up of data sources imports this module, and must not fail for want of it.
-    import pyarrow as pa
-
-    fields = [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-    if include_headers:
-        header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-        fields.append(pa.field("headers", pa.list_(pa.field("element", header))))
-    return pa.schema(fields)
+    """The same in Arrow."""
+    return arrow.arrow_schema(arrow.chosen_columns(None, include_headers))
 
 
 def check_read_schema(schema: StructType, include_headers: bool) -> None:

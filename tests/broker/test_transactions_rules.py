@@ -23,6 +23,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     decode,
     encode,
 )
+from odradek_broker.history_words import What
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import transaction_log
@@ -705,9 +706,9 @@ def test_t43_a_stale_coordinator_stops_and_what_cannot_be_is_said(
     world.wait(1_000_000)
     assert len(world.markers.requests) == 1
     assert world.state() is S.PREPARE_COMMIT
-    assert any(
-        event.error is code and "topic-0" in event.what for event in world.transactions.events
-    )
+    told = world.transactions.history.about(ID).events[-1]
+    assert told.what is What.MARKERS_STOPPED
+    assert (told.error, told.places) == (code, (T0,))
 
 
 def test_t43_a_complete_record_that_is_refused_is_written_later(world: TransactionWorld) -> None:
@@ -1051,16 +1052,23 @@ def test_events_say_who_did_what(world: TransactionWorld) -> None:
     world.add(new)
     world.end(new)
     told = [
-        (event.what, event.after.state.label if event.after else None, event.error)
-        for event in world.transactions.events
+        (event.what, event.fields.get("request"), event.fields.get("after"), event.error)
+        for event in world.transactions.history.about(ID).events
     ]
+    step, none = What.TRANSACTION_STEP, E.NONE
     assert told == [
-        ("InitProducerId", "Empty", E.NONE),
-        ("InitProducerId", "Empty", E.NONE),
-        ("AddPartitionsToTxn", None, E.PRODUCER_FENCED),
-        ("AddPartitionsToTxn", "Ongoing", E.NONE),
-        ("EndTxn(commit)", "PrepareCommit", E.NONE),
-        ("markers written", "CompleteCommit", E.NONE),
+        (step, "InitProducerId", "Empty", none),
+        (step, "InitProducerId", "Empty", none),
+        (
+            What.TRANSACTION_REFUSED,
+            "AddPartitionsToTxn by a partition's leader",
+            None,
+            E.PRODUCER_FENCED,
+        ),
+        (step, "AddPartitionsToTxn by a partition's leader", "Ongoing", none),
+        (step, "EndTxn(commit)", "PrepareCommit", none),
+        (What.MARKERS_SENT, None, None, none),
+        (What.TRANSACTION_COMPLETE, None, "CompleteCommit", none),
     ]
 
 

@@ -39,6 +39,8 @@ APIS = {
     "Heartbeat": (0, 4),
     "LeaveGroup": (0, 5),
     "SyncGroup": (0, 5),
+    "DescribeGroups": (0, 6),
+    "ListGroups": (0, 5),
     "ApiVersions": (0, 4),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
@@ -48,9 +50,12 @@ APIS = {
     "EndTxn": (0, 5),
     "WriteTxnMarkers": (1, 2),
     "TxnOffsetCommit": (0, 5),
+    "OffsetForLeaderEpoch": (2, 4),
     "DescribeConfigs": (1, 4),
     "CreatePartitions": (0, 3),
+    "DeleteGroups": (0, 2),
     "IncrementalAlterConfigs": (0, 1),
+    "OffsetDelete": (0, 0),
     "DescribeCluster": (0, 2),
     "DescribeProducers": (0, 0),
     "DescribeTransactions": (0, 0),
@@ -151,8 +156,8 @@ def snake(name: str) -> str:
 
 
 def kafka_name(field: dict[str, Any], nested: bool) -> str:
-    """The name in Kafka's definitions; kafka-python renames the fields it reads as bits."""
-    if field["type"] == "bitfield":
+    """The name in Kafka's definitions; kafka-python renames some fields that it reads as bits."""
+    if field["name"] == "authorized_operations":
         return f"{'topic' if nested else 'cluster'}_authorized_operations"
     return snake(field["name"])
 

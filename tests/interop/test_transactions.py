@@ -1,21 +1,19 @@
-"""Transactions of foreign clients: commit, abort, isolation, fencing, timeout, offsets, kill -9."""
+"""Transactions of foreign clients: commit, abort, isolation, fencing, timeout, offsets."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import confluent_kafka
-import confluent_kafka.admin
 import pytest
 
-import dying_broker
-from dying_broker import POINTS, DyingBroker
-from foreign_clients import CLIENTS as PLAIN_CLIENTS
-from foreign_clients import Record, Settings
-from foreign_transactions import CLIENTS, TransactionalClient, transactional
+from foreign_transactions import (
+    CLIENTS,
+    TransactionalClient,
+    create_topic,
+    end_of_committed,
+    transactional,
+)
 from running_broker import BrokerProcess, wait_until
 
 NewTopic = Callable[..., str]
@@ -79,21 +77,9 @@ def test_t45_readers_of_committed_records_wait_for_an_open_transaction(
         fast.send(topic, END)
         fast.commit()
         assert client.read(address, topic, END, committed=False) == [b"slow", END]
-        assert _end_of_committed(address, topic) == 0
+        assert end_of_committed(address, topic) == 0
         slow.commit()
     assert client.read(address, topic, END) == [b"slow", END]
-
-
-def _end_of_committed(address: str, topic: str) -> int:
-    """The last stable offset, as ListOffsets tells it."""
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": address, "group.id": "watcher", "isolation.level": "read_committed"}
-    )
-    try:
-        part = confluent_kafka.TopicPartition(topic, 0)
-        return int(consumer.get_watermark_offsets(part, timeout=20)[1])
-    finally:
-        consumer.close()
 
 
 @EVERY_CLIENT
@@ -156,22 +142,16 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     broker.stop()
 
 
-def _create(address: str, topic: str) -> None:
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
-    new: Any = confluent_kafka.admin.NewTopic(topic, 1, 1)  # type: ignore[attr-defined]
-    admin.create_topics([new])[topic].result(20)
-
-
 @EVERY_CLIENT
 def test_t55_a_transaction_that_takes_too_long_is_aborted(
     client: TransactionalClient, own_broker: BrokerProcess
 ) -> None:
     address = own_broker.address
-    _create(address, "t")
+    create_topic(address, "t")
     with transactional(client, address, "slow", timeout_ms=1_000) as slow:
         slow.begin()
         slow.send("t", b"too slow")
-        wait_until(lambda: _end_of_committed(address, "t") == 2, "it is aborted")
+        wait_until(lambda: end_of_committed(address, "t") == 2, "it is aborted")
         with pytest.raises(Exception):  # noqa: B017  each library has its own word for it
             slow.send("t", b"too late")
             slow.commit()
@@ -180,45 +160,3 @@ def test_t55_a_transaction_that_takes_too_long_is_aborted(
         again.send("t", END)
         again.commit()
     assert client.read(address, "t", END) == [END]
-
-
-def _position(address: str, group: str, topic: str) -> int | None:
-    """What a group has committed; asks again while a transaction on it is undecided (O-09)."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": group})
-    try:
-        part = confluent_kafka.TopicPartition(topic, 0)
-        (found,) = consumer.committed([part], timeout=20)
-    finally:
-        consumer.close()
-    return None if found.offset == confluent_kafka.OFFSET_INVALID else int(found.offset)
-
-
-@EVERY_CLIENT
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-@pytest.mark.parametrize("point", POINTS)
-def test_t50_killed_between_the_decision_and_its_end(
-    client: TransactionalClient,
-    commit: bool,
-    point: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The client, which is still asking, and all readers see the transaction end as it was decided:
-    the records, and the positions that went with them (T-50e to T-50g)."""
-    support = str(Path(dying_broker.__file__).parent)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([support, os.environ.get("PYTHONPATH", "")]))
-    broker = DyingBroker(tmp_path, point, ["group.initial.rebalance.delay.ms=0"])
-    broker.start()
-    try:
-        for topic in ("source", "target"):
-            _create(broker.address, topic)
-        records = [Record(None, b"%d" % number) for number in range(6)]
-        PLAIN_CLIENTS[0].produce(broker.address, "source", records, Settings())
-        values = client.transform(broker.address, "source", "target", "g", 3, commit=commit)
-        assert values == [b"0", b"1", b"2"]
-        assert broker.has_come_back()
-        PLAIN_CLIENTS[0].produce(broker.address, "target", [Record(None, END)], Settings())
-        assert client.read(broker.address, "target", END) == [*(values if commit else ()), END]
-        assert _position(broker.address, "g", "source") == (3 if commit else None)
-    finally:
-        broker.stop()

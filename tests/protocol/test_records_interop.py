@@ -38,6 +38,8 @@ from odradek_protocol.records import (
     verify_crc,
 )
 
+pytestmark = pytest.mark.usefixtures("codec_twin")
+
 NOW = 1_700_000_000_000
 
 AIO_BUILDERS = [aio.DefaultRecordBatchBuilder, aio._DefaultRecordBatchBuilderPy]

@@ -15,6 +15,7 @@ from odradek_protocol.records import (
     CorruptBatch,
     Record,
     TimestampType,
+    native,
     read_columns,
     read_header,
     read_records,
@@ -31,6 +32,8 @@ from odradek_protocol.records.varint import (
     zigzag_encode,
     zigzag_size,
 )
+
+pytestmark = pytest.mark.usefixtures("codec_twin")
 
 NOW = 1_700_000_000_000
 
@@ -275,6 +278,7 @@ def test_the_bulk_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.append(original(*args))
         return taken[-1]
 
+    monkeypatch.setattr(native, "CODEC", None)
     original = bulk.read_run
     monkeypatch.setattr(record_module, "read_run", counting)
     batch = build([(NOW + n, None, b"x" * 100) for n in range(5000)])

@@ -18,6 +18,8 @@ from odradek_protocol.records import (
 )
 from odradek_protocol.records.validation import MAX_RECORD_ERRORS, RecordsChecked
 
+pytestmark = pytest.mark.usefixtures("codec_twin")
+
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
 

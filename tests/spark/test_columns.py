@@ -17,6 +17,8 @@ from pyspark_odradek.columns import DecodeSettings, decode, next_offset
 from pyspark_odradek.planning import OffsetRange, Partition
 from pyspark_odradek.schema import arrow_schema
 
+pytestmark = pytest.mark.usefixtures("codec_twin")
+
 P = Partition("t", 3)
 _LAST_OFFSET_DELTA_AT = 23
 

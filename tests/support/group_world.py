@@ -16,6 +16,7 @@ from odradek_broker.coordinator.groups.offsets import (
     FetchedOffsets,
 )
 from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.fault_points import NO_FAULTS
 from odradek_broker.later import Later
 from odradek_broker.partition import StoredRecord
 from odradek_protocol.errors import ErrorCode
@@ -185,6 +186,7 @@ class GroupWorld:
         self.metadata = Topics({"topic": 10, "other": 10}, {"topic": b"T" * 16, "other": b"O" * 16})
         self.config = replace(Settings(), **settings)
         self.authorizer: Authorizer = ALLOW_EVERYTHING
+        self.faults = NO_FAULTS
         self.node_id = 1
         self.advertised = ("host", 9092)
         self.topic_partitions = [ListPartition() for _ in range(partitions)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,11 +36,15 @@ class BrokerProcess:
             self._command += ["--set", setting]
         self.port = 0
 
-    def start(self) -> None:
-        """Returns when it has said that it is ready."""
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
+        """Returns when it has said that it is ready. `environment` is added to this process's."""
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **(environment or {})},
             )
         wait_until(self._is_ready, "the broker is ready")
 

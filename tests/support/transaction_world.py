@@ -20,6 +20,8 @@ from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, To
 from odradek_broker.coordinator.transactions.shard import EndAnswer, InitAnswer
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.fault_points import NO_FAULTS
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
 
@@ -114,6 +116,7 @@ class TransactionWorld:
         self.metadata = LedTopics({"topic": 10, "other": 10})
         self.config = replace(Settings(), **settings)
         self.authorizer: Authorizer = ALLOW_EVERYTHING
+        self.faults = NO_FAULTS
         self.node_id = 1
         self.advertised = ("host", 9092)
         self.topic_partitions = [ListPartition() for _ in range(partitions)]
@@ -124,7 +127,8 @@ class TransactionWorld:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         if topic:
             self.metadata.counts[TRANSACTIONS_TOPIC] = partitions
-        self.transactions = TransactionCoordinator(self, self.config)
+        self.producer_history = History(self.clock.wall_ms)
+        self.transactions = TransactionCoordinator(self, self.config, self.producer_history)
         self.transactions.load()
 
     # --- What a node gives ---

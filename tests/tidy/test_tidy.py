@@ -73,6 +73,7 @@ IMPURE = {
 #: Shells: modules that may touch the world, and what for. Every other module of the protocol, the
 #: broker and the client is a core, and imports nothing from IMPURE.
 SHELLS = {
+    "odradek_broker.dying": "kills its own process at a fault point",
     "odradek_broker.http": "serves metrics and health over a socket",
     "odradek_broker.logs": "sets up logging, once",
     "odradek_broker.real": "real clock, files and randomness behind the seams",

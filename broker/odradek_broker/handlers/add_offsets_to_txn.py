@@ -10,6 +10,7 @@ from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from odradek_broker.coordinator.placement import place
 from odradek_broker.coordinator.transactions.deciding import AddCall
+from odradek_broker.history_words import describe_client
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
@@ -49,6 +50,8 @@ def handle(
             request.producer_epoch,
             frozenset({(OFFSETS_TOPIC, index)}),
             _CLIENT_VERSION,
+            describe_client(context.client_id, context.host),
+            request.group_id,
         )
         node.transactions.add_partitions(call).then(answer)
 

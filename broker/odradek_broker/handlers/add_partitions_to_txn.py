@@ -12,6 +12,7 @@ from odradek_broker.authorizer import CLUSTER, Operation, topic, transactional_i
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.transactions.deciding import AddCall
 from odradek_broker.coordinator.transactions.interfaces import TopicPartition
+from odradek_broker.history_words import describe_client
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
@@ -73,6 +74,7 @@ def _for_client(
         request.v3_and_below_producer_epoch,
         frozenset(parts),
         _CLIENT_VERSION,
+        describe_client(context.client_id, context.host),
     )
     later: Later[_Codes] = Later()
     node.transactions.add_partitions(call).then(

@@ -10,6 +10,7 @@ from odradek_broker.authorizer import Operation, transactional_id
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.transactions.deciding import VERSION_2, EndCall
 from odradek_broker.coordinator.transactions.shard import EndAnswer
+from odradek_broker.history_words import describe_client
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
@@ -35,6 +36,7 @@ def handle(
         request.producer_epoch,
         request.committed,
         VERSION_2 if version >= _VERSION_2_SINCE else 1,
+        describe_client(context.client_id, context.host),
     )
     later: Later[EndTxnResponse] = Later()
     node.transactions.end(call).then(lambda answer: later.resolve(_response(answer, version)))

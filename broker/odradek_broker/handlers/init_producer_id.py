@@ -11,6 +11,7 @@ from odradek_broker.authorizer import Operation, may_write_idempotently, transac
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.transactions.deciding import InitCall
 from odradek_broker.coordinator.transactions.shard import InitAnswer
+from odradek_broker.history_words import What, describe_client
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
@@ -27,7 +28,7 @@ def handle(
     if name is None:
         if not may_write_idempotently(node.authorizer, context):
             return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return _idempotent(node)
+        return _idempotent(node, context)
     resource = transactional_id(name)
     if not node.authorizer.allows(context, Operation.WRITE, resource):
         return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -46,6 +47,7 @@ def handle(
         request.producer_epoch,
         request.enable2_pc,
         request.keep_prepared_txn,
+        describe_client(context.client_id, context.host),
     )
     later: Later[InitProducerIdResponse] = Later()
     node.transactions.init_producer_id(call).then(
@@ -54,15 +56,17 @@ def handle(
     return later
 
 
-def _idempotent(node: Node) -> Later[InitProducerIdResponse]:
+def _idempotent(node: Node, context: RequestContext) -> Later[InitProducerIdResponse]:
     """P-30: a new producer id with epoch 0, once its block is durable."""
     later: Later[InitProducerIdResponse] = Later()
 
     def answer(producer_id: int | None) -> None:
         if producer_id is None:
             later.resolve(_failed(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        else:
-            later.resolve(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+            return
+        client = describe_client(context.client_id, context.host)
+        node.producer_history.record(str(producer_id), What.PRODUCER_GIVEN, client=client, epoch=0)
+        later.resolve(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     node.next_producer_id().then(answer)
     return later

@@ -16,7 +16,9 @@ def handle(
 ) -> Later[JoinGroupResponse]:
     """Parked until the join phase is over."""
     version = context.api_version
-    joined = node.groups.join(request, version, context.client_id or "", context.host)
+    # Kafka shows a member's host the way Java prints an address.
+    host = f"/{context.host}"
+    joined = node.groups.join(request, version, context.client_id or "", host)
     if version >= _NULL_PROTOCOL_SINCE:
         return joined
     answer: Later[JoinGroupResponse] = Later()

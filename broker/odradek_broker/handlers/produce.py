@@ -12,6 +12,7 @@ from struct import Struct as Packer
 from odradek_broker.authorizer import Operation, transactional_id
 from odradek_broker.authorizer import topic as topic_resource
 from odradek_broker.context import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
+from odradek_broker.fault_points import FaultPoint
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
@@ -249,7 +250,7 @@ class _Produce:
             (producer_id,) = _INT64.unpack_from(batch, _PRODUCER_ID_AT)
             (epoch,) = _INT16.unpack_from(batch, _PRODUCER_EPOCH_AT)
             if gate.is_open(partition, where, producer_id, epoch):
-                self._append(partition, batch, answer)
+                self._append_verified(partition, batch, answer)
                 return
             header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
             duplicate = partition.log.producers.find_duplicate(header)
@@ -272,7 +273,7 @@ class _Produce:
             elif self._node.partition(*where) is not partition:
                 _fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
             elif in_time:
-                self._append(partition, batch, answer)
+                self._append_verified(partition, batch, answer)
             self._look()
 
         gate.admit(
@@ -287,6 +288,13 @@ class _Produce:
                 done=verified,
             )
         )
+
+    def _append_verified(
+        self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse
+    ) -> None:
+        self._append(partition, batch, answer)
+        if not answer.error_code:
+            self._node.faults.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
 
     # --- The answer ---
 

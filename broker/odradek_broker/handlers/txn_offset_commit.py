@@ -11,6 +11,7 @@ from odradek_broker.authorizer import Operation, group, topic, transactional_id
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from odradek_broker.fault_points import FaultPoint
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.transaction_gate import PASSING, Candidate
@@ -110,12 +111,16 @@ def _commit(
             part.error_code = error
         later.resolve(response)
 
+    def stored(errors: list[ErrorCode]) -> None:
+        node.faults.reach(FaultPoint.TRANSACTIONAL_OFFSETS_DURABLE)
+        answer(errors)
+
     def verified(error: ErrorCode) -> None:
         if error is not _E.NONE:
             answer([_verification_error(error, context.api_version)] * len(fit))
             return
         node.groups.commit_in_transaction(call, request.producer_id, request.producer_epoch).then(
-            answer
+            stored
         )
 
     index = node.groups.offsets_partition(request.group_id)

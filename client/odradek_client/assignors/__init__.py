@@ -7,20 +7,25 @@ from collections.abc import Sequence
 from odradek_client.assignors.base import Assignor, GroupMember, MemberAssignment
 from odradek_client.assignors.range import RangeAssignor
 from odradek_client.assignors.round_robin import RoundRobinAssignor
+from odradek_client.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 
 __all__ = [
     "BUILT_IN",
     "Assignor",
+    "CooperativeStickyAssignor",
     "GroupMember",
     "MemberAssignment",
     "RangeAssignor",
     "RoundRobinAssignor",
+    "StickyAssignor",
     "resolve",
 ]
 
 BUILT_IN: dict[str, type[Assignor]] = {
     "range": RangeAssignor,
     "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
 }
 
 

@@ -36,10 +36,15 @@ class Assignor(ABC):
     """Subclass it for a strategy of your own.
 
     `name`: as on the wire, the same in every member. Assignments must give every partition of
-    every subscribed topic to exactly one subscribed member (K-55).
+    every subscribed topic to exactly one subscribed member (K-55); those of a cooperative one may
+    leave out what its holder must give up first (K-53).
+
+    `cooperative`: whether members may keep what they have while the group is rebalanced. They do if
+    every assignor in their list is (K-54).
     """
 
     name: str
+    cooperative: bool = False
 
     @abstractmethod
     def assign(

@@ -33,6 +33,7 @@ from odradek_client.errors import (
 )
 from odradek_client.network import Network
 from odradek_protocol.primitives import WireError
+from odradek_protocol.records.arrow import ArrowRows
 
 log = logging.getLogger("odradek.client.consumer")
 
@@ -79,9 +80,14 @@ class ConsumerLoop:
     # --- poll -------------------------------------------------------------------------------------
 
     async def poll(
-        self, limit: int, only: Collection[TopicPartition], timeout_ms: float
+        self,
+        limit: int,
+        only: Collection[TopicPartition],
+        timeout_ms: float,
+        rows: ArrowRows | None = None,
     ) -> Collected:
-        """One poll: up to `limit` records, of the partitions `only` if any are given.
+        """One poll: up to `limit` records, of the partitions `only` if any are given, into `rows` if
+        those are given.
 
         Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13).
         """
@@ -97,7 +103,7 @@ class ConsumerLoop:
                 await self._group.poll(deadline_ms)
             self._find_positions()
             self._raise_failure()
-            collected = self._fetcher.collect(limit, only)
+            collected = self._fetcher.collect(limit, only, rows)
             # Before the application has its records, the next ones are asked for (K-02).
             self._send_fetches()
             if collected.count or collected.advanced:

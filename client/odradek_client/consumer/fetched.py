@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
-from operator import attrgetter
 from struct import Struct as Packer
 from typing import Any
 
 from odradek_client.consumer.errors import CorruptRecord, DeserializationFailed, OversizedRecord
 from odradek_client.consumer.types import ConsumerRecord, TopicPartition
+from odradek_protocol.records.aborted import AbortedBatches
+from odradek_protocol.records.arrow import ArrowRows
 from odradek_protocol.records.batch import (
     LOG_OVERHEAD_BYTES,
     BatchError,
@@ -24,9 +26,9 @@ from odradek_protocol.records.batch import (
     read_header,
     verify_crc,
 )
-from odradek_protocol.records.record import RecordColumns, TimestampType, read_columns
+from odradek_protocol.records.record import RecordColumns, TimestampType, body_columns, read_body
 from odradek_protocol.schemas.fetch import AbortedTransaction
-from odradek_protocol.stored.control_marker import ControlMarkerError, ControlType, decode_type
+from odradek_protocol.stored.control_marker import ControlMarkerError
 
 Deserializer = Callable[[bytes], Any]
 
@@ -54,13 +56,15 @@ class FetchedPartition:
 
     __slots__ = (
         "_aborted",
-        "_aborted_producers",
         "_at",
+        "_batch_at",
         "_batch_next_offset",
+        "_body",
         "_data",
         "_failure",
         "_settings",
         "cursor",
+        "leader_epoch",
         "next_offset",
         "partition",
         "records",
@@ -76,16 +80,18 @@ class FetchedPartition:
     ) -> None:
         self.partition = partition
         self.next_offset = fetch_offset
+        #: Of the batch that was opened last.
+        self.leader_epoch = -1
         #: The batch at hand, decoded, and how many of it were handed out.
         self.records: list[ConsumerRecord] = []
         self.cursor = 0
         self._batch_next_offset = fetch_offset
         self._data = memoryview(data)
-        self._at = 0
+        self._at = self._batch_at = 0
+        # Of the batch at `_at`, if a part of it was poured out as Arrow rows.
+        self._body: bytes | None = None
         self._settings = settings
-        # Sorted by first offset, which a broker need not do (F-09); last first, to pop from.
-        self._aborted = sorted(aborted or (), key=attrgetter("first_offset"), reverse=True)
-        self._aborted_producers: set[int] = set()
+        self._aborted = AbortedBatches(aborted)
         self._failure: DeserializationFailed | None = None
 
     @property
@@ -119,13 +125,35 @@ class FetchedPartition:
                 self._moved()
                 continue
             try:
-                if not self._next_batch():
+                if not self._next_batch(self._open):
                     break
             except (CorruptRecord, DeserializationFailed, OversizedRecord):
                 if taken:
                     break
                 raise
         return taken
+
+    def take_rows(self, rows: ArrowRows, limit: int) -> int:
+        """As `take`, into `rows` as they were written: deserializers are not called.
+
+        Returns how many; fewer than `limit` at the end, and where `rows` is full.
+        """
+        if self.cursor < len(self.records) or self._failure is not None:
+            # What `take` left of the batch at hand: open it again.
+            self._at = self._batch_at
+            self.records, self.cursor, self._failure = [], 0, None
+        before = rows.count
+        while (room := limit - (rows.count - before)) > 0 and not rows.is_full:
+            try:
+                if not self._next_batch(partial(self._pour, rows, room)):
+                    break
+            except (CorruptRecord, OversizedRecord):
+                if rows.count > before:
+                    break
+                raise
+            if self._body is not None:
+                self._at = self._batch_at
+        return rows.count - before
 
     def take_one(self) -> ConsumerRecord | None:
         """The next record of the batch at hand, None if there is none: the cheap way, for loops."""
@@ -146,17 +174,17 @@ class FetchedPartition:
         else:
             self.next_offset = self._failure.offset
 
-    def _next_batch(self) -> bool:
-        """Decode up to a batch with records to hand out. False if the data is at its end."""
+    def _next_batch(self, open_batch: Callable[[BatchHeader], bool]) -> bool:
+        """Go on to a batch with records to hand out. False if the data is at its end."""
         if self._failure is not None:
             self.next_offset = self._failure.offset
             raise self._failure.again()
         while len(self._data) - self._at >= LOG_OVERHEAD_BYTES:
             try:
                 header = read_header(self._data, self._at)
-                if self._settings.check_crcs:
+                if self._settings.check_crcs and self._body is None:
                     verify_crc(self._data, self._at, header)
-                found = self._open(header)
+                found = self._wanted(header) and open_batch(header)
             except TruncatedBatch as truncated:
                 if self._at == 0:
                     raise OversizedRecord(
@@ -165,21 +193,46 @@ class FetchedPartition:
                 return False
             except (BatchError, ControlMarkerError) as error:
                 raise CorruptRecord(self.partition, self.next_offset, str(error)) from error
+            self._batch_at = self._at
             self._at += header.size_bytes
             if found:
+                self.leader_epoch = header.leader_epoch
                 return True
+            self._body = None
             self.next_offset = max(self.next_offset, header.next_offset)
         if self._at == 0 and len(self._data):
             raise OversizedRecord(self.partition, self.next_offset, LOG_OVERHEAD_BYTES)
         return False
 
+    def _wanted(self, header: BatchHeader) -> bool:
+        """Whether the batch may have something for the application."""
+        if self._settings.read_committed and self._aborted.hides(self._data, self._at, header):
+            return False
+        return not header.is_control and header.next_offset > self.next_offset
+
+    def _read_body(self, header: BatchHeader) -> bytes:
+        body, self._body = self._body, None
+        return read_body(self._data, self._at, header) if body is None else body
+
+    def _pour(self, rows: ArrowRows, limit: int, header: BatchHeader) -> bool:
+        """The batch's records into `rows`. False if it has nothing for the application; `_body` is
+        kept if something was left."""
+        body = self._read_body(header)
+        before, first = rows.count, self.next_offset
+        left = rows.add(*self.partition, header, body, first=first, limit=limit)
+        if rows.count == before:
+            return False
+        if left < 0:
+            self.next_offset = header.next_offset
+        else:
+            self._body = body
+            # A broker whose offsets do not ascend must not have us stand still.
+            self.next_offset = max(left, first + 1)
+        return True
+
     def _open(self, header: BatchHeader) -> bool:
         """Make a batch the one at hand. False if it has nothing for the application."""
-        if self._settings.read_committed and self._hidden(header):
-            return False
-        if header.is_control or header.next_offset <= self.next_offset:
-            return False
-        columns = read_columns(self._data, self._at, header)
+        columns = body_columns(self._read_body(header), header)
         skip = _before(columns.offsets, self.next_offset)
         if skip == len(columns.offsets):
             return False
@@ -195,17 +248,6 @@ class FetchedPartition:
         self.records = self._records(header, columns)
         self.cursor = 0
         return True
-
-    def _hidden(self, header: BatchHeader) -> bool:
-        """Rule F-10: whether this is data of an aborted transaction, or a marker."""
-        while self._aborted and self._aborted[-1].first_offset <= header.last_offset:
-            self._aborted_producers.add(self._aborted.pop().producer_id)
-        if header.is_control:
-            keys = read_columns(self._data, self._at, header).keys
-            if keys and decode_type(keys[0]) is ControlType.ABORT:
-                self._aborted_producers.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._aborted_producers
 
     def _records(self, header: BatchHeader, columns: RecordColumns) -> list[ConsumerRecord]:
         keys: Sequence[Any] = columns.keys

@@ -21,6 +21,7 @@ from odradek_client.consumer.fetched import DecodeSettings, FetchedPartition
 from odradek_client.consumer.subscription import PartitionState, SubscriptionState
 from odradek_client.consumer.types import ConsumerRecord, TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.arrow import ArrowRows
 from odradek_protocol.schemas.fetch import FetchRequest, FetchResponse, PartitionData
 
 #: What a partition's error asks for (K-14). Others are raised.
@@ -267,8 +268,12 @@ class Fetcher:
         state = self._subscription.get(partition)
         return state is not None and (state.paused or state.revoking)
 
-    def collect(self, limit: int, only: Collection[TopicPartition] = ()) -> Collected:
+    def collect(
+        self, limit: int, only: Collection[TopicPartition] = (), rows: ArrowRows | None = None
+    ) -> Collected:
         """Up to `limit` records from the front of the buffer; of the partitions `only`, if any given.
+
+        With `rows` they go there, not into what is returned.
 
         Positions move behind what is returned, and over what is never returned (K-11). Errors of
         partitions are raised only when there is nothing to return (K-14).
@@ -288,14 +293,15 @@ class Fetcher:
                     continue
                 if state.paused or state.revoking:
                     continue
-                taken, failure = self._take(fetched, limit - count)
+                taken, got, failure = self._take(fetched, limit - count, rows)
                 if state.position != fetched.next_offset:
                     advanced = True
                     state.position = fetched.next_offset
+                if got:
+                    state.leader_epoch = fetched.leader_epoch
+                    count += got
                 if taken:
-                    state.leader_epoch = taken[-1].leader_epoch
                     records[partition] = taken
-                    count += len(taken)
                 if failure is not None:
                     if count:
                         break
@@ -317,12 +323,16 @@ class Fetcher:
 
     @staticmethod
     def _take(
-        fetched: FetchedPartition, limit: int
-    ) -> tuple[list[ConsumerRecord], RecordError | None]:
+        fetched: FetchedPartition, limit: int, rows: ArrowRows | None
+    ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
+        """Records, how many there are of them or in `rows`, and why there are none."""
         try:
-            return fetched.take(limit), None
+            if rows is not None:
+                return [], fetched.take_rows(rows, limit), None
+            taken = fetched.take(limit)
+            return taken, len(taken), None
         except RecordError as failure:
-            return [], failure
+            return [], 0, failure
 
     def _raise_errors(self, only: Collection[TopicPartition]) -> None:
         """The first error of a partition that still is where it was; it may be fetched again then."""

@@ -9,7 +9,8 @@ The record, all numbers zigzag varints::
 Reading has three gears. `_parse` takes ordinary records, whose numbers have one or two bytes. What is
 not of that kind it leaves to `_read_one`, which is slow and takes everything. And where two records in
 a row have the same length, `runs.read_run` looks how many more have exactly their shape, and takes
-those in bulk.
+those in bulk. All that is the pure twin; where the compiled one is in use (`native`), it reads what is
+sound, and errors come from here.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from odradek_protocol.compression import (
     decompress,
 )
 
+from . import native
 from .batch import HEADER_BYTES, BatchHeader, Buffer, CorruptBatch
 from .runs import MIN_RUN_RECORDS, read_run
 from .varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_raw, zigzag
@@ -94,27 +96,48 @@ def read_columns(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> RecordColumns:
     """As `read_records`, in columns. `offsets` may be a range."""
-    data = read_body(buffer, position, header, max_decompressed_bytes)
-    parsed = parse_records(data, header.record_count)
+    return body_columns(read_body(buffer, position, header, max_decompressed_bytes), header)
+
+
+def body_columns(data: bytes, header: BatchHeader) -> RecordColumns:
+    """As `read_columns`, of what `read_body` gave."""
+    return placed_columns(
+        data,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.is_log_append_time else None,
+    )
+
+
+def placed_columns(
+    data: bytes,
+    record_count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> RecordColumns:
+    """As `body_columns`, by what a header says. `append_time`: the timestamp of all, None for their own."""
+    parsed = parse_records(data, record_count)
     deltas = parsed.offset_deltas
     count = len(deltas)
-    base_offset = header.base_offset
-    last_delta = header.last_offset_delta
-    if base_offset + last_delta > _MAX_INT64:
+    if base_offset + last_offset_delta > _MAX_INT64:
         raise CorruptBatch(f"batch at offset {base_offset} goes beyond the last offset")
     offsets: Sequence[int]
-    if deltas == list(range(count)) and (count <= last_delta + 1 or not count):
+    if parsed.in_order and (count <= last_offset_delta + 1 or not count):
         offsets = range(base_offset, base_offset + count)
-    elif 0 <= min(deltas) <= max(deltas) <= last_delta:
+    elif 0 <= min(deltas) <= max(deltas) <= last_offset_delta:
         offsets = [base_offset + delta for delta in deltas]
     else:
         raise CorruptBatch(
-            f"batch at offset {base_offset}: an offset delta is outside 0..{last_delta}"
+            f"batch at offset {base_offset}: an offset delta is outside 0..{last_offset_delta}"
         )
-    if header.is_log_append_time:
-        timestamps = [header.max_timestamp] * count
+    if append_time is not None:
+        timestamps = [append_time] * count
     else:
-        timestamps = _absolute(parsed.timestamp_deltas, header.base_timestamp)
+        timestamps = _absolute(parsed.timestamp_deltas, base_timestamp)
     return RecordColumns(offsets, timestamps, parsed.keys, parsed.values, parsed.header_column())
 
 
@@ -138,14 +161,44 @@ def read_body(
 class ParsedRecords:
     """What the bytes say, before base offset and base timestamp are added."""
 
-    __slots__ = ("headers", "keys", "offset_deltas", "timestamp_deltas", "values")
+    __slots__ = (
+        "_known_in_order",
+        "headers",
+        "keys",
+        "offset_deltas",
+        "timestamp_deltas",
+        "values",
+    )
 
     def __init__(self) -> None:
+        self._known_in_order = False
         self.timestamp_deltas: list[int] = []
         self.offset_deltas: list[int] = []
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.headers: dict[int, Headers] = {}  # only of records that have some
+
+    @classmethod
+    def of_native(
+        cls,
+        timestamp_deltas: list[int],
+        offset_deltas: list[int] | None,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: dict[int, Headers],
+    ) -> ParsedRecords:
+        """From what the compiled twin returns."""
+        parsed = cls()
+        parsed._known_in_order = offset_deltas is None
+        parsed.timestamp_deltas, parsed.keys, parsed.values = timestamp_deltas, keys, values
+        parsed.offset_deltas = list(range(len(keys))) if offset_deltas is None else offset_deltas
+        parsed.headers = headers
+        return parsed
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the offset deltas are 0, 1, 2, ..."""
+        return self._known_in_order or self.offset_deltas == list(range(len(self.offset_deltas)))
 
     def header_column(self) -> list[Headers]:
         column: list[Headers] = [()] * len(self.values)
@@ -158,6 +211,9 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     """Exactly `count` records that fill `data` to its end; raises CorruptBatch for anything else."""
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
+    codec = native.CODEC
+    if codec is not None and (found := codec.parse(data, count)) is not None:
+        return ParsedRecords.of_native(*found)
     parsed = ParsedRecords()
     try:
         end = _parse(data, count, parsed)

@@ -72,8 +72,7 @@ def validate_records(
     checked.max_timestamp_index = parsed.timestamp_deltas.index(highest)
 
     problems: dict[int, str] = {}
-    expected = range(len(parsed.offset_deltas))
-    if parsed.offset_deltas != list(expected):
+    if not parsed.in_order:
         for index, delta in enumerate(parsed.offset_deltas):
             if delta != index:
                 _note(problems, index, f"offset delta is {delta}, not {index}")

@@ -25,6 +25,7 @@ from odradek_broker.coordinator.groups.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.rebalance import GroupSettings, Rebalances
 from odradek_broker.coordinator.groups.states import ANSWERS, Action, GroupState, Request
 from odradek_broker.coordinator.runtime import Moment, Outcome, Reply
+from odradek_broker.history_words import What, describe_client, span
 from odradek_broker.later import Later
 from odradek_broker.seams import Randomness
 from odradek_protocol.errors import ErrorCode
@@ -67,6 +68,11 @@ class JoinCall:
         return request.rebalance_timeout_ms
 
     @property
+    def client(self) -> str:
+        """Who asks, for people."""
+        return describe_client(self.client_id, self.client_host)
+
+    @property
     def protocols(self) -> list[tuple[str, bytes]]:
         return [(protocol.name, protocol.metadata) for protocol in self.request.protocols]
 
@@ -98,6 +104,7 @@ class ClassicProtocol:
         self._config = config
         self._groups = groups
         self._rebalances = rebalances
+        self._history = rebalances.history
         self._random = random
         self._create = create
 
@@ -111,6 +118,7 @@ class ClassicProtocol:
             full = error is ErrorCode.GROUP_MAX_SIZE_REACHED
             member_id = "" if full else call.request.member_id
             out.replies.append(join_refused(call.later, error, member_id))
+            self._tell_refused_join(call, error)
         return out
 
     def _join(self, call: JoinCall, out: Outcome, moment: Moment) -> ErrorCode:
@@ -169,8 +177,9 @@ class ClassicProtocol:
             self._rebalances.take_pending(group, member_id)
             self._rebalances.recheck(group, out, moment)
         elif member_id in group.members:
-            self._rebalances.remove(group, group.members[member_id], out)
-            self._rebalances.after_removal(group, out, moment)
+            full = f"the group is full (group.max.size={self._config.group_max_size})"
+            self._rebalances.remove(group, group.members[member_id], out, full)
+            self._rebalances.after_removal(group, out, moment, f"{member_id} was removed")
         return ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def _join_without_id(
@@ -189,6 +198,9 @@ class ClassicProtocol:
             return self._add(group, call, member_id, out, moment)
         self._rebalances.add_pending(group, member_id, call.request.session_timeout_ms, moment)
         out.replies.append(join_refused(call.later, ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        self._history.record(
+            group.group_id, What.MEMBER_ID_GIVEN, client=call.client, member=member_id
+        )
         return ErrorCode.NONE
 
     def _add(
@@ -207,7 +219,7 @@ class ClassicProtocol:
             parked_join=call.later,
         )
         self._rebalances.add(group, member, moment)
-        self._proceed(action, group, out, moment)
+        self._proceed(action, group, out, moment, f"{member_id} is new")
         return ErrorCode.NONE
 
     def _join_again(
@@ -226,11 +238,23 @@ class ClassicProtocol:
             out.replies.append(join_reply(call.later, answer))
             self._rebalances.restart_session(group, member, moment)
             return ErrorCode.NONE
-        self._park(member, call, out)
-        self._proceed(action, group, out, moment)
+        self._park(member, call, out, moment)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            waited_ms = moment.now_ms - group.rebalance_since_ms
+            self._history.record(
+                group.group_id,
+                What.MEMBER_REJOINED,
+                member=member.member_id,
+                waited=span(waited_ms) if waited_ms > 0 else None,
+            )
+        changed = request is Request.JOIN_CHANGED
+        why = "with another subscription or other protocols" if changed else "again"
+        if not changed and group.leader_id == member.member_id:
+            why = "again, and it is the leader"
+        self._proceed(action, group, out, moment, f"{member.member_id} joined {why}")
         return ErrorCode.NONE
 
-    def _park(self, member: Member, call: JoinCall, out: Outcome) -> None:
+    def _park(self, member: Member, call: JoinCall, out: Outcome, moment: Moment) -> None:
         """Take the member's new word, and leave it waiting.
 
         An earlier join of its own that still waits comes from a connection that it gave up.
@@ -239,16 +263,19 @@ class ClassicProtocol:
             error = ErrorCode.REBALANCE_IN_PROGRESS
             out.replies.append(join_refused(member.parked_join, error, member.member_id))
         member.parked_join = call.later
+        member.joined_ms = moment.now_ms
         member.protocols = call.protocols
         member.session_timeout_ms = call.request.session_timeout_ms
         member.rebalance_timeout_ms = call.rebalance_timeout_ms
         member.client_id = call.client_id
         member.client_host = call.client_host
 
-    def _proceed(self, action: Action, group: ClassicGroup, out: Outcome, moment: Moment) -> None:
+    def _proceed(
+        self, action: Action, group: ClassicGroup, out: Outcome, moment: Moment, why: str
+    ) -> None:
         """A join was parked: what becomes of the join phase?"""
         if action in (Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE):
-            self._rebalances.start(group, out, moment)
+            self._rebalances.start(group, out, moment, why)
         else:
             self._rebalances.recheck(group, out, moment)
 
@@ -265,12 +292,23 @@ class ClassicProtocol:
         old_id, old_leader = member.member_id, group.leader_id
         self._rebalances.release(member, ErrorCode.FENCED_INSTANCE_ID, out)
         self._rebalances.rename_session(group, member, member_id, moment)
-        self._park(member, call, out)
+        self._park(member, call, out, moment)
+        self._history.record(
+            group.group_id,
+            What.MEMBER_REPLACED,
+            client=call.client,
+            instance=member.instance_id,
+            member=member_id,
+            fenced_member=old_id,
+        )
         if group.state is GroupState.PREPARING_REBALANCE:
             self._rebalances.recheck(group, out, moment)
             return ErrorCode.NONE
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
-            self._rebalances.start(group, out, moment)
+            why = f"static member {member.instance_id} came back, and the group had not settled"
+            if group.state is GroupState.STABLE:
+                why = f"static member {member.instance_id} came back with other protocols"
+            self._rebalances.start(group, out, moment, why)
             return ErrorCode.NONE
         member.parked_join = None
         assignments = {
@@ -311,11 +349,14 @@ class ClassicProtocol:
         )
         if group is None:
             out.replies.append(sync_refused(later, error))
+            self._tell_refused("SyncGroup", request, error)
             return out
         if not _matches(request.protocol_type, group.protocol_type) or not _matches(
             request.protocol_name, group.protocol
         ):
-            out.replies.append(sync_refused(later, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            out.replies.append(sync_refused(later, error))
+            self._tell_refused("SyncGroup", request, error)
             return out
         member = group.members[request.member_id]
         action = ANSWERS[group.state, Request.SYNC]
@@ -364,12 +405,22 @@ class ClassicProtocol:
                 return done
             group.storing_generation = None
             if error is ErrorCode.NONE:
+                before = group.state
                 group.become(GroupState.STABLE, then)
+                self._history.record(
+                    group.group_id,
+                    What.GROUP_STABLE,
+                    leader=group.leader_id,
+                    before=before.value,
+                    after=group.state.value,
+                    generation=generation,
+                )
                 self._answer_syncs(group, done, then)
             else:
                 for member in group.members.values():
                     self._rebalances.release_sync(member, error, done)
-                self._rebalances.start(group, done, then)
+                why = f"the assignment could not be recorded ({error.name})"
+                self._rebalances.start(group, done, then, why)
             return done
 
         out.settled = settled
@@ -396,6 +447,8 @@ class ClassicProtocol:
                 member = group.members[request.member_id]
                 self._rebalances.restart_session(group, member, moment)
             error = _HEARTBEAT_ERRORS[action]
+        elif error is not ErrorCode.NONE:
+            self._tell_refused("Heartbeat", request, error)
         return Outcome(replies=[heartbeat_reply(later, error)])
 
     def _find(
@@ -437,7 +490,8 @@ class ClassicProtocol:
         before = len(group.members) if group is not None else 0
         errors = [self._leave(group, identity, out) for identity in leaving]
         if group is not None and len(group.members) < before:
-            self._rebalances.after_removal(group, out, moment)
+            left = before - len(group.members)
+            self._rebalances.after_removal(group, out, moment, f"{left} members left")
         elif group is not None:
             self._rebalances.recheck(group, out, moment)
         response = LeaveGroupResponse(error_code=ErrorCode.NONE)
@@ -463,16 +517,90 @@ class ClassicProtocol:
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         member_id, instance_id = identity.member_id, identity.group_instance_id
+        why = None
         if not member_id and instance_id is not None:
             # An administrator removes a static member by its instance id.
             member_id = group.static_ids.get(instance_id, "")
+            why = "an administrator removed it by its instance id"
         elif member_id in group.pending and instance_id is None:
             self._rebalances.take_pending(group, member_id)
             return ErrorCode.NONE
         error = check_member(group, member_id, instance_id)
         if error is ErrorCode.NONE:
-            self._rebalances.remove(group, group.members[member_id], out)
+            self._rebalances.remove(group, group.members[member_id], out, why)
         return error
+
+    # --- For people ---
+
+    def _tell_refused_join(self, call: JoinCall, error: ErrorCode) -> None:
+        request = call.request
+        if not request.group_id:
+            return
+        self._history.record(
+            request.group_id,
+            What.GROUP_REFUSED,
+            error=error,
+            request="JoinGroup",
+            member=request.member_id or None,
+            instance=request.group_instance_id,
+            client=call.client,
+            reason=self._why_join(call, error),
+        )
+
+    def _why_join(self, call: JoinCall, error: ErrorCode) -> str:
+        request, config = call.request, self._config
+        group = self._groups.get(request.group_id)
+        if error is ErrorCode.INVALID_SESSION_TIMEOUT:
+            return (
+                f"its session timeout is {request.session_timeout_ms} ms; from"
+                f" {config.group_min_session_timeout_ms} to {config.group_max_session_timeout_ms}"
+                " are taken (group.min.session.timeout.ms, group.max.session.timeout.ms)"
+            )
+        if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            return f"group.max.size={config.group_max_size}"
+        if error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            theirs = ", ".join(name for name, _ in call.protocols) or "nothing"
+            ours = "nothing" if group is None else ", ".join(sorted(group.candidates()))
+            return f"it speaks {theirs}; all members of the group speak {ours or 'anything'}"
+        return why_refused(group, request.member_id, request.group_instance_id, None)
+
+    def _tell_refused(
+        self, request_name: str, request: SyncGroupRequest | HeartbeatRequest, error: ErrorCode
+    ) -> None:
+        if not request.group_id:
+            return
+        group = self._groups.get(request.group_id)
+        reason = why_refused(
+            group, request.member_id, request.group_instance_id, request.generation_id
+        )
+        if error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL and group is not None:
+            reason = f"expected protocol {group.protocol}"
+        self._history.record(
+            request.group_id,
+            What.GROUP_REFUSED,
+            error=error,
+            request=request_name,
+            member=request.member_id or None,
+            instance=request.group_instance_id,
+            reason=reason,
+        )
+
+
+def why_refused(
+    group: ClassicGroup | None, member_id: str, instance_id: str | None, generation: int | None
+) -> str:
+    """What `check_member`, or the generation, has against a request, in words."""
+    if group is None:
+        return "there is no such group"
+    if instance_id is not None and instance_id in group.static_ids:
+        held = group.static_ids[instance_id]
+        if held != member_id:
+            return f"expected member id {held} for this static member: another one took its place"
+    if member_id not in group.members:
+        return "it is not a member: it never joined, left, or was removed"
+    if generation is not None and generation != group.generation:
+        return f"expected generation {group.generation}, got {generation}"
+    return f"the group is {group.state.value}"
 
 
 _HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {

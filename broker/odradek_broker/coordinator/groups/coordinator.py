@@ -12,28 +12,38 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from odradek_broker.coordinator.groups.administration import (
+    DeletedOffsets,
+    GroupSummary,
+    in_batches,
+    not_described,
+)
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
 from odradek_broker.coordinator.groups.classic import JoinCall
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedOffsets, Place
 from odradek_broker.coordinator.groups.rebalance import GroupSettings
-from odradek_broker.coordinator.groups.shard import TOMBSTONES_MAX, GroupShard
+from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.states import GroupState
 from odradek_broker.coordinator.placement import place
 from odradek_broker.coordinator.runtime import (
     Moment,
     Outcome,
     ProducerIdentity,
+    Record,
+    Reply,
     RuntimeState,
 )
 from odradek_broker.coordinator.transactional_runtime import (
     TransactionalPartition,
     TransactionalRuntime,
 )
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -101,6 +111,8 @@ class GroupCoordinator:
         self._env = env
         self._config = config
         self._observer = observer or _log_transition
+        #: The last things that happened to each group; see `odradek_broker.history`.
+        self.history = History(env.clock.wall_ms)
         self._runtimes: dict[int, TransactionalRuntime[GroupShard]] = {}
         self._closed = False
         self._armed_ms: int | None = None
@@ -152,11 +164,11 @@ class GroupCoordinator:
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """O-15: nobody has a position in a topic that is gone. `topic_id` is not stored with them."""
         for runtime in list(self._runtimes.values()):
-            places = runtime.core.offsets.places_of_topic(name)
-            for start in range(0, len(places), TOMBSTONES_MAX):
-                records = runtime.core.tombstones(places[start : start + TOMBSTONES_MAX])
-                if runtime.state is RuntimeState.ACTIVE:
-                    runtime.run(lambda _, records=records: Outcome(records=records))  # type: ignore[misc]
+            places = runtime.core.offsets.places_of_topics(lambda held: held == name)
+            if places:
+                runtime.core.tell_deleted(places, "the topic was deleted")
+                records = runtime.core.tombstones(places)
+                _write(runtime, records, Later(), ErrorCode.NONE, lambda error: error)
 
     # --- Requests ---
 
@@ -250,6 +262,80 @@ class GroupCoordinator:
             lambda error: FetchedOffsets(error, []),
         )
 
+    # --- Administration (O-14) ---
+
+    def list_groups(self) -> Later[tuple[ErrorCode, list[GroupSummary]]]:
+        """Every group that is coordinated here, or why they cannot be told."""
+        later: Later[tuple[ErrorCode, list[GroupSummary]]] = Later()
+        runtimes = list(self._runtimes.values())
+        errors = [runtime.error for runtime in runtimes if runtime.error is not ErrorCode.NONE]
+        if self._closed or errors or not runtimes:
+            none_yet = ErrorCode.COORDINATOR_NOT_AVAILABLE if self._closed else ErrorCode.NONE
+            later.resolve((errors[0] if errors else none_yet, []))
+            return later
+        waiting = len(runtimes)
+        found: list[GroupSummary] = []
+        failed = ErrorCode.NONE
+
+        def gather(answer: tuple[ErrorCode, list[GroupSummary]]) -> None:
+            nonlocal waiting, failed
+            waiting -= 1
+            failed = failed or answer[0]
+            found.extend(answer[1])
+            if waiting == 0:
+                later.resolve((failed, [] if failed else found))
+
+        for runtime in runtimes:
+            part: Later[tuple[ErrorCode, list[GroupSummary]]] = Later()
+            part.then(gather)
+            reply = Reply(
+                part, (ErrorCode.NONE, runtime.core.summaries()), lambda error: (error, [])
+            )
+            runtime.run(lambda _, reply=reply: Outcome(replies=[reply]))  # type: ignore[misc]
+        return later
+
+    def describe_group(self, group_id: str) -> Later[DescribedGroup]:
+        """The group with its members; GROUP_ID_NOT_FOUND with a message if there is none."""
+
+        def refused(error: ErrorCode) -> DescribedGroup:
+            return not_described(group_id, error)
+
+        later: Later[DescribedGroup] = Later()
+        return self._ask(
+            group_id,
+            later,
+            lambda shard, _: Outcome(replies=[Reply(later, shard.describe(group_id), refused)]),
+            refused,
+        )
+
+    def delete_group(self, group_id: str) -> Later[ErrorCode]:
+        """Delete a group that has no members, and all its offsets."""
+        later: Later[ErrorCode] = Later()
+        runtime, error = self._find(group_id)
+        records: list[Record] = []
+        if runtime is not None and error is ErrorCode.NONE:
+            error, records = runtime.core.deletion(group_id)
+        if runtime is None or error is not ErrorCode.NONE:
+            later.resolve(error)
+        else:
+            _write(runtime, records, later, ErrorCode.NONE, lambda error: error)
+        return later
+
+    def delete_offsets(self, group_id: str, places: list[Place]) -> Later[DeletedOffsets]:
+        """Delete what a group has committed for these places."""
+
+        def refused(error: ErrorCode) -> DeletedOffsets:
+            return DeletedOffsets(error, [])
+
+        later: Later[DeletedOffsets] = Later()
+        runtime, error = self._find(group_id)
+        if runtime is None or error is not ErrorCode.NONE:
+            later.resolve(refused(error))
+        else:
+            answer, records = runtime.core.offset_deletion(group_id, places)
+            _write(runtime, records, later, answer, refused)
+        return later
+
     # --- For metrics and tools ---
 
     def groups(self) -> Iterator[GroupListing]:
@@ -316,7 +402,7 @@ class GroupCoordinator:
         return runtime, runtime.error
 
     def _new_runtime(self, partition: TransactionalPartition) -> TransactionalRuntime[GroupShard]:
-        shard = GroupShard(self._config, self._env.random, self._observer)
+        shard = GroupShard(self._config, self._env.random, self.history, self._observer)
         runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
             shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
         )
@@ -367,6 +453,33 @@ class GroupCoordinator:
         self._timer = self._armed_ms = None
         if not self._closed:
             self.advance(self._env.clock.monotonic_ms())
+
+
+def _write(
+    runtime: TransactionalRuntime[GroupShard],
+    records: list[Record],
+    later: Later[A],
+    answer: A,
+    refused: Callable[[ErrorCode], A],
+) -> None:
+    """Write records in as many batches as they need, with nothing in between; `later` gets the
+    answer when all of them are durable, or `refused` with the first error."""
+    errors: list[ErrorCode] = []
+
+    def settled(error: ErrorCode, _: Moment) -> Outcome:
+        if error is not ErrorCode.NONE:
+            errors.append(error)
+        return Outcome()
+
+    for batch in in_batches(records):
+        if runtime.state is RuntimeState.ACTIVE:
+            outcome = Outcome(records=batch, settled=settled)
+            runtime.run(lambda _, outcome=outcome: outcome)  # type: ignore[misc]
+    error = errors[0] if errors else runtime.error
+    if error is not ErrorCode.NONE:
+        later.resolve(refused(error))
+    else:
+        runtime.run(lambda _: Outcome(replies=[Reply(later, answer, refused)]))
 
 
 def _log_transition(group: ClassicGroup, before: GroupState, after: GroupState) -> None:

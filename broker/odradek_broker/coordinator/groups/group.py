@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from odradek_broker.coordinator.groups.states import GroupState, check_transition
 from odradek_broker.coordinator.runtime import Moment
+from odradek_broker.history_words import describe_client
 from odradek_broker.later import Later
 from odradek_protocol.schemas.join_group import JoinGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupResponse
@@ -50,6 +51,8 @@ class Member:
     protocol_type: str
     protocols: Protocols
     is_new: bool = False
+    #: When it was last parked on a join (monotonic).
+    joined_ms: int = 0
     parked_join: Later[JoinGroupResponse] | None = None
     parked_sync: Later[SyncGroupResponse] | None = None
 
@@ -57,6 +60,11 @@ class Member:
     def awaits(self) -> bool:
         """It waits for an answer of ours, so it is alive (G-70)."""
         return self.parked_join is not None or self.parked_sync is not None
+
+    @property
+    def client(self) -> str:
+        """Who it is, for people."""
+        return describe_client(self.client_id, self.client_host)
 
     def metadata(self, protocol: str | None) -> bytes:
         """Its metadata for a protocol; empty if it does not offer that one."""
@@ -87,6 +95,8 @@ class ClassicGroup:
     #: What is left of the longest wait for the first members; None outside that phase (G-44).
     initial_wait_left_ms: int | None = None
     added_during_wait: bool = False
+    #: When the join phase began (monotonic).
+    rebalance_since_ms: int = 0
     observer: Observer | None = None
     _assignments: dict[str, bytes] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ What is decided here is returned as records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from odradek_broker.coordinator.groups.classic import check_member
@@ -145,9 +145,16 @@ class OffsetStore:
         return list(ended)
 
     def _remove(self, group_id: str, place: Place) -> None:
+        """What is undecided goes too: whoever deletes an offset does not want it back later."""
         stored = self._committed.get(group_id)
         if stored is not None and stored.pop(place, None) is not None and not stored:
             del self._committed[group_id]
+        for groups in self._pending.values():
+            undecided = groups.get(group_id)
+            if undecided is not None:
+                undecided.pop(place, None)
+                if not undecided:
+                    del groups[group_id]
 
     # --- Questions ---
 
@@ -173,14 +180,28 @@ class OffsetStore:
         """Does an open transaction hold an offset for this place?"""
         return any(place in groups.get(group_id, ()) for groups in self._pending.values())
 
-    def places_of_topic(self, topic: str) -> list[tuple[str, Place]]:
-        """(group, place) of everything that is committed for a topic."""
-        return [
-            (group_id, place)
-            for group_id, stored in self._committed.items()
-            for place in stored
-            if place[0] == topic
-        ]
+    def holds(self, group_id: str, place: Place) -> bool:
+        """Is there an offset for this place, committed or about to be?"""
+        return place in self._committed.get(group_id, ()) or self.is_pending(group_id, place)
+
+    def places_of_group(self, group_id: str) -> list[Place]:
+        """Where the group has an offset, committed or about to be."""
+        places = dict.fromkeys(self._committed.get(group_id, ()))
+        for groups in self._pending.values():
+            places.update(dict.fromkeys(groups.get(group_id, ())))
+        return list(places)
+
+    def places_of_topics(self, chosen: Callable[[str], bool]) -> list[tuple[str, Place]]:
+        """(group, place) of every offset in topics of such names, committed or about to be."""
+        return list(
+            dict.fromkeys(
+                (group_id, place)
+                for groups in (self._committed, *self._pending.values())
+                for group_id, held in groups.items()
+                for place in held
+                if chosen(place[0])
+            )
+        )
 
     def fetch(
         self, group_id: str, places: Iterable[Place] | None, require_stable: bool

@@ -19,6 +19,8 @@ from odradek_broker.coordinator.groups.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.states import GroupState
 from odradek_broker.coordinator.runtime import Moment, Outcome
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.history import History
+from odradek_broker.history_words import What, span
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.group_metadata import encode_key, encode_value
 
@@ -66,7 +68,8 @@ class TimerName(NamedTuple):
 class Rebalances:
     """Moves groups through their join phases."""
 
-    def __init__(self, config: GroupSettings, timers: Timers[TimerName]) -> None:
+    def __init__(self, config: GroupSettings, timers: Timers[TimerName], history: History) -> None:
+        self.history = history
         self._config = config
         self._timers = timers
 
@@ -74,16 +77,30 @@ class Rebalances:
 
     def restart_session(self, group: ClassicGroup, member: Member, moment: Moment) -> None:
         """The member was heard of, or was answered (G-65)."""
-        timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
         name = TimerName(Deadline.SESSION, group.group_id, member.member_id)
-        self._timers.set(name, moment.now_ms + timeout_ms)
+        self._timers.set(name, moment.now_ms + self._session_ms(member))
+
+    @staticmethod
+    def _session_ms(member: Member) -> int:
+        return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
 
     def restored(self, group: ClassicGroup, moment: Moment) -> None:
         """Set the deadlines of a group that was loaded (G-90)."""
         for member in group.members.values():
             self.restart_session(group, member, moment)
         if group.state is GroupState.PREPARING_REBALANCE:
+            group.rebalance_since_ms = moment.now_ms
             self._set_join_deadline(group, group.max_rebalance_timeout_ms, moment)
+        if group.members:
+            self.history.record(
+                group.group_id,
+                What.GROUP_RESTORED,
+                generation=group.generation,
+                state=group.state.value,
+                protocol=group.protocol,
+                leader=group.leader_id,
+                members=tuple(group.members),
+            )
 
     def on_session_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, moment: Moment
@@ -95,14 +112,17 @@ class Rebalances:
         if member.awaits and not member.is_new:
             self.restart_session(group, member, moment)
             return
-        self.remove(group, member, out)
-        self.after_removal(group, out, moment)
+        silent = f"nothing was heard of it for {span(self._session_ms(member))}"
+        self.remove(group, member, out, f"{silent} (session timeout)")
+        self.after_removal(group, out, moment, f"{member.member_id} timed out")
 
     def on_pending_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, moment: Moment
     ) -> None:
         """G-26: silently; but the join phase may now be complete."""
-        group.pending.pop(member_id, None)
+        if member_id in group.pending:
+            del group.pending[member_id]
+            self.history.record(group.group_id, What.MEMBER_ID_UNUSED, member=member_id)
         self.recheck(group, out, moment)
 
     def on_join_end(self, group: ClassicGroup, out: Outcome, moment: Moment) -> None:
@@ -124,9 +144,11 @@ class Rebalances:
         group.pending_syncs.clear()
         if not late:
             return
+        waited = span(group.max_rebalance_timeout_ms)
         for member in late:
-            self.remove(group, member, out)
-        self.start(group, out, moment)
+            self.remove(group, member, out, f"it sent no SyncGroup within {waited}")
+        why = f"{len(late)} members did not fetch their assignment of generation {group.generation}"
+        self.start(group, out, moment, why)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
         """The member has sent its SyncGroup; after the last one nothing is waited for."""
@@ -164,13 +186,35 @@ class Rebalances:
     def add(self, group: ClassicGroup, member: Member, moment: Moment) -> None:
         """A new member, parked on its first join."""
         member.is_new = True
+        member.joined_ms = moment.now_ms
         group.add(member)
+        self.history.record(
+            group.group_id,
+            What.MEMBER_JOINED,
+            member=member.member_id,
+            instance=member.instance_id,
+            client=member.client,
+            protocols=tuple(name for name, _ in member.protocols),
+        )
         if group.initial_wait_left_ms is not None:
             group.added_during_wait = True
         self.restart_session(group, member, moment)
 
-    def remove(self, group: ClassicGroup, member: Member, out: Outcome) -> None:
-        """A member is gone; what it is parked on is answered with 25 (G-45)."""
+    def remove(
+        self, group: ClassicGroup, member: Member, out: Outcome, why: str | None = None
+    ) -> None:
+        """A member is gone; what it is parked on is answered with 25 (G-45).
+
+        `why` is for people; None if it left by itself.
+        """
+        self.history.record(
+            group.group_id,
+            What.MEMBER_LEFT if why is None else What.MEMBER_REMOVED,
+            member=member.member_id,
+            instance=member.instance_id,
+            client=member.client,
+            reason=why,
+        )
         self._timers.cancel(TimerName(Deadline.SESSION, group.group_id, member.member_id))
         group.drop(member)
         self.release(member, ErrorCode.UNKNOWN_MEMBER_ID, out)
@@ -196,24 +240,27 @@ class Rebalances:
             out.replies.append(sync_refused(member.parked_sync, error))
             member.parked_sync = None
 
-    def after_removal(self, group: ClassicGroup, out: Outcome, moment: Moment) -> None:
+    def after_removal(self, group: ClassicGroup, out: Outcome, moment: Moment, why: str) -> None:
         """G-70, G-80: a group that had settled rebalances; in a join phase that may have been all."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.start(group, out, moment)
+            self.start(group, out, moment, why)
         else:
             self.recheck(group, out, moment)
 
     # --- The join phase ---
 
-    def start(self, group: ClassicGroup, out: Outcome, moment: Moment) -> None:
-        """Enter PreparingRebalance: everyone has to join (again)."""
+    def start(self, group: ClassicGroup, out: Outcome, moment: Moment, why: str) -> None:
+        """Enter PreparingRebalance: everyone has to join (again). `why` is for people."""
         for member in group.members.values():
             self.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
         self._timers.cancel(TimerName(Deadline.SYNC, group.group_id))
         group.pending_syncs.clear()
         group.storing_generation = None
-        was_empty = group.state is GroupState.EMPTY
+        before = group.state
+        was_empty = before is GroupState.EMPTY
         group.become(GroupState.PREPARING_REBALANCE, moment)
+        group.rebalance_since_ms = moment.now_ms
+        self._tell_start(group, before, why)
         if not was_empty:
             self._set_join_deadline(group, group.max_rebalance_timeout_ms, moment)
             self.recheck(group, out, moment)
@@ -225,6 +272,23 @@ class Rebalances:
             self._set_join_deadline(group, delay_ms, moment)
         else:
             self._complete(group, out, moment)
+
+    def _tell_start(self, group: ClassicGroup, before: GroupState, why: str) -> None:
+        waiting_for = (*group.pending, *_not_joined(group))
+        timeout_ms = group.max_rebalance_timeout_ms
+        if before is GroupState.EMPTY:
+            timeout_ms = self._config.group_initial_rebalance_delay_ms
+            if timeout_ms > 0:
+                waiting_for = ("more members (group.initial.rebalance.delay.ms)",)
+        self.history.record(
+            group.group_id,
+            What.REBALANCE_BEGAN,
+            before=before.value,
+            after=group.state.value,
+            reason=why,
+            waiting_for=waiting_for or None,
+            timeout=span(timeout_ms) if waiting_for else None,
+        )
 
     def recheck(self, group: ClassicGroup, out: Outcome, moment: Moment) -> None:
         """G-40: complete when everyone is parked; the initial wait is always waited for (G-44)."""
@@ -239,7 +303,8 @@ class Rebalances:
         """G-42, G-43: who is not here is out; the others get the next generation."""
         for member in list(group.members.values()):
             if member.parked_join is None and member.instance_id is None:
-                self.remove(group, member, out)
+                waited = span(moment.now_ms - group.rebalance_since_ms)
+                self.remove(group, member, out, f"it did not join again within {waited}")
         if group.members and not self._elect_leader(group):
             # Static members only, and none of them came: they may still.
             group.initial_wait_left_ms = None
@@ -250,8 +315,16 @@ class Rebalances:
         if group.members:
             self._begin_generation(group, out, moment)
         else:
+            before, generation = group.state, group.generation + 1
             group.become(GroupState.EMPTY, moment)
-            self.write(group, group.generation + 1, None, None, {}, out, moment)
+            self.write(group, generation, None, None, {}, out, moment)
+            self.history.record(
+                group.group_id,
+                What.GROUP_EMPTIED,
+                before=before.value,
+                after=group.state.value,
+                generation=generation,
+            )
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
         """The leader stays if it came; else the first that did leads (G-42, G-51)."""
@@ -267,7 +340,9 @@ class Rebalances:
     def _begin_generation(self, group: ClassicGroup, out: Outcome, moment: Moment) -> None:
         generation = group.generation + 1
         protocol = group.select_protocol()
+        before = group.state
         group.become(GroupState.COMPLETING_REBALANCE, moment)
+        self._tell_generation(group, before, generation, protocol, moment)
         # Without a leader: no assignment yet (see `group`).
         self.write(group, generation, protocol, None, {}, out, moment)
         for member in group.members.values():
@@ -287,10 +362,36 @@ class Rebalances:
             # Refused, so there is no such generation: the members are told, and join again.
             again = Outcome()
             if error is not ErrorCode.NONE:
-                self.start(group, again, then)
+                why = f"generation {generation} could not be recorded ({error.name})"
+                self.start(group, again, then, why)
             return again
 
         out.settled = settled
+
+    def _tell_generation(
+        self,
+        group: ClassicGroup,
+        before: GroupState,
+        generation: int,
+        protocol: str,
+        moment: Moment,
+    ) -> None:
+        joined = [member for member in group.members.values() if member.parked_join is not None]
+        last = max(joined, key=lambda member: member.joined_ms)
+        waited_ms = last.joined_ms - group.rebalance_since_ms
+        told = f"{last.member_id}, {span(waited_ms)} after the rebalance had begun"
+        self.history.record(
+            group.group_id,
+            What.GENERATION_BEGAN,
+            generation=generation,
+            waited=span(moment.now_ms - group.rebalance_since_ms),
+            before=before.value,
+            after=group.state.value,
+            leader=group.leader_id,
+            protocol=protocol,
+            members=tuple(group.members),
+            last=told if waited_ms > 0 and len(joined) > 1 else None,
+        )
 
     def write(
         self,
@@ -305,3 +406,10 @@ class Rebalances:
         """Add the group's record to an outcome."""
         value = group.record(generation, protocol, leader, assignments, moment.wall_ms)
         out.records.append((encode_key(group.group_id), encode_value(value)))
+
+
+def _not_joined(group: ClassicGroup) -> tuple[str, ...]:
+    """The members that a join phase waits for."""
+    return tuple(
+        member.member_id for member in group.members.values() if member.parked_join is None
+    )

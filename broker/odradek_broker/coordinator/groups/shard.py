@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct as Packer
 
-from odradek_broker.coordinator.groups.classic import ClassicProtocol, JoinCall
+from odradek_broker.coordinator.groups.administration import (
+    DeletedOffsets,
+    GroupSummary,
+    deletion_error,
+    described,
+    is_subscribed,
+    not_described,
+    offset_deletion_error,
+    summary,
+)
+from odradek_broker.coordinator.groups.classic import ClassicProtocol, JoinCall, why_refused
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import (
     NO_PRODUCER,
@@ -33,9 +43,12 @@ from odradek_broker.coordinator.runtime import (
     Reply,
 )
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.history import History
+from odradek_broker.history_words import What
 from odradek_broker.later import Later
 from odradek_broker.seams import Randomness
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -55,14 +68,20 @@ class GroupShard:
     """Decides for its groups; see `runtime.Core` for who calls what."""
 
     def __init__(
-        self, config: GroupSettings, random: Randomness, observer: Observer | None = None
+        self,
+        config: GroupSettings,
+        random: Randomness,
+        history: History,
+        observer: Observer | None = None,
     ) -> None:
         self.timers: Timers[TimerName] = Timers()
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = OffsetStore()
         self._config = config
         self._observer = observer
-        self._rebalances = Rebalances(config, self.timers)
+        self._history = history
+        self._active = False
+        self._rebalances = Rebalances(config, self.timers, history)
         self._classic = ClassicProtocol(config, self.groups, self._rebalances, random, self._create)
 
     def _create(self, group_id: str, moment: Moment) -> ClassicGroup:
@@ -123,6 +142,10 @@ class GroupShard:
         if not self.offsets.has(group_id):
             del self.groups[group_id]
             group.become(GroupState.DEAD, _NO_MOMENT)
+            if self._active:
+                self._history.record(
+                    group_id, What.GROUP_GONE, reason="it has neither members nor offsets"
+                )
 
     def loaded(self, moment: Moment) -> Outcome:
         """G-90: give every group its soft state and its deadlines."""
@@ -130,6 +153,7 @@ class GroupShard:
             group.state_since_ms = moment.wall_ms
             group.restore(moment)
             self._rebalances.restored(group, moment)
+        self._active = True
         self._set_expiry(moment)
         return Outcome()
 
@@ -213,6 +237,7 @@ class GroupShard:
         group = self.groups.get(call.group_id)
         error = check_commit(group, call, transactional=producer is not None)
         if error is not ErrorCode.NONE:
+            self._tell_refused(call, error, producer)
             return Outcome(replies=[Reply(later, refused(error), refused)])
         if producer is None and group is not None and call.member_id in group.members:
             member = group.members[call.member_id]
@@ -231,6 +256,21 @@ class GroupShard:
             producer=producer,
         )
 
+    def _tell_refused(
+        self, call: CommitCall, error: ErrorCode, producer: ProducerIdentity | None
+    ) -> None:
+        group = self.groups.get(call.group_id)
+        reason = why_refused(group, call.member_id, call.instance_id, call.generation)
+        self._history.record(
+            call.group_id,
+            What.GROUP_REFUSED,
+            error=error,
+            request="OffsetCommit" if producer is None else "TxnOffsetCommit",
+            member=call.member_id or None,
+            instance=call.instance_id,
+            reason=reason,
+        )
+
     def fetch(
         self,
         group_id: str,
@@ -244,10 +284,63 @@ class GroupShard:
         answer = FetchedOffsets(ErrorCode.NONE, parts)
         return Outcome(replies=[Reply(later, answer, lambda error: FetchedOffsets(error, []))])
 
+    # --- Administration (O-14) ---
+
+    def summaries(self) -> list[GroupSummary]:
+        return [summary(group) for group in self.groups.values()]
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            message = f"Group {group_id} not found."
+            return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return described(group)
+
+    def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
+        """Whether the group may go, and the tombstones of all that it has; its own comes last, so
+        that a deletion that a crash cuts short is one that can be asked for again."""
+        error = deletion_error(self.groups.get(group_id))
+        if error is not ErrorCode.NONE:
+            return error, []
+        places = self.offsets.places_of_group(group_id)
+        records = self.tombstones((group_id, place) for place in places)
+        self.tell_deleted(((group_id, place) for place in places), "the group was deleted")
+        return error, [*records, (group_metadata.encode_key(group_id), None)]
+
+    def offset_deletion(
+        self, group_id: str, places: list[Place]
+    ) -> tuple[DeletedOffsets, list[Record]]:
+        """A code for each place, and the tombstones. Where nothing is committed, nothing is amiss;
+        an offset of an open transaction is deleted with the others."""
+        group = self.groups.get(group_id)
+        error = offset_deletion_error(group)
+        if group is None or error is not ErrorCode.NONE:
+            return DeletedOffsets(error, []), []
+        used = {name: is_subscribed(group, name) for name in {name for name, _ in places}}
+        codes = [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used[name] else ErrorCode.NONE
+            for name, _ in places
+        ]
+        doomed = dict.fromkeys(
+            (group_id, place)
+            for place in places
+            if not used[place[0]] and self.offsets.holds(group_id, place)
+        )
+        self.tell_deleted(doomed, "their deletion was asked for")
+        return DeletedOffsets(error, codes), self.tombstones(doomed)
+
     # --- Removal of offsets (O-11, O-15) ---
 
     def tombstones(self, places: Iterable[tuple[str, Place]]) -> list[Record]:
         return [(offset_commit.encode_key(group_id, *place), None) for group_id, place in places]
+
+    def tell_deleted(self, places: Iterable[tuple[str, Place]], why: str) -> None:
+        """Record, for people, that committed offsets are deleted; (group, place) each."""
+        by_group: dict[str, list[Place]] = {}
+        for group_id, place in places:
+            by_group.setdefault(group_id, []).append(place)
+        for group_id, held in by_group.items():
+            self._history.record(group_id, What.OFFSETS_DELETED, places=held, reason=why)
 
     def _set_expiry(self, moment: Moment) -> None:
         interval_ms = self._config.offsets_retention_check_interval_ms
@@ -268,6 +361,9 @@ class GroupShard:
                 if not self.offsets.is_pending(group_id, place)
             ][:TOMBSTONES_MAX]
             records += self.tombstones((group_id, place) for place in expired)
+            if expired:
+                why = "unused for offsets.retention.minutes"
+                self.tell_deleted(((group_id, place) for place in expired), why)
             nothing_left = len(expired) == len(held) and not self.offsets.in_transaction(group_id)
             if nothing_left and group.state is GroupState.EMPTY and group.stored is not None:
                 records.append((group_metadata.encode_key(group_id), None))

@@ -42,11 +42,14 @@ from odradek_broker.coordinator.transactions.shard import (
     TransactionSettings,
     TransactionShard,
 )
+from odradek_broker.coordinator.transactions.telling import tell
 from odradek_broker.coordinator.transactions.transaction import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     Transaction,
 )
+from odradek_broker.fault_points import FaultPoints
+from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.seams import Clock
 from odradek_protocol.errors import ErrorCode
@@ -58,8 +61,6 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 
 #: Transactions whose markers are on their way at the same time; the others wait their turn.
 MARKERS_IN_FLIGHT_MAX = 500
-#: How many events are kept for `odradek explain`.
-EVENTS_MAX = 5_000
 
 A = TypeVar("A")
 
@@ -86,6 +87,8 @@ class TransactionEnv(Protocol):
     @property
     def clock(self) -> Clock: ...
     @property
+    def faults(self) -> FaultPoints: ...
+    @property
     def metadata(self) -> Metadata: ...
 
     def internal_partition(self, topic: str, index: int, /) -> InternalPartition | None:
@@ -106,9 +109,17 @@ class TransactionEnv(Protocol):
 
 
 class TransactionCoordinator:
-    """Every call gives a `Later`; it holds an error at once where the shard cannot be asked."""
+    """Every call gives a `Later`; it holds an error at once where the shard cannot be asked.
 
-    def __init__(self, env: TransactionEnv, settings: TransactionSettings) -> None:
+    `producers`: where what happens to producer ids is told.
+    """
+
+    def __init__(
+        self,
+        env: TransactionEnv,
+        settings: TransactionSettings,
+        producers: History | None = None,
+    ) -> None:
         self._env = env
         self._settings = settings
         self._runtimes: dict[int, Runtime[TransactionShard]] = {}
@@ -119,8 +130,9 @@ class TransactionCoordinator:
         self._draining: set[int] = set()
         self._markers_waiting: deque[tuple[Runtime[TransactionShard], SendMarkers]] = deque()
         self._markers_in_flight = 0
-        #: The last things that happened, oldest first.
-        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        #: The last things that happened to each id.
+        self.history = History(env.clock.wall_ms)
+        self._producers = producers if producers is not None else History(env.clock.wall_ms)
 
     # --- Start, time, end ---
 
@@ -352,7 +364,9 @@ class TransactionCoordinator:
 
     def _new_runtime(self, index: int, partition: InternalPartition) -> Runtime[TransactionShard]:
         epoch = self._env.metadata.leader_epoch_of(TRANSACTIONS_TOPIC, index)
-        shard = TransactionShard(self._settings, epoch, self._exists, self._observe)
+        shard = TransactionShard(
+            self._settings, epoch, self._exists, self._observe, self._env.faults
+        )
 
         def settled() -> None:
             self._drain(index, runtime)
@@ -384,12 +398,12 @@ class TransactionCoordinator:
         return Moment(clock.monotonic_ms(), clock.wall_ms())
 
     def _observe(self, event: Event) -> None:
-        self.events.append(event)
+        tell(event, self.history, self._producers)
         before, after = event.before, event.after
         log.debug(
             "transaction",
             transactional_id=event.transactional_id,
-            what=event.what,
+            what=event.what.value,
             before=before.state.label if before else None,
             after=after.state.label if after else None,
             error=event.error.name,

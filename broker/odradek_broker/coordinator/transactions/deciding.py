@@ -38,7 +38,10 @@ VERSION_2 = 2
 
 
 class InitCall(NamedTuple):
-    """An InitProducerId with a transactional id. -1 and -1 for a producer that knows none yet."""
+    """An InitProducerId with a transactional id. -1 and -1 for a producer that knows none yet.
+
+    `client`, here and below, is who asks, for people; empty where it is the broker itself.
+    """
 
     transactional_id: str
     timeout_ms: int
@@ -46,6 +49,7 @@ class InitCall(NamedTuple):
     epoch: int = NO_EPOCH
     enable_two_phase_commit: bool = False
     keep_prepared: bool = False
+    client: str = ""
 
 
 class EndCall(NamedTuple):
@@ -56,16 +60,22 @@ class EndCall(NamedTuple):
     epoch: int
     commit: bool
     version: int
+    client: str = ""
 
 
 class AddCall(NamedTuple):
-    """Partitions for a transaction. `version` as in `EndCall`."""
+    """Partitions for a transaction. `version` as in `EndCall`. `group`: whose offsets they are for."""
 
     transactional_id: str
     producer_id: int
     epoch: int
     partitions: Collection[TopicPartition]
     version: int
+    client: str = ""
+    group: str = ""
+
+
+Call = InitCall | AddCall | EndCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ it from there and comes back with the answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
@@ -21,6 +21,7 @@ from odradek_broker.coordinator.timers import Timers
 from odradek_broker.coordinator.transactions import deciding
 from odradek_broker.coordinator.transactions.deciding import (
     AddCall,
+    Call,
     EndCall,
     InitCall,
     Step,
@@ -34,6 +35,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     encode,
     tombstone,
 )
+from odradek_broker.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored import transaction_log
@@ -53,9 +55,6 @@ TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
 }
 
-#: What events are called.
-_INIT = "InitProducerId"
-_ADD = "AddPartitionsToTxn"
 #: Tombstones in one batch. What is left over is written at the next look.
 TOMBSTONES_MAX = 1_000
 _EXPIRY_PAUSE_MS = 1_000
@@ -148,15 +147,52 @@ class DecideAgain:
 Effect = SendMarkers | TakeProducerId | DecideAgain
 
 
+class Doing(Enum):
+    """What an event is about: a request by its name in Kafka, or the coordinator's own doing."""
+
+    INIT = "InitProducerId"
+    ADD = "AddPartitionsToTxn"
+    VERIFY = "verification of a batch"
+    COMMIT = "EndTxn(commit)"
+    ABORT = "EndTxn(abort)"
+    TIMEOUT = "timeout"
+    EXPIRED = "expired"
+    RESUMED = "resumed"
+    MARKERS_SENT = "markers sent"
+    MARKERS_AGAIN = "markers sent again"
+    MARKERS_STOPPED = "markers stopped"
+    MARKERS_WRITTEN = "markers written"
+
+
+#: Where a broker under test may die once a record is durable: by its state, or else by what wrote it.
+_DECISION_DURABLE = {
+    _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
+    _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
+}
+_STEP_DURABLE = {
+    Doing.INIT: FaultPoint.INIT_PRODUCER_ID_DURABLE,
+    Doing.ADD: FaultPoint.PARTITIONS_ADDED_DURABLE,
+}
+
+
 class Event(NamedTuple):
-    """Something that happened to a transactional id, for people (`odradek explain`)."""
+    """Something that happened to a transactional id, for people (`odradek explain`).
+
+    `after` is None where nothing changed. `pending`: the state of the step that was on its way.
+    `places`, `answer` and `pause_ms`: of markers.
+    """
 
     wall_ms: int
     transactional_id: str
-    what: str
+    what: Doing
     before: Transaction | None
     after: Transaction | None
     error: ErrorCode = ErrorCode.NONE
+    call: Call | None = None
+    pending: TransactionState | None = None
+    places: Sequence[TopicPartition] = ()
+    answer: MarkerAnswer = MarkerAnswer.DONE
+    pause_ms: int = 0
 
 
 Observer = Callable[[Event], None]
@@ -188,6 +224,7 @@ class TransactionShard:
         coordinator_epoch: int,
         exists: Callable[[TopicPartition], bool],
         observer: Observer = _ignore,
+        faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self.timers: Timers[TimerName] = Timers()
         self.transactions: dict[str, Transaction] = {}
@@ -196,6 +233,7 @@ class TransactionShard:
         self._settings = settings
         self._exists = exists
         self._observer = observer
+        self._faults = faults
         #: Ids with an open transaction: what the timeout scan looks at.
         self._ongoing: set[str] = set()
         #: Steps whose record is not durable yet, and those that wait for a producer id.
@@ -232,6 +270,9 @@ class TransactionShard:
         self._set_expiry(moment, self._expiry_interval_ms)
         for name, held in self.transactions.items():
             if held.state.is_prepared:
+                places = sorted(held.partitions)
+                event = Event(moment.wall_ms, name, Doing.RESUMED, held, None, places=places)
+                self._observer(event)
                 # One at a time: each may write a record.
                 self.outbox.append(DecideAgain(lambda then, name=name: self._finish(name, then)))  # type: ignore[misc]
         return Outcome()
@@ -280,7 +321,7 @@ class TransactionShard:
         if name in self._pending:
             answer = InitAnswer(_E.CONCURRENT_TRANSACTIONS)
             reply = _reply(later, answer, InitAnswer)
-            return self._refused(_INIT, name, answer.error, reply, moment)
+            return self._refused(Doing.INIT, call, answer.error, reply, moment)
         step = deciding.init(self.transactions.get(name), call, fresh_id, moment.wall_ms)
         if step.needs_producer_id:
             return self._take_producer_id(
@@ -299,14 +340,9 @@ class TransactionShard:
             )
         reply = _reply(later, answer, InitAnswer)
         if step.after is None:
-            return self._refused(_INIT, name, step.error, reply, moment)
-        return self._record(
-            _INIT,
-            step.after,
-            [reply],
-            moment,
-            fences=step.after.state is _S.PREPARE_ABORT,
-        )
+            return self._refused(Doing.INIT, call, step.error, reply, moment)
+        fences = step.after.state is _S.PREPARE_ABORT
+        return self._record(Doing.INIT, step.after, [reply], moment, call, fences=fences)
 
     # --- Partitions ---
 
@@ -328,15 +364,17 @@ class TransactionShard:
 
         reply = _reply(later, codes, refused)
         if step.after is None:
-            return self._refused(_ADD, call.transactional_id, step.error, reply, moment)
-        return self._record(_ADD, step.after, [reply], moment)
+            return self._refused(Doing.ADD, call, step.error, reply, moment)
+        return self._record(Doing.ADD, step.after, [reply], moment, call)
 
     def verify(self, call: AddCall, later: Later[PartitionCodes], moment: Moment) -> Outcome:
         """T-22, T-62: are they in?"""
         codes = deciding.verify(self.transactions.get(call.transactional_id), call)
-        return Outcome(
-            replies=[_reply(later, codes, lambda error: dict.fromkeys(call.partitions, error))]
-        )
+        reply = _reply(later, codes, lambda error: dict.fromkeys(call.partitions, error))
+        refused = [part for part, code in codes.items() if code is not _E.NONE]
+        if not refused:
+            return Outcome(replies=[reply])
+        return self._refused(Doing.VERIFY, call, codes[refused[0]], reply, moment, refused)
 
     def _decide_add(self, call: AddCall, moment: Moment) -> Step:
         name = call.transactional_id
@@ -355,7 +393,7 @@ class TransactionShard:
     ) -> Outcome:
         """T-30, T-65. The answer goes when the decision is durable, before any marker (T-31)."""
         name = call.transactional_id
-        what = "EndTxn(commit)" if call.commit else "EndTxn(abort)"
+        what = Doing.COMMIT if call.commit else Doing.ABORT
         step = deciding.end(
             self.transactions.get(name), call, name in self._pending, fresh_id, moment.wall_ms
         )
@@ -368,17 +406,18 @@ class TransactionShard:
         answer = EndAnswer(step.error, step.producer_id, step.epoch)
         reply = _reply(later, answer, EndAnswer)
         if step.after is None:
-            return self._refused(what, name, step.error, reply, moment)
-        return self._record(what, step.after, [reply], moment)
+            return self._refused(what, call, step.error, reply, moment)
+        return self._record(what, step.after, [reply], moment, call)
 
     # --- One step: decide, record, and go on when it is durable (T-03) ---
 
     def _record(
         self,
-        what: str,
+        what: Doing,
         after: Transaction,
         replies: list[Reply],
         moment: Moment,
+        call: Call | None = None,
         *,
         fences: bool = False,
     ) -> Outcome:
@@ -391,29 +430,38 @@ class TransactionShard:
             state = _S.PREPARE_EPOCH_FENCE
         check_step(name, state, after.state)
         pending = self._pending[name] = _Pending(state if fences else after.state)
+        if after.state.is_prepared:
+            self._faults.reach(FaultPoint.PREPARE_DECIDED)
+            self._faults.reach(FaultPoint.PREPARE_TORN)
+        durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[what]
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
             if self._pending.get(name) is pending:
                 del self._pending[name]
-            self._observer(Event(then.wall_ms, name, what, before, after, error))
-            if error is _E.NONE and after.state.is_prepared:
-                return self._finish(name, then)
-            return Outcome()
+            self._observer(Event(then.wall_ms, name, what, before, after, error, call))
+            if error is not _E.NONE:
+                return Outcome()
+            self._faults.reach(durable)
+            return self._finish(name, then) if after.state.is_prepared else Outcome()
 
         return Outcome([encode(after)], replies, settled, TRANSACTION_APPEND_ERRORS)
 
     def _refused(
         self,
-        what: str,
-        name: str,
+        what: Doing,
+        call: Call,
         error: ErrorCode,
         reply: Reply,
         moment: Moment,
+        places: Sequence[TopicPartition] = (),
     ) -> Outcome:
         """Nothing to write, but what was read must be durable before it is told."""
         if error is not _E.NONE:
-            held = self.transactions.get(name)
-            self._observer(Event(moment.wall_ms, name, what, held, None, error))
+            name = call.transactional_id
+            held, pending = self.transactions.get(name), self._pending.get(name)
+            state = None if pending is None else pending.state
+            event = Event(moment.wall_ms, name, what, held, None, error, call, state, places)
+            self._observer(event)
         return Outcome(replies=[reply])
 
     def _take_producer_id(
@@ -453,7 +501,12 @@ class TransactionShard:
         if not progress.remaining:
             return self._complete(name, moment)
         progress.in_flight = True
-        self.outbox.append(SendMarkers(name, progress.request()))
+        request = progress.request()
+        held = progress.transaction
+        self._observer(
+            Event(moment.wall_ms, name, Doing.MARKERS_SENT, held, None, places=request.partitions)
+        )
+        self.outbox.append(SendMarkers(name, request))
         return Outcome()
 
     def markers_answered(
@@ -468,16 +521,43 @@ class TransactionShard:
         for answer in (MarkerAnswer.STALE, MarkerAnswer.FAILED):
             if answer in found:
                 del self._markers[name]
-                part = found[answer][0]
-                held = self.transactions.get(name)
-                error = codes.get(part, _E.UNKNOWN_SERVER_ERROR)
-                what = f"marker to {part[0]}-{part[1]}: {answer.value}"
-                self._observer(Event(moment.wall_ms, name, what, held, None, error))
+                self._tell_of_markers(name, found[answer], codes, answer, moment)
                 return Outcome()
         if progress.remaining:
+            again = MarkerAnswer.RETRY
+            pause_ms = progress.backoff_ms()
+            self._tell_of_markers(name, found[again], codes, again, moment, pause_ms)
             self._retry_markers(name, progress, moment)
             return Outcome()
+        self._faults.reach(FaultPoint.ALL_MARKERS_DURABLE)
         return self._complete(name, moment)
+
+    def _tell_of_markers(
+        self,
+        name: str,
+        places: Sequence[TopicPartition],
+        codes: Mapping[TopicPartition, ErrorCode],
+        answer: MarkerAnswer,
+        moment: Moment,
+        pause_ms: int = 0,
+    ) -> None:
+        """These partitions did not take their markers: now, or for good."""
+        doing = Doing.MARKERS_AGAIN if answer is MarkerAnswer.RETRY else Doing.MARKERS_STOPPED
+        error = codes.get(places[0], _E.REQUEST_TIMED_OUT)
+        held = self.transactions.get(name)
+        self._observer(
+            Event(
+                moment.wall_ms,
+                name,
+                doing,
+                held,
+                None,
+                error,
+                places=places,
+                answer=answer,
+                pause_ms=pause_ms,
+            )
+        )
 
     def _retry_markers(self, name: str, progress: MarkerProgress, moment: Moment) -> None:
         timer = TimerName(Deadline.MARKERS, name)
@@ -490,7 +570,7 @@ class TransactionShard:
         check_step(name, before.state, after.state)
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
-            self._observer(Event(then.wall_ms, name, "markers written", before, after, error))
+            self._observer(Event(then.wall_ms, name, Doing.MARKERS_WRITTEN, before, after, error))
             progress = self._markers.get(name)
             if error is not _E.NONE:
                 if progress is not None:
@@ -578,7 +658,7 @@ class TransactionShard:
                 lambda error: None,  # The next scan finds it again.
             )
         assert step.after is not None
-        return self._record("timeout", step.after, [], moment, fences=True)
+        return self._record(Doing.TIMEOUT, step.after, [], moment, fences=True)
 
     # --- Expiry of ids (T-06) ---
 
@@ -607,7 +687,7 @@ class TransactionShard:
             for held in expired:
                 name = held.transactional_id
                 self._pending.pop(name, None)
-                self._observer(Event(then.wall_ms, name, "expired", held, None, error))
+                self._observer(Event(then.wall_ms, name, Doing.EXPIRED, held, None, error))
             return Outcome()
 
         records = [tombstone(held.transactional_id) for held in expired]

@@ -1,0 +1,56 @@
+"""OffsetDelete (key 47): a group forgets positions that it does not use (KIP-496; O-14, A-16)."""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, group, topic
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.administration import DeletedOffsets
+from odradek_broker.coordinator.groups.offsets import Place
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Later[OffsetDeleteResponse]:
+    """Partitions that do not exist get their own error; what is left goes to the coordinator."""
+    if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
+    fit: list[tuple[OffsetDeleteResponsePartition, Place]] = []
+    for asked in request.topics:
+        allowed = node.authorizer.allows(context, Operation.READ, topic(asked.name))
+        answers = []
+        for part in asked.partitions:
+            index = part.partition_index
+            error = ErrorCode.NONE
+            if not allowed:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif node.metadata.leader_of(asked.name, index) is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer = OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+            answers.append(answer)
+            if error is ErrorCode.NONE:
+                fit.append((answer, (asked.name, index)))
+        response.topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
+    later: Later[OffsetDeleteResponse] = Later()
+
+    def deleted(told: DeletedOffsets) -> None:
+        if told.error is not ErrorCode.NONE:
+            # It speaks for the whole request: Kafka answers no partitions then.
+            later.resolve(OffsetDeleteResponse(error_code=told.error))
+            return
+        for (answer, _), code in zip(fit, told.codes, strict=True):
+            answer.error_code = code
+        later.resolve(response)
+
+    # Also with nothing left to delete: whether the group exists is told all the same.
+    node.groups.delete_offsets(request.group_id, [place for _, place in fit]).then(deleted)
+    return later

@@ -1,0 +1,56 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ends, to find a truncation (F-13, K-26)."""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, topic
+from odradek_broker.context import RequestContext
+from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Every partition by itself; errors are per partition."""
+    answers = []
+    for asked in request.topics:
+        if node.authorizer.allows(context, Operation.DESCRIBE, topic(asked.topic)):
+            partitions = [_partition(node, asked.topic, each) for each in asked.partitions]
+        else:
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            partitions = [_failed(each, denied) for each in asked.partitions]
+        answers.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=answers)
+
+
+def _partition(node: Node, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = node.partition(name, asked.partition)
+    if partition is None:
+        return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error = node.check_leader_epoch(partition, asked.current_leader_epoch)
+    if error is ErrorCode.NONE and partition.log.offline:
+        error = ErrorCode.KAFKA_STORAGE_ERROR
+    if error is not ErrorCode.NONE:
+        return _failed(asked, error)
+    try:
+        epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
+    except StorageError as storage_error:
+        return _failed(asked, storage_error.error)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE,
+        partition=asked.partition,
+        leader_epoch=epoch,
+        end_offset=end_offset,
+    )
+
+
+def _failed(asked: OffsetForLeaderPartition, error: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(error_code=error, partition=asked.partition)

@@ -1,0 +1,196 @@
+"""What happened lately, kept for people: a bounded ring of events by subject (`odradek explain`).
+
+There is one for transactional ids, one for groups (each with its coordinator) and one for producer ids.
+Whoever decides something records it in one line; see `history_words` for the kinds of events and
+what they mean. It is soft state: a restart begins with an empty ring.
+
+A ring is limited in events and bytes, for all subjects together and for each one, so that a busy
+subject pushes out its own past first. What is recorded is cut to sizes that a person reads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek_broker.history_words import Value, What
+from odradek_protocol.errors import ErrorCode
+
+EVENTS_MAX = 5_000
+SUBJECT_EVENTS_MAX = 500
+BYTES_MAX = 8 * 1024 * 1024
+#: Characters of one text, and how many elements of a list are kept: "and 7 more" stands for the rest.
+TEXT_MAX = 300
+LIST_MAX = 20
+_EVENT_BYTES = 600
+
+Place = tuple[str, int]
+"""A topic's name and a partition."""
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing that happened, or the same thing `times` times, last at `last_ms`.
+
+    Times in milliseconds since the epoch. `places`: the first partitions that it is about, and how
+    many more there were in `places_more`.
+    """
+
+    at_ms: int
+    what: What
+    error: ErrorCode
+    places: tuple[Place, ...]
+    places_more: int
+    fields: dict[str, Value]
+    last_ms: int
+    times: int = 1
+
+    def is_again(self, other: Event) -> bool:
+        """Is the other the same thing, but for the time?"""
+        return (
+            self.what is other.what
+            and self.error is other.error
+            and self.places == other.places
+            and self.places_more == other.places_more
+            and self.fields == other.fields
+        )
+
+
+class Past(NamedTuple):
+    """The events of a subject, oldest first.
+
+    It is whole from `since_ms` on: before, events were dropped, or nothing was recorded yet.
+    `dropped`: how many of this subject's are known to be.
+    """
+
+    events: list[Event]
+    since_ms: int
+    dropped: int
+
+
+class _Subject:
+    __slots__ = ("dropped", "dropped_ms", "numbers")
+
+    def __init__(self) -> None:
+        self.numbers: deque[int] = deque()
+        self.dropped = 0
+        self.dropped_ms = -1
+
+
+class History:
+    """`now_ms` gives wall time. Nothing here ever fails or waits."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        events_max: int = EVENTS_MAX,
+        subject_events_max: int = SUBJECT_EVENTS_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self._now_ms = now_ms
+        self.started_ms = now_ms()
+        self.events_max = events_max
+        self.subject_events_max = subject_events_max
+        self.bytes_max = bytes_max
+        #: How much memory the events take, about.
+        self.size_bytes = 0
+        #: All events by number, oldest first: (subject, event, bytes).
+        self._events: OrderedDict[int, tuple[str, Event, int]] = OrderedDict()
+        self._subjects: dict[str, _Subject] = {}
+        self._next = 0
+        #: Until when the ring as a whole has forgotten events.
+        self._forgotten_ms = -1
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def record(
+        self,
+        subject: str,
+        what: What,
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        places: Iterable[Place] = (),
+        **fields: Value | None,
+    ) -> None:
+        """Keep an event of this subject, as of now. Fields that are None are left out.
+
+        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). The same as the subject's last one is
+        counted, and not kept twice.
+        """
+        now_ms = self._now_ms()
+        kept, more = _cut_places(places)
+        values = {name: _cut(value) for name, value in fields.items() if value is not None}
+        event = Event(now_ms, what, error, kept, more, values, now_ms)
+        held = self._subjects.get(subject)
+        if held is None:
+            held = self._subjects[subject] = _Subject()
+        elif held.numbers:
+            last = self._events[held.numbers[-1]][1]
+            if last.is_again(event):
+                last.times += 1
+                last.last_ms = now_ms
+                return
+        size_bytes = _size_bytes(subject, event)
+        self._events[self._next] = (subject, event, size_bytes)
+        held.numbers.append(self._next)
+        self._next += 1
+        self.size_bytes += size_bytes
+        if len(held.numbers) > self.subject_events_max:
+            self._forget_first_of(held)
+        while len(self._events) > self.events_max or self.size_bytes > self.bytes_max:
+            self._forget_oldest()
+
+    def about(self, subject: str) -> Past:
+        """What is kept of a subject."""
+        held = self._subjects.get(subject)
+        since_ms = max(self.started_ms, self._forgotten_ms)
+        if held is None:
+            return Past([], since_ms, 0)
+        events = [self._events[number][1] for number in held.numbers]
+        return Past(events, max(since_ms, held.dropped_ms), held.dropped)
+
+    def _forget_first_of(self, held: _Subject) -> None:
+        _, event, size_bytes = self._events.pop(held.numbers.popleft())
+        self.size_bytes -= size_bytes
+        held.dropped += event.times
+        held.dropped_ms = event.last_ms
+
+    def _forget_oldest(self) -> None:
+        subject, event, _ = next(iter(self._events.values()))
+        held = self._subjects[subject]
+        self._forget_first_of(held)
+        self._forgotten_ms = max(self._forgotten_ms, event.last_ms)
+        if not held.numbers:
+            del self._subjects[subject]
+
+
+def _cut_places(places: Iterable[Place]) -> tuple[tuple[Place, ...], int]:
+    held = tuple(places)
+    if len(held) > LIST_MAX:
+        return tuple(sorted(held)[:LIST_MAX]), len(held) - LIST_MAX
+    return tuple(sorted(held)), 0
+
+
+def _cut(value: Value) -> Value:
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_MAX else value[: TEXT_MAX - 3] + "..."
+    if isinstance(value, tuple):
+        kept = tuple(str(_cut(each)) for each in value[:LIST_MAX])
+        more = len(value) - len(kept)
+        return (*kept, f"and {more} more") if more else kept
+    return value
+
+
+def _size_bytes(subject: str, event: Event) -> int:
+    """About what it takes."""
+    size_bytes = _EVENT_BYTES + sys.getsizeof(subject) + 100 * len(event.places)
+    for value in event.fields.values():
+        size_bytes += sys.getsizeof(value)
+        if isinstance(value, tuple):
+            size_bytes += sum(map(sys.getsizeof, value))
+    return size_bytes

@@ -1,0 +1,184 @@
+"""What is kept of the past, in words: every kind of event, and its sentence (`odradek explain`).
+
+To tell of something new, add a line to `What` and record it with its fields:
+
+    history.record(group_id, What.MEMBER_LEFT, member=member_id, client=...)
+
+`{field}` stands for a field; what is in square brackets is left out unless all of its fields are
+there. Fields with a meaning of their own: `places` (partitions that the event is about: whoever may not
+know of their topics is not shown them), `error` (the name of a Kafka error), `client` (see
+`describe_client`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum, unique
+
+Value = int | str | tuple[str, ...]
+Fields = Mapping[str, Value]
+
+
+@unique
+class What(Enum):
+    """The kinds of events; the value is the sentence."""
+
+    # --- A transactional id ---
+    TRANSACTION_STEP = (
+        "{request}[ from {client}]: {before} -> {after}[; producer id {producer_id}][, epoch {epoch}]"
+        "[; added {places}][ (offsets of group {group})]"
+        "[; fences producer id {fenced_id}, epoch {fenced_epoch}][{note}]"
+    )
+    TRANSACTION_TIMEOUT = (
+        "timeout: open for {age}, and {timeout} were allowed: {before} -> {after};"
+        " fences producer id {fenced_id}, epoch {fenced_epoch}, by epoch {epoch}"
+    )
+    TRANSACTION_REFUSED = (
+        "{request}[ from {client}] with producer id {producer_id}, epoch {epoch},"
+        " was refused with {error}: {reason}"
+    )
+    TRANSACTION_NOT_RECORDED = (
+        "{request}[ from {client}] could not be recorded ({error}): it is as if it had not come"
+    )
+    MARKERS_SENT = "{marker} markers with epoch {epoch} go to {places}[ (coordinator epoch {coordinator_epoch})]"
+    MARKERS_AGAIN = "the marker for {places} was answered {error}; it is sent again in {pause}"
+    MARKERS_STOPPED = "the marker for {places} was answered {error}: {reason}"
+    TRANSACTION_COMPLETE = (
+        "all markers are written: {before} -> {after}[; the next producer id is {producer_id},"
+        " epoch {epoch}]"
+    )
+    TRANSACTION_RESUMED = (
+        "the broker started and found {before}, with producer id {producer_id}, epoch {epoch}:"
+        " the markers are written (again)[ to {places}]"
+    )
+    TRANSACTION_EXPIRED = (
+        "expired, unused for {age}: {before} -> forgotten, with producer id {producer_id}, epoch"
+        " {epoch}"
+    )
+
+    # --- A producer id ---
+    PRODUCER_GIVEN = "given out to {client}: no transactional id, epoch {epoch}"
+    PRODUCER_OF_TRANSACTION = (
+        "{request}[ from {client}] for transactional id {transactional_id}: epoch {epoch}"
+        "[; fences producer id {fenced_id}, epoch {fenced_epoch}]"
+    )
+    PRODUCER_REFUSED = (
+        "{request}[ from {client}] for transactional id {transactional_id} with epoch {epoch} was"
+        " refused with {error}: {reason}"
+    )
+    FIRST_BATCH = (
+        "{places}: the first batch of this producer id, with epoch {epoch}, sequences"
+        " {first_sequence} to {last_sequence}, at offset {offset}"
+    )
+    BATCH_OF_NEW_EPOCH = (
+        "{places}: epoch {before} -> {epoch} by a batch with sequences {first_sequence} to"
+        " {last_sequence}, at offset {offset}"
+    )
+    MARKER_OF_NEW_EPOCH = (
+        "{places}: epoch {before} -> {epoch} by the {marker} marker at offset {offset}; sequences"
+        " begin at 0 again"
+    )
+    DUPLICATE_BATCH = (
+        "{places}: a batch with epoch {epoch}, sequences {first_sequence} to {last_sequence}, came"
+        " again; it is at offsets {offset} to {last_offset} already, and was answered with these"
+    )
+    BATCH_REFUSED = (
+        "{places}: a batch with epoch {epoch}, sequences {first_sequence} to {last_sequence}, was"
+        " refused with {error}: {reason}"
+    )
+    MARKER_REFUSED = "{places}: a marker with epoch {epoch} was refused with {error}: {reason}"
+    PRODUCER_EXPIRED = (
+        "{places}: forgotten, for it has written nothing for {age} (producer.id.expiration.ms)"
+    )
+
+    # --- A group ---
+    GROUP_RESTORED = (
+        "the broker started and found generation {generation}, state {state}[, protocol {protocol}]"
+        "[, leader {leader}][, members {members}]"
+    )
+    MEMBER_ID_GIVEN = "{client} was given the id {member}, and is to join with it"
+    MEMBER_ID_UNUSED = (
+        "{member} never joined with the id that it was given: nobody waits for it now"
+    )
+    MEMBER_JOINED = "{member}[ (static: {instance})][ of {client}] joined[; it speaks {protocols}]"
+    MEMBER_REJOINED = "{member} joined again[, after {waited}]"
+    MEMBER_REPLACED = "{client} joined as static member {instance}: it is {member} now, and {fenced_member} is fenced"
+    MEMBER_LEFT = "{member}[ (static: {instance})][ of {client}] left"
+    MEMBER_REMOVED = "{member}[ (static: {instance})][ of {client}] was removed: {reason}"
+    REBALANCE_BEGAN = (
+        "rebalance: {before} -> {after}, because {reason}[; waiting for {waiting_for}][, for at most"
+        " {timeout}]"
+    )
+    GENERATION_BEGAN = (
+        "generation {generation}[ after {waited}]: {before} -> {after}, leader {leader}, protocol"
+        " {protocol}, members {members}[; the last to join was {last}]"
+    )
+    GROUP_EMPTIED = "nobody is left: {before} -> {after}, generation {generation}"
+    GROUP_STABLE = "the assignment by the leader {leader} is stored: {before} -> {after}, generation {generation}"
+    GROUP_NOT_RECORDED = "{request} could not be recorded ({error}): everybody has to join again"
+    GROUP_REFUSED = (
+        "{request}[ of {member}][ (static: {instance})][ of {client}] was refused with {error}:"
+        " {reason}"
+    )
+    OFFSETS_DELETED = "committed offsets were deleted ({reason}): {places}"
+    GROUP_GONE = "the group is gone: {reason}"
+
+    # --- What holds at the moment of the question ---
+    NOW_TRANSACTION = (
+        "{state}, producer id {producer_id}, epoch {epoch}[; open for {age}][, {timeout} are allowed]"
+        "[; partitions {places}][; last change {updated} ago][ ({note})]"
+    )
+    NOW_PRODUCER = (
+        "{places}: epoch {epoch}[, last batch: sequence {last_sequence} at offset {offset}], the next"
+        " sequence is {next_sequence}[; a transaction is open since offset {transaction_offset}]"
+        "[; last written {updated} ago][ ({note})]"
+    )
+    NOW_GROUP = (
+        "{state}, generation {generation}[, protocol {protocol}][, leader {leader}], {members} members,"
+        " committed offsets of {offsets} partitions[; since {updated}]"
+    )
+    NOW_MEMBER = "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+    NOW_NOTHING = "{reason}"
+
+
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def say(what: What, fields: Fields) -> str:
+    """The sentence. A field that is missing where it is not optional is shown as `?`."""
+    sentence = _OPTIONAL.sub(lambda part: _filled(part[1], fields, optional=True), what.value)
+    return _filled(sentence, fields, optional=False)
+
+
+def _filled(part: str, fields: Fields, *, optional: bool) -> str:
+    if optional:
+        names = _FIELD.findall(part)
+        # Filled in later, together with the rest: what a field says is not read as a sentence.
+        return part if all(fields.get(name, "") not in ("", ()) for name in names) else ""
+    return _FIELD.sub(lambda name: _text(fields.get(name[1], "?")), part)
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) if value else "none"
+    return str(value)
+
+
+def describe_client(client_id: str | None, host: str) -> str:
+    """A client as events name it. Java writes a slash before an address; people do not."""
+    return f"client {client_id or '(no id)'} at {host.removeprefix('/') or '(unknown)'}"
+
+
+def span(duration_ms: int) -> str:
+    """A duration for people: `640 ms`, `3.2 s`, `12 min`, `5.1 h`, `3.0 d`."""
+    if duration_ms < 1_000:
+        return f"{max(duration_ms, 0)} ms"
+    seconds = duration_ms / 1_000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    raise AssertionError("a minute or more has a unit")

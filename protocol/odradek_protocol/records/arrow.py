@@ -1,0 +1,369 @@
+"""Record batches to Arrow: the rows of Spark's `kafka` format, without a Python object per record.
+
+Rows are gathered batch by batch as the 15 buffers that Arrow wants, by the compiled twin (`Rows` in
+`_native.c`) or by `PureRows`, which gives the same bytes; here they become columns without a copy.
+pyarrow is imported when rows are first wanted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+from . import native
+from .batch import BatchHeader, CorruptBatch
+from .record import Headers, body_columns, placed_columns
+
+COLUMNS = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+)
+
+_KEY, _VALUE, _HEADERS = 1, 2, 4
+_FLAGS = {"key": _KEY, "value": _VALUE, "headers": _HEADERS}
+
+MAX_BYTES = 256 * 1024 * 1024
+"""`is_full` from here on. With one more batch (at most 128 MiB by default) no column passes Arrow's 2 GiB."""
+
+_MAX_OFFSET = 2**63 - 1
+_MAX_MICROSECONDS = 2**63 - 1
+_MIN_MICROSECONDS = -(2**63)
+
+
+class TimestampBeyondMicroseconds(CorruptBatch):
+    """A record's time in ms, times 1,000, is no int64: Arrow's (and Spark's) microseconds cannot hold it."""
+
+
+class PyarrowMissing(ImportError):
+    """pyarrow is not installed."""
+
+
+def pyarrow() -> Any:
+    """The module. Raises PyarrowMissing, which says how to get it."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise PyarrowMissing(
+            "records as Arrow need pyarrow, which is not installed: pip install 'odradek[arrow]'"
+        ) from error
+    return pa
+
+
+def chosen_columns(columns: Collection[str] | None, include_headers: bool) -> tuple[str, ...]:
+    """The names of `columns` in the row's order; of None all, headers only if they are included.
+
+    Raises ValueError for a name that there is not, and for none at all.
+    """
+    if columns is None:
+        return COLUMNS if include_headers else COLUMNS[:-1]
+    wanted = {columns} if isinstance(columns, str) else set(columns)
+    if include_headers:
+        wanted.add("headers")
+    unknown = sorted(wanted.difference(COLUMNS))
+    if unknown or not wanted:
+        named = ", ".join(map(repr, unknown)) or "none given"
+        raise ValueError(f"no such column: {named}; there are {', '.join(COLUMNS)}")
+    return tuple(name for name in COLUMNS if name in wanted)
+
+
+@cache
+def arrow_schema(columns: tuple[str, ...]) -> Any:
+    """Spark takes these very types and no wider ones. Raises PyarrowMissing."""
+    pa = pyarrow()
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+class ArrowRows:
+    """Gathers records of any partitions, in the order they are added."""
+
+    __slots__ = ("_columns", "_native", "_rows", "_runs", "_schema", "max_bytes")
+
+    def __init__(self, columns: tuple[str, ...], max_bytes: int = MAX_BYTES) -> None:
+        """`columns` as `chosen_columns` gives them. Raises PyarrowMissing."""
+        self._schema = arrow_schema(columns)
+        self._columns = columns
+        wanted = sum(flag for name, flag in _FLAGS.items() if name in columns)
+        self._native = native.CODEC is not None
+        self._rows = native.CODEC.Rows(wanted) if self._native else PureRows(wanted)
+        # Which partition and timestamp type so many rows have, in the order of the rows.
+        self._runs: list[tuple[str, int, int, int]] = []
+        self.max_bytes = max_bytes
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return int(self._rows.count)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether they should be taken before more is added."""
+        return bool(self._rows.size_bytes >= self.max_bytes)
+
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        header: BatchHeader,
+        body: bytes,
+        *,
+        first: int = 0,
+        end: int = _MAX_OFFSET,
+        limit: int = _MAX_OFFSET,
+    ) -> int:
+        """The records of a batch with first <= offset < end, up to `limit` of them.
+
+        `body` is what `read_body` gave. Returns the offset of the first such record that was left, -1
+        if none was. Raises CorruptBatch, and takes nothing of a batch that is damaged anywhere.
+        """
+        before = self.count
+        append_time = header.max_timestamp if header.is_log_append_time else None
+        left: int | None = self._rows.add(
+            body,
+            header.record_count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            append_time,
+            first,
+            end,
+            limit,
+        )
+        if left is None:
+            if self._native:
+                _refuse(body, header)
+            raise AssertionError("a batch was refused without a reason")
+        added = self.count - before
+        if added:
+            self._runs.append((topic, partition, int(header.is_log_append_time), added))
+        return left
+
+    def take(self) -> Any:
+        """The rows as one pyarrow.RecordBatch; begins anew."""
+        pa = pyarrow()
+        count, header_count, buffers = self._rows.take()
+        runs, self._runs = self._runs, []
+        parts = [pa.py_buffer(each) for each in buffers]
+        arrays = [
+            _COLUMNS[name](pa, count, header_count, parts, runs)
+            if count
+            else pa.array([], self._schema.field(name).type)
+            for name in self._columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _refuse(body: bytes, header: BatchHeader) -> None:
+    """Raise what the compiled twin found wrong."""
+    _microseconds(body_columns(body, header).timestamps)
+
+
+# --- Columns, in the order of the buffers ---------------------------------------------------------
+
+Runs = list[tuple[str, int, int, int]]
+
+
+def _binary(pa: Any, kind: Any, count: int, parts: Sequence[Any]) -> Any:
+    return pa.Array.from_buffers(kind, count, list(parts))
+
+
+def _repeated(pa: Any, runs: Iterable[tuple[Any, int]], kind: Any) -> Any:
+    """Equal values behind each other; in most answers all are equal."""
+    merged: list[list[Any]] = []
+    for value, count in runs:
+        if merged and merged[-1][0] == value:
+            merged[-1][1] += count
+        else:
+            merged.append([value, count])
+    arrays = [pa.repeat(pa.scalar(value, kind), count) for value, count in merged]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _header_lists(pa: Any, count: int, header_count: int, parts: list[Any]) -> Any:
+    """Null for a record without headers, as Spark's own format has it."""
+    kind = arrow_schema(("headers",)).field(0).type
+    if not header_count:
+        return pa.nulls(count, kind)
+    names = pa.Array.from_buffers(pa.string(), header_count, [None, *parts[10:12]])
+    contents = _binary(pa, pa.binary(), header_count, parts[12:15])
+    pairs = pa.StructArray.from_arrays(
+        [names, contents], fields=[kind.value_type.field(0), kind.value_type.field(1)]
+    )
+    return pa.Array.from_buffers(kind, count, parts[8:10], children=[pairs])
+
+
+_Column = Callable[[Any, int, int, list[Any], Runs], Any]
+_COLUMNS: dict[str, _Column] = {
+    "key": lambda pa, count, _, parts, runs: _binary(pa, pa.binary(), count, parts[0:3]),
+    "value": lambda pa, count, _, parts, runs: _binary(pa, pa.binary(), count, parts[3:6]),
+    "topic": lambda pa, count, _, parts, runs: _repeated(
+        pa, ((topic, rows) for topic, _, _, rows in runs), pa.string()
+    ),
+    "partition": lambda pa, count, _, parts, runs: _repeated(
+        pa, ((partition, rows) for _, partition, _, rows in runs), pa.int32()
+    ),
+    "offset": lambda pa, count, _, parts, runs: pa.Array.from_buffers(
+        pa.int64(), count, [None, parts[6]]
+    ),
+    "timestamp": lambda pa, count, _, parts, runs: pa.Array.from_buffers(
+        pa.timestamp("us", tz="UTC"), count, [None, parts[7]]
+    ),
+    "timestampType": lambda pa, count, _, parts, runs: _repeated(
+        pa, ((kind, rows) for _, _, kind, rows in runs), pa.int32()
+    ),
+    "headers": lambda pa, count, headers, parts, runs: _header_lists(pa, count, headers, parts),
+}
+
+
+# --- The pure twin --------------------------------------------------------------------------------
+
+
+class PureRows:
+    """`Rows` of `_native.c`, in Python: the same calls, the same bytes. Errors are raised here."""
+
+    __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values", "size_bytes", "wanted")
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self._begin()
+
+    def _begin(self) -> None:
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._offsets = array("q")
+        self._timestamps = array("q")
+        self._headers: list[list[tuple[bytes, bytes | None]]] = []
+        self.size_bytes = 0
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return len(self._offsets)
+
+    def add(
+        self,
+        data: bytes,
+        count: int,
+        base_offset: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        append_time: int | None,
+        first: int,
+        end: int,
+        limit: int,
+    ) -> int:
+        """See `ArrowRows.add`."""
+        columns = placed_columns(
+            data, count, base_offset, last_offset_delta, base_timestamp, append_time
+        )
+        timestamps = _microseconds(columns.timestamps)
+        offsets = columns.offsets
+        left = -1
+        chosen: Sequence[int] = range(len(offsets))
+        if offsets and not (
+            offsets.__class__ is range and first <= offsets[0] and offsets[-1] < end
+        ):
+            chosen = [index for index in chosen if first <= offsets[index] < end]
+        if len(chosen) > limit:
+            left = offsets[chosen[limit]]
+            chosen = chosen[:limit]
+        self._offsets.extend([offsets[index] for index in chosen])
+        self._timestamps.extend([timestamps[index] for index in chosen])
+        if self.wanted & _KEY:
+            self.size_bytes += _append(self._keys, columns.keys, chosen)
+        if self.wanted & _VALUE:
+            self.size_bytes += _append(self._values, columns.values, chosen)
+        if self.wanted & _HEADERS:
+            for index in chosen:
+                self._add_headers(columns.headers[index])
+        return left
+
+    def _add_headers(self, headers: Headers) -> None:
+        pairs = [(name.encode("utf-8", "surrogateescape"), content) for name, content in headers]
+        self.size_bytes += sum(len(name) + len(content or b"") for name, content in pairs)
+        self._headers.append([(_text(name), content) for name, content in pairs])
+
+    def take(self) -> tuple[int, int, tuple[bytes, ...]]:
+        """What was gathered, and begin anew: rows, headers of all of them, 15 buffers."""
+        count = self.count
+        headers = [pair for each in self._headers for pair in each]
+        buffers = (
+            *(_binary_buffers(self._keys) if self.wanted & _KEY else _NOTHING),
+            *(_binary_buffers(self._values) if self.wanted & _VALUE else _NOTHING),
+            self._offsets.tobytes(),
+            self._timestamps.tobytes(),
+            _bits([bool(each) for each in self._headers]),
+            _ends(map(len, self._headers), len(self._headers)),
+            *_binary_buffers([name for name, _ in headers])[1:],
+            *_binary_buffers([content for _, content in headers]),
+        )
+        self._begin()
+        return count, len(headers), buffers
+
+
+_NOTHING = (b"", b"", b"")
+
+
+def _append(to: list[bytes | None], column: list[bytes | None], chosen: Sequence[int]) -> int:
+    """How many bytes were added."""
+    some = column if len(chosen) == len(column) else [column[index] for index in chosen]
+    to += some
+    return sum(map(len, filter(None, some)))
+
+
+def _binary_buffers(column: list[bytes | None]) -> tuple[bytes, bytes, bytes]:
+    octets = [each or b"" for each in column]
+    valid = _bits([each is not None for each in column])
+    return valid, _ends(map(len, octets), len(octets)), b"".join(octets)
+
+
+def _ends(lengths: Iterable[int], count: int) -> bytes:
+    """Arrow's offsets: where each entry ends, behind a first 0; nothing for no entries."""
+    return array("i", accumulate(lengths, initial=0)).tobytes() if count else b""
+
+
+def _bits(flags: list[bool]) -> bytes:
+    """Arrow's validity: one bit each, lowest first."""
+    count = len(flags)
+    if not count:
+        return b""
+    if all(flags):
+        number = (1 << count) - 1
+    else:
+        number = int("".join(["1" if flag else "0" for flag in reversed(flags)]), 2)
+    return number.to_bytes((count + 7) // 8, "little")
+
+
+def _text(name: bytes) -> bytes:
+    """Arrow takes no text that is not UTF-8: what is not becomes U+FFFD."""
+    return name.decode("utf-8", "replace").encode()
+
+
+def _microseconds(timestamps: list[int]) -> list[int]:
+    microseconds = [timestamp * 1000 for timestamp in timestamps]
+    if microseconds:
+        for extreme in (min(microseconds), max(microseconds)):
+            if not _MIN_MICROSECONDS <= extreme <= _MAX_MICROSECONDS:
+                raise TimestampBeyondMicroseconds(
+                    f"the timestamp {extreme // 1000} ms is beyond what Arrow's microseconds hold"
+                )
+    return microseconds

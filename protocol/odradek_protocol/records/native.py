@@ -1,0 +1,67 @@
+"""Which twin of the record codec is in use: the compiled one (`_native.c`) or pure Python.
+
+They behave alike; the compiled one is faster. It is there when a C compiler was at hand at the
+installation, and left alone where it could be another one than this source expects:
+
+- its `ABI` is not ours: the folder has the library of another version;
+- a checkout's `_native.c` is not the text that it was built from: `pip install -e .` builds it anew;
+- the environment variable ODRADEK_PURE is set (and not 0): the library itself looks, when it is loaded.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from types import ModuleType
+from typing import Any
+
+EXPECTED_ABI = 1
+"""Raised, here and in `_native.c`, with every change of a signature or of what a function returns."""
+
+
+def _load() -> tuple[ModuleType | None, str]:
+    try:
+        import odradek_protocol.records._native as found
+    except ModuleNotFoundError:
+        return None, "there is no compiled module; a C compiler was missing when it was installed"
+    except ImportError as error:
+        return None, str(error)
+    trouble = unfit(found, __file__.removesuffix("native.py") + "_native.c")
+    if trouble is None:
+        return found, ""
+    notice = f"the compiled record codec is left alone: {trouble}; install it anew"
+    warnings.warn(notice, RuntimeWarning, stacklevel=2)
+    return None, trouble
+
+
+def unfit(found: ModuleType, source: str) -> str | None:
+    """Why a compiled module must not be used, None if it may. `source`: the path of its C file,
+    which only a checkout has."""
+    abi = getattr(found, "ABI", None)
+    if abi != EXPECTED_ABI:
+        return f"it has ABI {abi}, and this version needs {EXPECTED_ABI}"
+    try:
+        with open(source, "rb") as file:
+            crc = zlib.crc32(file.read())
+    except OSError:
+        return None
+    if crc != found.SOURCE_CRC:
+        return "_native.c has changed since it was built"
+    return None
+
+
+CODEC: Any
+"""The compiled module, as `_native.pyi` declares it; None where the pure twin is in use."""
+
+REASON: str
+"""Why the pure twin is in use, in words; empty otherwise."""
+
+CODEC, REASON = _load()
+
+IN_USE = CODEC is not None
+"""Whether the compiled codec is in use."""
+
+
+def describe() -> str:
+    """For people: "compiled", or "pure Python (why)"."""
+    return "compiled" if IN_USE else f"pure Python ({REASON})"

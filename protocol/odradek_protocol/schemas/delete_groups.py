@@ -1,0 +1,30 @@
+"""DeleteGroups (key 42): deletes groups that have no members.
+
+Versions: 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@message(key=42, versions="0-2", flexible="2+")
+class DeleteGroupsRequest(Message):
+    """What the client asks."""
+
+    groups_names: list[str] = field(array(STRING))
+
+
+@struct
+class DeletableGroupResult(Struct):
+    group_id: str = field(STRING)
+    error_code: int = field(INT16)
+
+
+@message(key=42, versions="0-2", flexible="2+")
+class DeleteGroupsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    results: list[DeletableGroupResult] = field(array(DeletableGroupResult))

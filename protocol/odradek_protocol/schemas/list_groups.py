@@ -1,0 +1,35 @@
+"""ListGroups (key 16): all groups of a broker.
+
+Versions: 3 is flexible; 4 states, and a filter by them (KIP-518); 5 types, and a filter by them
+(KIP-848).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@message(key=16, versions="0-5", flexible="3+")
+class ListGroupsRequest(Message):
+    """What the client asks."""
+
+    states_filter: list[str] = field(array(STRING), "4+")
+    types_filter: list[str] = field(array(STRING), "5+")
+
+
+@struct
+class ListedGroup(Struct):
+    group_id: str = field(STRING)
+    protocol_type: str = field(STRING)
+    group_state: str = field(STRING, "4+", ignorable=True)
+    group_type: str = field(STRING, "5+", ignorable=True)
+
+
+@message(key=16, versions="0-5", flexible="3+")
+class ListGroupsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    error_code: int = field(INT16)
+    groups: list[ListedGroup] = field(array(ListedGroup))

@@ -1,0 +1,49 @@
+"""OffsetDelete (key 47): deletes positions of a group (KIP-496).
+
+Versions: only 0.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@struct
+class OffsetDeleteRequestPartition(Struct):
+    partition_index: int = field(INT32)
+
+
+@struct
+class OffsetDeleteRequestTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[OffsetDeleteRequestPartition] = field(array(OffsetDeleteRequestPartition))
+
+
+@message(key=47, versions="0")
+class OffsetDeleteRequest(Message):
+    """What the client asks."""
+
+    group_id: str = field(STRING)
+    topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
+
+
+@struct
+class OffsetDeleteResponsePartition(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+
+
+@struct
+class OffsetDeleteResponseTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[OffsetDeleteResponsePartition] = field(array(OffsetDeleteResponsePartition))
+
+
+@message(key=47, versions="0")
+class OffsetDeleteResponse(Message):
+    """What the broker answers."""
+
+    error_code: int = field(INT16)
+    throttle_time_ms: int = field(INT32, ignorable=True)
+    topics: list[OffsetDeleteResponseTopic] = field(array(OffsetDeleteResponseTopic))

@@ -1,0 +1,53 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ends.
+
+Versions: 2 the current leader epoch, which fences; 3 the replica id; 4 is flexible. 0 and 1 are not
+served, as in Kafka 4.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING
+
+
+@struct
+class OffsetForLeaderPartition(Struct):
+    partition: int = field(INT32)
+    current_leader_epoch: int = field(INT32, "2+", default=-1, ignorable=True)
+    leader_epoch: int = field(INT32)
+
+
+@struct
+class OffsetForLeaderTopic(Struct):
+    topic: str = field(STRING)
+    partitions: list[OffsetForLeaderPartition] = field(array(OffsetForLeaderPartition))
+
+
+@message(key=23, versions="2-4", flexible="4+")
+class OffsetForLeaderEpochRequest(Message):
+    """What the client asks."""
+
+    replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
+
+
+@struct
+class EpochEndOffset(Struct):
+    error_code: int = field(INT16)
+    partition: int = field(INT32)
+    leader_epoch: int = field(INT32, "1+", default=-1, ignorable=True)
+    end_offset: int = field(INT64, default=-1)
+
+
+@struct
+class OffsetForLeaderTopicResult(Struct):
+    topic: str = field(STRING)
+    partitions: list[EpochEndOffset] = field(array(EpochEndOffset))
+
+
+@message(key=23, versions="2-4", flexible="4+")
+class OffsetForLeaderEpochResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32, "2+", ignorable=True)
+    topics: list[OffsetForLeaderTopicResult] = field(array(OffsetForLeaderTopicResult))

@@ -1,0 +1,69 @@
+"""What members of a group tell its leader so that it can leave partitions where they are (K-52, K-53):
+the user data inside the subscription of JoinGroup.
+
+Unlike the subscription around it, no version stands in front: a reader tries the newest first.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT32, STRING, DecodeError
+
+NO_GENERATION = -1
+
+
+@struct
+class PreviousPartitions(Struct):
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(versions="0-1")
+class StickyUserData(Message):
+    """Of `sticky`: what a member had, and of which generation (version 1, KIP-341)."""
+
+    previous_assignment: list[PreviousPartitions] = field(array(PreviousPartitions))
+    generation: int = field(INT32, "1+", default=NO_GENERATION, ignorable=True)
+
+
+@message(versions="0")
+class CooperativeStickyUserData(Message):
+    """Of `cooperative-sticky`: the generation of the owned partitions in the subscription."""
+
+    generation: int = field(INT32, default=NO_GENERATION)
+
+
+def encode_sticky(data: StickyUserData, version: int = 1) -> bytes:
+    """The user data of a member of a `sticky` group."""
+    return codec.encode_bytes(data, version)
+
+
+def decode_sticky(data: Buffer | None) -> StickyUserData:
+    """Of any version; empty if there is none, or if the bytes are something else's.
+
+    kafka-python 3 does put a version in front. As the length of an array that is above 65535, so that
+    it cannot be taken for the data of others.
+    """
+    for version, position in ((1, 0), (0, 0), (1, 2)) if data is not None and len(data) else ():
+        try:
+            return codec.decode(StickyUserData, version, data or b"", position)
+        except DecodeError:
+            continue
+    return StickyUserData(previous_assignment=[])
+
+
+def encode_cooperative(generation: int) -> bytes:
+    """The user data of a member of a `cooperative-sticky` group."""
+    return codec.encode_bytes(CooperativeStickyUserData(generation=generation), 0)
+
+
+def decode_cooperative(data: Buffer | None) -> int:
+    """The generation; -1 if there is none, or if the bytes are something else's."""
+    if data is None or not len(data):
+        return NO_GENERATION
+    try:
+        return codec.decode(CooperativeStickyUserData, 0, data).generation
+    except DecodeError:
+        return NO_GENERATION
