@@ -239,6 +239,7 @@ class Producer(_Blocking):
     send_offsets_to_transaction = _waits(_producer.Producer.send_offsets_to_transaction)
     prepare_transaction = _waits(_producer.Producer.prepare_transaction)
     resume_transaction = _waits(_producer.Producer.resume_transaction)
+    go_on_as = _waits(_producer.Producer.go_on_as)
     _abort_quietly = _waits(_producer.Producer._abort_quietly)
 
     @contextmanager

@@ -22,10 +22,13 @@ from odradek_client.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from odradek_client.producer.transaction_requests import TRANSACTION_COORDINATOR
+from odradek_client.producer.transaction_life import V2_LEVEL, PreparedTransaction
+from odradek_client.producer.transaction_requests import END_V2_FROM, TRANSACTION_COORDINATOR
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek_protocol.schemas.describe_transactions import DescribeTransactionsRequest
+from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from odradek_protocol.schemas.list_transactions import ListTransactionsRequest
 from odradek_protocol.schemas.write_txn_markers import (
@@ -184,6 +187,38 @@ class TransactionAdmin:
         await self._retrying(ask)
         return described
 
+    async def end_transaction(
+        self, prepared: PreparedTransaction, *, commit: bool
+    ) -> tuple[int, int] | None:
+        """Commit or abort what a producer has prepared; no producer need be made for it.
+
+        May be asked again for the same end (T-65). The identity (producer id, epoch) of the next
+        transaction of that id for `Producer.go_on_as`, None for one of v1. Raises ProducerFenced or
+        TransactionAborted if it was ended otherwise, or its id is in use by somebody else.
+        """
+        prepared = PreparedTransaction(*prepared)
+        name, v2 = prepared.transactional_id, prepared.transaction_version >= V2_LEVEL
+        request = EndTxnRequest(
+            transactional_id=name,
+            producer_id=prepared.producer_id,
+            producer_epoch=prepared.epoch,
+            committed=commit,
+        )
+
+        async def ask() -> tuple[int, int] | None:
+            response = await self._to_coordinator(
+                name, request, max_version=END_V2_FROM if v2 else END_V2_FROM - 1
+            )
+            code = ErrorCode.of(response.error_code)
+            if code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                # The older name of the same thing (T-15).
+                code = ErrorCode.PRODUCER_FENCED
+            if code is not ErrorCode.NONE:
+                raise self._refused(name, code)
+            return (response.producer_id, response.producer_epoch) if v2 else None
+
+        return await self._retrying(ask)  # type: ignore[no-any-return]
+
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
     ) -> Results[TopicPartition, list[ProducerDescription]]:
@@ -286,10 +321,12 @@ class TransactionAdmin:
                 homes.setdefault(node_id, []).append(name)
         return homes, errors
 
-    async def _to_coordinator(self, name: str, request: Message) -> Any:
+    async def _to_coordinator(
+        self, name: str, request: Message, *, max_version: int | None = None
+    ) -> Any:
         node_id = await self._network.find_coordinator(name, TRANSACTION_COORDINATOR)
         try:
-            return await self._network.send(node_id, request)
+            return await self._network.send(node_id, request, max_version=max_version)
         except (ConnectionLost, RequestTimedOut):
             self._network.forget_coordinator(name, TRANSACTION_COORDINATOR)
             raise

@@ -21,6 +21,7 @@ from odradek_client.errors import OdradekError
 from odradek_client.network import Network
 from odradek_client.producer.producer import Producer
 from pyspark_odradek.errors import SinkError, SourceError
+from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.options import ClientSettings
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ class Shared:
         _quieten_client()
         self.networks: Pool[Network] = Pool(_start_network, Network.close)
         self.producers: Pool[Producer] = Pool(_start_producer, Producer.close)
+        self.brokers: Pool[Brokers] = Pool(_start_brokers, Brokers.close)
 
 
 _lock = threading.Lock()
@@ -133,6 +135,25 @@ def producer(settings: ClientSettings) -> Producer:
         return here.producers.take(here.thread, settings)
     except OdradekError as error:
         raise SinkError(f"odradek: {error}") from error
+
+
+def brokers(settings: ClientSettings) -> Brokers:
+    """What exactly-once writes need of the cluster. SinkError if no broker can be reached."""
+    here = shared()
+    try:
+        return here.brokers.take(here.thread, settings)
+    except OdradekError as error:
+        raise SinkError(f"odradek: {error}") from error
+
+
+async def _start_brokers(settings: dict[str, str]) -> Brokers:
+    started = Brokers(settings)
+    try:
+        await started.start()
+    except BaseException:
+        await started.close()
+        raise
+    return started
 
 
 async def _start_network(settings: dict[str, str]) -> Network:

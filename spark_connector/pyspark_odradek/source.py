@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.errors import OptionsError
@@ -50,23 +55,37 @@ class DefaultSource(DataSource):
         return BatchReader(parse_source(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_odradek.transactional_writer import TransactionalBatchWriter
         from pyspark_odradek.writer import BatchWriter
 
-        if overwrite:
-            raise OptionsError(
-                [
-                    'a topic cannot be overwritten; write with mode("append"), or delete the topic first'
-                ]
-            )
-        return BatchWriter(parse_sink(self.options), schema)
+        _refuse_overwrite(overwrite)
+        options = parse_sink(self.options)
+        kind = TransactionalBatchWriter if options.exactly_once else BatchWriter
+        return kind(options, schema)
 
     # The names of the parameters are part of the interface: Spark passes them by name.
 
     def streamReader(self, schema: StructType) -> NoReturn:
         _not_yet("readStream")
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        _not_yet("writeStream")
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from pyspark_odradek.transactional_writer import TransactionalStreamWriter
+        from pyspark_odradek.writer import StreamWriter
+
+        _refuse_overwrite(overwrite)
+        options = parse_sink(self.options, streaming=True)
+        kind = TransactionalStreamWriter if options.exactly_once else StreamWriter
+        return kind(options, schema)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise OptionsError(
+            [
+                "a topic cannot be overwritten; write with mode(\"append\"), or delete the topic "
+                'first (a stream: outputMode("append") or ("update"))'
+            ]
+        )
 
 
 def _not_yet(what: str) -> NoReturn:

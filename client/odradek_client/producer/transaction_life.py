@@ -218,15 +218,16 @@ class TransactionLife(TransactionManager):
             raise IllegalState(f"{name}() cannot be called now: {self._advice()}")
         return self.transaction_number
 
-    def prepare(self) -> PreparedTransaction:
+    def prepare(self, *, may_time_out: bool = False) -> PreparedTransaction:
         """Every record is written: nothing more goes in, anyone may end it."""
         name = "prepare_transaction"
         if not self.is_prepared:
             self.check_open(name)
-            if not self._two_phase:
+            if not self._two_phase and not may_time_out:
                 raise IllegalState(
                     "prepare_transaction() needs transaction_two_phase_commit_enable=True: the "
-                    "broker would abort the prepared transaction after transaction_timeout_ms"
+                    "broker would abort the prepared transaction after transaction_timeout_ms; if "
+                    "that is taken into account, call it with may_time_out=True"
                 )
             if self._queue or self._asked is not None:
                 raise IllegalState(
@@ -264,6 +265,26 @@ class TransactionLife(TransactionManager):
         # Where v1 leaves the epoch as it is, the other producer's sequences would go on.
         self._bump_required = not self.is_v2
         self.transaction_number += 1
+
+    def go_on_as(self, producer_id: int, epoch: int) -> None:
+        """Take the identity that the end of the last transaction of this id brought (T-66, C-65)."""
+        if self.state is not State.UNINITIALIZED:
+            raise IllegalState(
+                "go_on_as() is for a new producer, in place of init_transactions(), which asks for an "
+                "identity"
+            )
+        identity = ProducerIdentity(producer_id, epoch)
+        if not identity.is_valid or identity.epoch < 0:
+            raise IllegalState(f"{identity} is no identity of a producer")
+        if self._feature_level() < V2_LEVEL:
+            raise IllegalState(
+                "go_on_as() needs a broker with transactions v2 (KIP-890): in v1 the end of a "
+                "transaction brings no identity; call init_transactions()"
+            )
+        for state in (State.INITIALIZING, State.READY):
+            self.state = step(self.state, state)
+        self._adopt(identity)
+        self.is_v2 = self._next_is_v2 = True
 
     def _enter(self, target: State, name: str) -> None:
         try:

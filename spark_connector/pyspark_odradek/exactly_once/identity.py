@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 PREFIX = "odradek-spark"
 _SEPARATOR = "."
-#: Kafka's limit for strings is 32767 bytes; nobody can read more than this.
-QUERY_CHARS_MAX = 200
 
 
 @dataclass(frozen=True)

@@ -288,6 +288,51 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
     raise _overtaken(terms)
 
 
+# --- jobs that no other job repeats ---------------------------------------------------------------
+
+
+def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
+    """A batch job without a name (S-16): the first transaction that is committed decides."""
+    participants = _participants(outcomes)
+    yield from _check_open(terms, participants)
+    yield from _finish_job(terms, participants)
+    yield from _clean_up_job(terms)
+    return True
+
+
+def abort_job(
+    terms: Terms, participants: tuple[Participant, ...]
+) -> Generator[Action, Any, bool]:
+    """The job has failed (S-16). False if a part of it was committed before: then all of it is."""
+    decided = False
+    if participants:
+        fates = yield Describe(terms.writer.run, participants)
+        decided = Fate.COMMITTED in fates
+        if decided:
+            yield from _finish_job(terms, participants)
+    yield from _clean_up_job(terms)
+    return not decided
+
+
+def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
+    if not participants:
+        return
+    ended = yield End(terms.writer.run, participants, True)
+    lost = [each for each, end in zip(participants, ended, strict=True) if end.refused]
+    if lost:
+        raise TransactionsLost(
+            f"odradek: the job was committed in part: {_tasks(lost)} were aborted meanwhile, by the "
+            "broker's transaction.max.timeout.ms or by somebody. A job with a commitId can be "
+            "repeated"
+        )
+
+
+def _clean_up_job(terms: Terms) -> Steps:
+    left = yield ListOpen((terms.writer.run,))
+    if left:
+        yield Fence(left)
+
+
 # --- shared ---------------------------------------------------------------------------------------
 
 
