@@ -7,10 +7,12 @@ that an operation needs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from odradek_broker.context import RequestContext
+from odradek_protocol.errors import ErrorCode
 
 
 class ResourceType(Enum):
@@ -94,23 +96,100 @@ class AllowEverything:
 ALLOW_EVERYTHING = AllowEverything()
 
 
-#: Kafka's AclOperation codes of what may be done to a group, as bits of `authorized_operations`.
-_GROUP_OPERATIONS = {
-    Operation.READ: 3,
-    Operation.DELETE: 6,
-    Operation.DESCRIBE: 8,
-    Operation.DESCRIBE_CONFIGS: 10,
-    Operation.ALTER_CONFIGS: 11,
+# --- What handlers ask more than once --------------------------------------------------------------
+
+_NO_TOPICS: frozenset[str] = frozenset()
+
+
+def denied_topics(
+    authorizer: Authorizer, context: RequestContext, operation: Operation, names: Iterable[str]
+) -> frozenset[str]:
+    """Those of the topics that this client may not do it to, each asked for once.
+
+    `names` is not even looked at where everything is allowed: requests with many partitions, Fetch
+    above all, pay nothing for an authorizer that is not there.
+    """
+    if authorizer is ALLOW_EVERYTHING:
+        return _NO_TOPICS
+    return frozenset(
+        name
+        for name in dict.fromkeys(names)
+        if not authorizer.allows(context, operation, topic(name))
+    )
+
+
+def may_use_configs(
+    authorizer: Authorizer, context: RequestContext, operation: Operation, topic_name: str | None
+) -> ErrorCode:
+    """A-18: DESCRIBE_CONFIGS or ALTER_CONFIGS on a topic, or on the cluster for brokers (None)."""
+    if topic_name is None:
+        allowed = authorizer.allows(context, operation, CLUSTER)
+        return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    allowed = authorizer.allows(context, operation, topic(topic_name))
+    return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+#: What can be done to each kind of resource, by Kafka's AclOperation codes (KIP-430).
+_OPERATION_CODES: dict[ResourceType, dict[Operation, int]] = {
+    ResourceType.TOPIC: {
+        Operation.READ: 3,
+        Operation.WRITE: 4,
+        Operation.CREATE: 5,
+        Operation.DELETE: 6,
+        Operation.ALTER: 7,
+        Operation.DESCRIBE: 8,
+        Operation.DESCRIBE_CONFIGS: 10,
+        Operation.ALTER_CONFIGS: 11,
+    },
+    ResourceType.GROUP: {
+        Operation.READ: 3,
+        Operation.DELETE: 6,
+        Operation.DESCRIBE: 8,
+        Operation.DESCRIBE_CONFIGS: 10,
+        Operation.ALTER_CONFIGS: 11,
+    },
+    ResourceType.CLUSTER: {
+        Operation.CREATE: 5,
+        Operation.ALTER: 7,
+        Operation.DESCRIBE: 8,
+        Operation.CLUSTER_ACTION: 9,
+        Operation.DESCRIBE_CONFIGS: 10,
+        Operation.ALTER_CONFIGS: 11,
+        Operation.IDEMPOTENT_WRITE: 12,
+    },
 }
+#: What is answered to those who did not ask what they may do.
+UNKNOWN_OPERATIONS = -(2**31)
 
 
-def group_operations(authorizer: Authorizer, context: RequestContext, name: str) -> int:
-    """What this client may do to a group: one bit for each operation (KIP-430)."""
+def authorized_operations(
+    authorizer: Authorizer, context: RequestContext, resource: Resource
+) -> int:
+    """What this client may do to a topic, a group or the cluster: bit n for Kafka's operation n."""
     return sum(
         1 << code
-        for operation, code in _GROUP_OPERATIONS.items()
-        if authorizer.allows(context, operation, group(name))
+        for operation, code in _OPERATION_CODES[resource.type].items()
+        if authorizer.allows(context, operation, resource)
     )
+
+
+def cluster_operations(authorizer: Authorizer, context: RequestContext) -> int:
+    """As `authorized_operations`; nothing is told to those who may not describe the cluster."""
+    if not authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
+        return 0
+    return authorized_operations(authorizer, context, CLUSTER)
+
+
+def may_create_topic(authorizer: Authorizer, context: RequestContext, name: str) -> bool:
+    """A-11, A-17: CREATE on the cluster, or on a topic of this name."""
+    return authorizer.allows(context, Operation.CREATE, CLUSTER) or authorizer.allows(
+        context, Operation.CREATE, topic(name)
+    )
+
+
+def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: int) -> bool:
+    """A-09: whoever fetches as a broker that follows must be one. Consumers are -1."""
+    return replica_id < 0 or authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER)
 
 
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:

@@ -239,7 +239,6 @@ class Producer(_Blocking):
     send_offsets_to_transaction = _waits(_producer.Producer.send_offsets_to_transaction)
     prepare_transaction = _waits(_producer.Producer.prepare_transaction)
     resume_transaction = _waits(_producer.Producer.resume_transaction)
-    go_on_as = _waits(_producer.Producer.go_on_as)
     _abort_quietly = _waits(_producer.Producer._abort_quietly)
 
     @contextmanager
@@ -439,4 +438,5 @@ class Admin(_Blocking):
     describe_transactions = _waits(_admin.Admin.describe_transactions)
     describe_producers = _waits(_admin.Admin.describe_producers)
     abort_transaction = _waits(_admin.Admin.abort_transaction)
+    end_transaction = _waits(_admin.Admin.end_transaction)
     abort_hanging_transaction = _waits(_admin.Admin.abort_hanging_transaction)

@@ -187,14 +187,11 @@ class TransactionAdmin:
         await self._retrying(ask)
         return described
 
-    async def end_transaction(
-        self, prepared: PreparedTransaction, *, commit: bool
-    ) -> tuple[int, int] | None:
-        """Commit or abort what a producer has prepared; no producer need be made for it.
+    async def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        """Commit or abort what a producer has prepared; no producer need be made for it (T-77).
 
-        May be asked again for the same end (T-65). The identity (producer id, epoch) of the next
-        transaction of that id for `Producer.go_on_as`, None for one of v1. Raises ProducerFenced or
-        TransactionAborted if it was ended otherwise, or its id is in use by somebody else.
+        May be asked again for the same end (T-65). Raises ProducerFenced, TransactionAborted or
+        InvalidProducerIdMapping if it was ended otherwise, or its id is in use by somebody else.
         """
         prepared = PreparedTransaction(*prepared)
         name, v2 = prepared.transactional_id, prepared.transaction_version >= V2_LEVEL
@@ -205,7 +202,7 @@ class TransactionAdmin:
             committed=commit,
         )
 
-        async def ask() -> tuple[int, int] | None:
+        async def ask() -> None:
             response = await self._to_coordinator(
                 name, request, max_version=END_V2_FROM if v2 else END_V2_FROM - 1
             )
@@ -215,9 +212,8 @@ class TransactionAdmin:
                 code = ErrorCode.PRODUCER_FENCED
             if code is not ErrorCode.NONE:
                 raise self._refused(name, code)
-            return (response.producer_id, response.producer_epoch) if v2 else None
 
-        return await self._retrying(ask)  # type: ignore[no-any-return]
+        await self._retrying(ask)
 
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True

@@ -139,9 +139,10 @@ class ConsumerConfig(ClientConfig):
         doc="Whether records of open and aborted transactions are left out (F-10).",
     )
     partition_assignment_strategy: tuple[str | Assignor, ...] = setting(
-        ("range",),
+        ("range", "cooperative-sticky"),
         kind="assignors",
-        doc="How partitions are divided, best first: names, or Assignor objects of your own.",
+        doc="How partitions are divided, best first: range, roundrobin, sticky, cooperative-sticky, "
+        "or Assignor objects of your own.",
     )
     exclude_internal_topics: bool = setting(
         True, doc="Whether patterns pass over the broker's own topics."

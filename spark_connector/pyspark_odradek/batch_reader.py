@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from odradek_client.config import ConsumerConfig
@@ -20,7 +20,7 @@ from odradek_client.network import Network
 from odradek_protocol.records.arrow import TimestampBeyondMicroseconds
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData
-from pyspark_odradek import blocking, cluster, columns, planning
+from pyspark_odradek import blocking, cluster, columns, planning, pushdown
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.fetching import RangeReader, Then
 from pyspark_odradek.offsets import EARLIEST
@@ -56,13 +56,14 @@ class BatchReader(DataSourceReader):
     """`partitions` runs on the driver, `read` on an executor with a pickled copy of this."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_read_schema(schema, options.include_headers)
+        check_read_schema(schema, options.columns)
         self.options = options
+        self.restriction = pushdown.Restriction()
 
     def partitions(self) -> list[InputPartition]:
         """The ranges, resolved now: what arrives later is not part of this batch."""
         network = blocking.network(self.options.client)
-        found = blocking.shared().thread.run(cluster.plan(network, self.options))
+        found = blocking.shared().thread.run(cluster.plan(network, self.options, self.restriction))
         for warning in found.warnings:
             log.warning("odradek: %s; reading what is there (failOnDataLoss=false)", warning)
         ranges = planning.split(
@@ -80,6 +81,15 @@ class BatchReader(DataSourceReader):
         return read_range(blocking.network(self.options.client), partition, self.options)
 
 
+class FilteringBatchReader(BatchReader):
+    """For Spark with `spark.sql.python.filterPushdown.enabled`, which refuses this method without."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remembers what need not be read; Spark applies all filters itself, too."""
+        self.restriction = pushdown.restriction_of(filters)
+        return filters
+
+
 def read_range(
     network: Network, partition: RangePartition, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
@@ -89,7 +99,7 @@ def read_range(
     settings = columns.DecodeSettings(
         check_crcs=config.check_crcs,
         read_committed=config.isolation_level == "read_committed",
-        include_headers=options.include_headers,
+        columns=options.columns,
     )
     state = RangeReader(
         partition.wanted,

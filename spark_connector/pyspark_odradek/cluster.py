@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek_client.cluster import TOPIC_REFUSALS, PartitionInfo
 from odradek_client.config import ConsumerConfig
-from odradek_client.consumer.offsets import FoundOffsets, list_offsets_requests, read_list_offsets
+from odradek_client.consumer.offsets import (
+    OFFSET_COMMIT_NEWEST,
+    FoundOffsets,
+    list_offsets_requests,
+    read_list_offsets,
+)
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import OdradekError, Retriable, error_for
 from odradek_client.network import Network
 from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.fetch import (
     FetchPartition,
     FetchRequest,
@@ -25,17 +31,29 @@ from odradek_protocol.schemas.fetch import (
     FetchTopic,
     PartitionData,
 )
+from odradek_protocol.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pyspark_odradek import offsets
 from pyspark_odradek.errors import OptionsError, SourceError
 from pyspark_odradek.offsets import LogBounds
 from pyspark_odradek.options import SourceOptions, Subscription
 from pyspark_odradek.planning import OffsetRange, Partition
+from pyspark_odradek.progress import Survey
+from pyspark_odradek.pushdown import Restriction
 
 #: Newer versions of Fetch name topics by id only.
 _FETCH_BY_NAME_NEWEST = 12
 #: What follows is for brokers among themselves.
 _FETCH_NEWEST = 16
 _METADATA_RETRY_MS_MIN = 100
+#: What `maxBytesPerTrigger` is estimated from.
+_PROBE_BYTES = 65_536
+_PROBE_TIMEOUT_MS = 1_000.0
+_PROBES_AT_ONCE = 16
+_COMMIT_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -47,8 +65,13 @@ class Plan:
     warnings: list[str]
 
 
-async def plan(network: Network, options: SourceOptions) -> Plan:
-    """Every partition's range of offsets, as of now. Raises SourceError, OptionsError."""
+async def plan(
+    network: Network, options: SourceOptions, restriction: Restriction | None = None
+) -> Plan:
+    """Every partition's range of offsets, as of now, without what a restriction leaves out.
+
+    Raises SourceError, OptionsError.
+    """
     partitions = await find_partitions(network, options)
     problems: list[str] = []
     offsets.check_named(options.start, partitions, options.start_option, problems)
@@ -82,12 +105,22 @@ async def plan(network: Network, options: SourceOptions) -> Plan:
             options.fail_on_data_loss,
         )
     )
+    if restriction is not None:
+        kept = [each.partition for each in ranges if restriction.admits(each.partition)]
+        time_ms = restriction.time_ms
+        at_time = await ask({} if time_ms is None else dict.fromkeys(kept, time_ms))
+        ranges = restriction.cut(ranges, at_time)
     topics = {each.topic for each in partitions}
     return Plan(ranges, {each: network.cluster.topic_id(each) for each in topics}, warnings)
 
 
-async def find_partitions(network: Network, options: SourceOptions) -> list[Partition]:
-    """The partitions of the subscription, in order. SourceError names what is not there."""
+async def find_partitions(
+    network: Network, options: SourceOptions, *, missing_ok: bool = False
+) -> list[Partition]:
+    """The partitions of the subscription, in order.
+
+    SourceError names what is not there; with `missing_ok` it is left out.
+    """
     subscription = options.subscription
     for attempt in range(options.num_retries + 1):
         if attempt:
@@ -96,6 +129,8 @@ async def find_partitions(network: Network, options: SourceOptions) -> list[Part
         missing = _missing(network, subscription)
         if not missing:
             return _partitions(network, subscription)
+    if missing_ok:
+        return _partitions(network, subscription)
     network.cluster.unwant(_topics(subscription))
     servers = ", ".join(network.config.bootstrap_servers)
     raise SourceError(f"odradek: {'; '.join(missing)} (asked {servers})")
@@ -144,7 +179,10 @@ def _missing(network: Network, subscription: Subscription) -> list[str]:
 
 def _partitions(network: Network, subscription: Subscription) -> list[Partition]:
     if subscription.partitions:
-        return sorted(subscription.partitions)
+        there = network.cluster.partitions_of
+        return sorted(
+            each for each in subscription.partitions if each.number in (there(each.topic) or ())
+        )
     topics = list(subscription.topics)
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
@@ -230,6 +268,121 @@ async def _pause(options: SourceOptions) -> None:
     await asyncio.sleep(max(options.retry_interval_ms, _METADATA_RETRY_MS_MIN) / 1000)
 
 
+# --- streams --------------------------------------------------------------------------------------
+
+
+async def survey(
+    network: Network,
+    options: SourceOptions,
+    known: Collection[Partition],
+    topic_ids: dict[str, bytes],
+) -> Survey:
+    """What there is now. `topic_ids`: what was seen last, and is brought up to date.
+
+    A partition whose leader does not answer fails the survey (SourceError) after the usual attempts.
+    """
+    partitions = await find_partitions(network, options, missing_ok=not options.fail_on_data_loss)
+    recreated = set()
+    for topic in {each.topic for each in partitions}:
+        found = network.cluster.topic_id(topic)
+        if topic_ids.setdefault(topic, found) != found:
+            topic_ids[topic] = found
+            recreated.add(topic)
+    anew = frozenset(each for each in partitions if each.topic in recreated and each in known)
+    ends, first = await asyncio.gather(
+        list_offsets(network, dict.fromkeys(partitions, offsets.LATEST), options),
+        first_offsets(
+            network, options, [each for each in partitions if each not in known or each in anew]
+        ),
+    )
+    return Survey({each: end or 0 for each, end in ends.items()}, first, anew)
+
+
+async def first_offsets(
+    network: Network, options: SourceOptions, partitions: Iterable[Partition]
+) -> dict[Partition, int]:
+    """Where the logs begin."""
+    found = await list_offsets(network, dict.fromkeys(partitions, offsets.EARLIEST), options)
+    return {each: start or 0 for each, start in found.items()}
+
+
+async def ensure_topic_ids(network: Network, topics: Collection[str]) -> dict[str, bytes]:
+    """The ids of topics, from the metadata if it has them. SourceError if no broker answers in time."""
+    if any(topic not in network.cluster.topics for topic in topics):
+        await refresh(network, Subscription(topics=tuple(topics)))
+    return {topic: network.cluster.topic_id(topic) for topic in topics}
+
+
+async def bytes_per_offset(
+    network: Network, positions: Mapping[Partition, int]
+) -> dict[Partition, float]:
+    """How large the records at these offsets are in the log: a small fetch of each, measured by its batches.
+
+    Partitions that do not answer at once are left out.
+    """
+    turns = asyncio.Semaphore(_PROBES_AT_ONCE)
+
+    async def probe(partition: Partition, position: int) -> tuple[Partition, float] | None:
+        async with turns:
+            try:
+                answer = await fetch(
+                    network,
+                    partition,
+                    network.cluster.topic_id(partition.topic),
+                    position,
+                    _PROBE_TIMEOUT_MS,
+                    max_bytes=_PROBE_BYTES,
+                )
+            except OdradekError:
+                return None
+        size = following = 0
+        for _, header in iter_batches(answer.records or b""):
+            size += header.size_bytes
+            following = header.next_offset
+        return (partition, size / (following - position)) if following > position else None
+
+    probes = await asyncio.gather(*(probe(*each) for each in positions.items()))
+    return dict(filter(None, probes))
+
+
+async def commit_progress(network: Network, group: str, progress: Mapping[Partition, int]) -> None:
+    """Commit offsets for a group as somebody who is no member of it. Raises OdradekError."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for partition, offset in progress.items():
+        topics.setdefault(partition.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition.number, committed_offset=offset, committed_metadata=""
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(name=each, partitions=parts) for each, parts in topics.items()
+        ],
+    )
+    for attempt in range(_COMMIT_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(_METADATA_RETRY_MS_MIN / 1000)
+        try:
+            await _commit(network, request)
+        except Retriable as error:
+            # The coordinator may be starting, or its topic being made.
+            network.forget_coordinator(group)
+            failure = error
+        else:
+            return
+    raise failure
+
+
+async def _commit(network: Network, request: OffsetCommitRequest) -> None:
+    node_id = await network.find_coordinator(request.group_id)
+    response = await network.send(node_id, request, max_version=OFFSET_COMMIT_NEWEST)
+    for topic in response.topics:
+        for answer in topic.partitions:
+            if answer.error_code:
+                raise error_for(answer.error_code, about=f"offsets of group {request.group_id!r}")
+
+
 # --- fetching -------------------------------------------------------------------------------------
 
 
@@ -241,6 +394,7 @@ async def fetch(
     timeout_ms: float,
     *,
     wait: bool = True,
+    max_bytes: int | None = None,
 ) -> PartitionData:
     """One fetch from the partition's leader. Raises Retriable and other OdradekErrors.
 
@@ -251,10 +405,11 @@ async def fetch(
     assert info.leader is not None
     config = network.config
     assert isinstance(config, ConsumerConfig)
+    partition_max_bytes = max_bytes or config.max_partition_fetch_bytes
     request = FetchRequest(
         max_wait_ms=config.fetch_max_wait_ms if wait else 0,
         min_bytes=max(config.fetch_min_bytes, 1) if wait else 0,
-        max_bytes=max(config.fetch_max_bytes, config.max_partition_fetch_bytes),
+        max_bytes=max(config.fetch_max_bytes, partition_max_bytes),
         isolation_level=int(config.isolation_level == "read_committed"),
         topics=[
             FetchTopic(
@@ -265,7 +420,7 @@ async def fetch(
                         partition=partition.number,
                         current_leader_epoch=info.leader_epoch,
                         fetch_offset=offset,
-                        partition_max_bytes=config.max_partition_fetch_bytes,
+                        partition_max_bytes=partition_max_bytes,
                     )
                 ],
             )

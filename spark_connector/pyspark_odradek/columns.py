@@ -1,4 +1,4 @@
-"""Fetched bytes to Arrow: the records between two offsets as batches of exactly Spark's columns."""
+"""Fetched bytes to Arrow: the records between two offsets as batches of the columns that are wanted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DecodeSettings:
 
     check_crcs: bool = True
     read_committed: bool = False
-    include_headers: bool = False
+    columns: tuple[str, ...] = chosen_columns(None, False)
 
 
 def next_offset(data: Buffer, offset: int) -> int:
@@ -47,7 +47,7 @@ def decode(
 
     Gives pyarrow.RecordBatch. Raises BatchError, ControlMarkerError.
     """
-    rows = ArrowRows(chosen_columns(None, settings.include_headers), BYTES_MAX)
+    rows = ArrowRows(settings.columns, BYTES_MAX)
     transactions = AbortedBatches(aborted)
     topic, number = wanted.partition
     for position, header in iter_batches(data):

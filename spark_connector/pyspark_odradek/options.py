@@ -11,9 +11,12 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeVar
 
+from odradek_protocol.records.arrow import COLUMNS
 from pyspark_odradek import kafka_settings
+from pyspark_odradek.admission import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_odradek.errors import OptionsError
 from pyspark_odradek.offsets import (
     EARLIEST,
@@ -54,10 +57,13 @@ SOURCE_OPTIONS = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "maxBytesPerTrigger",
     "minPartitions",
     "maxRecordsPerPartition",
     "groupIdPrefix",
+    "groupId",
     "includeHeaders",
+    "columns",
 )
 SINK_OPTIONS = (
     "topic",
@@ -80,6 +86,27 @@ _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
 
 ClientSettings = tuple[tuple[str, str], ...]
 
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?")
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_UNITS_MS = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+class Query(Enum):
+    """What the options are for. Spark asks for the schema before it is known: EITHER."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+    EITHER = "either"
+
 
 @dataclass(frozen=True)
 class Subscription:
@@ -92,7 +119,8 @@ class Subscription:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """A batch read. `start_option`, `end_option`: the names that the bounds were given under."""
+    """A read. `start_option`, `end_option`: the names that the bounds were given under; `columns`: what
+    the rows have, in order; `group`: the consumer group that a stream's progress is committed for."""
 
     subscription: Subscription
     start: Bound
@@ -106,7 +134,9 @@ class SourceOptions:
     retry_interval_ms: int
     min_partitions: int | None
     max_records_per_partition: int | None
-    include_headers: bool
+    columns: tuple[str, ...]
+    limits: Limits
+    group: str | None
     client: ClientSettings
 
 
@@ -178,28 +208,31 @@ class _Reader:
             raise OptionsError(self.problems)
 
 
-def includes_headers(options: Mapping[str, str]) -> bool:
-    """Only `includeHeaders`: what the row schema depends on."""
+def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Only `columns` and `includeHeaders`: what the row schema depends on."""
     reader = _Reader(options)
-    found = reader.flag("includeHeaders", False)
+    found = _columns(reader)
     reader.finish()
     return found
 
 
-def parse_source(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+def parse_source(options: Mapping[str, str], query: Query = Query.BATCH) -> SourceOptions:
     """The options of a read. OptionsError tells everything that is wrong with them.
 
-    `streaming` leaves out what is wrong for a batch only; the defaults stay those of a batch.
+    EITHER leaves out what is wrong for one kind of query only; its defaults are those of a batch.
     """
     reader = _Reader(options)
     reader.refuse_unknown()
     client = kafka_settings.for_source(reader.options)
     reader.problems += client.problems
     subscription = _subscription(reader)
-    start_option, start = _bound(reader, "starting", AtEdge(EARLIEST))
+    default_start = LATEST if query is Query.STREAM else EARLIEST
+    start_option, start = _bound(reader, "starting", AtEdge(default_start))
     end_option, end = _bound(reader, "ending", AtEdge(LATEST))
-    if not streaming:
+    if query is Query.BATCH:
         _check_batch_bounds(reader, start_option, start, end_option, end)
+    elif query is Query.STREAM:
+        _check_stream(reader)
     strategy = reader.text("startingOffsetsByTimestampStrategy") or "error"
     if strategy.strip().lower() not in ("error", "latest"):
         reader.problems.append(
@@ -218,7 +251,9 @@ def parse_source(options: Mapping[str, str], *, streaming: bool = False) -> Sour
         retry_interval_ms=reader.number("fetchOffset.retryIntervalMs", RETRY_INTERVAL_MS, 0),
         min_partitions=reader.optional_number("minPartitions", 1),
         max_records_per_partition=reader.optional_number("maxRecordsPerPartition", 1),
-        include_headers=reader.flag("includeHeaders", False),
+        columns=_columns(reader),
+        limits=_limits(reader),
+        group=reader.parsed("groupId", _parse_group, None),
         client=tuple(sorted(client.settings.items())),
     )
     reader.finish()
@@ -317,6 +352,70 @@ def _parse_identity(text: str, name: str) -> str:
     if not found or len(found) > _IDENTITY_CHARS_MAX:
         raise ValueError(f"{name} must have 1 to {_IDENTITY_CHARS_MAX} characters")
     return found
+
+
+def _check_stream(reader: _Reader) -> None:
+    for option in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
+        if reader.has(option):
+            reader.problems.append(
+                f"{option} is for batch queries; a stream has no end (trigger(availableNow=True) reads "
+                "what is there and stops)"
+            )
+
+
+def _columns(reader: _Reader) -> tuple[str, ...]:
+    with_headers = reader.flag("includeHeaders", False)
+    usual = tuple(name for name in COLUMNS if with_headers or name != "headers")
+    return reader.parsed("columns", _parse_columns, usual)
+
+
+def _limits(reader: _Reader) -> Limits:
+    limits = Limits(
+        max_offsets=reader.optional_number("maxOffsetsPerTrigger", 1),
+        max_bytes=reader.parsed("maxBytesPerTrigger", _parse_bytes, None),
+        min_offsets=reader.optional_number("minOffsetsPerTrigger", 1),
+        max_delay_ms=reader.parsed("maxTriggerDelay", _parse_duration, MAX_TRIGGER_DELAY_MS),
+    )
+    if limits.min_offsets and limits.max_offsets and limits.min_offsets > limits.max_offsets:
+        reader.problems.append(
+            f"minOffsetsPerTrigger={limits.min_offsets} is above maxOffsetsPerTrigger="
+            f"{limits.max_offsets}"
+        )
+    return limits
+
+
+def _parse_columns(text: str, name: str) -> tuple[str, ...]:
+    asked = tuple(dict.fromkeys(column for part in text.split(",") if (column := part.strip())))
+    known = {column.lower(): column for column in COLUMNS}
+    wrong = [column for column in asked if column.lower() not in known]
+    if wrong or not asked:
+        raise ValueError(
+            f"{name}={text!r} must name some of {', '.join(COLUMNS)}, with commas between them"
+        )
+    chosen = {known[column.lower()] for column in asked}
+    return tuple(column for column in COLUMNS if column in chosen)
+
+
+def _parse_group(text: str, name: str) -> str | None:
+    if not text.strip():
+        raise ValueError(f"{name} is empty; name a consumer group, or leave it out")
+    return text.strip()
+
+
+def _parse_duration(text: str, name: str) -> int:
+    """As Spark's time strings: "15m", "30s", "500ms"; without a unit, milliseconds."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS_MS:
+        raise ValueError(f"{name}={text!r} must be a time such as 30s, 15m, 1h or 500ms")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _parse_bytes(text: str, name: str) -> int | None:
+    """As Spark's sizes: "64m", "1g", "100kb"; without a unit, bytes."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or not int(match[1]):
+        raise ValueError(f"{name}={text!r} must be a size such as 64m, 1g or 1000000")
+    return int(match[1]) << _SHIFTS[match[2]]
 
 
 def _parse_flag(text: str, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from pyspark.sql.types import (
     ArrayType,
@@ -16,7 +16,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from odradek_protocol.records import arrow
 from pyspark_odradek.errors import SchemaError
 
 HEADERS_TYPE = ArrayType(
@@ -39,14 +38,14 @@ def row_schema(include_headers: bool) -> StructType:
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
-def arrow_schema(include_headers: bool) -> Any:
-    """The same in Arrow."""
-    return arrow.arrow_schema(arrow.chosen_columns(None, include_headers))
+def schema_of(columns: Sequence[str]) -> StructType:
+    """What a read of some columns gives."""
+    return StructType([field for field in row_schema(True) if field.name in columns])
 
 
-def check_read_schema(schema: StructType, include_headers: bool) -> None:
+def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
     """Rows have one shape; SchemaError for `.schema(...)` with another."""
-    expected = row_schema(include_headers)
+    expected = schema_of(columns)
     if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in expected]:
         raise SchemaError(
             "odradek: the schema of a read is fixed and cannot be given; leave out .schema(...) and "

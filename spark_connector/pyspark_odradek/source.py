@@ -7,19 +7,18 @@ on executors: options are parsed where they are needed and nothing is kept here.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.errors import OptionsError
-from pyspark_odradek.options import includes_headers, parse_sink, parse_source
-from pyspark_odradek.schema import row_schema
+from pyspark_odradek.options import Query, columns_of, parse_sink, parse_source
+from pyspark_odradek.schema import schema_of
 
 
 class DefaultSource(DataSource):
@@ -46,13 +45,15 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Parses all options, so that what is wrong is said by `load()` already."""
         # Spark does not say here whether the query is a stream.
-        parse_source(self.options, streaming=True)
-        return row_schema(includes_headers(self.options))
+        parse_source(self.options, Query.EITHER)
+        return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_odradek.batch_reader import BatchReader
+        from pyspark_odradek.batch_reader import BatchReader, FilteringBatchReader
+        from pyspark_odradek.pushdown import is_offered
 
-        return BatchReader(parse_source(self.options), schema)
+        kind = FilteringBatchReader if is_offered() else BatchReader
+        return kind(parse_source(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_odradek.transactional_writer import TransactionalBatchWriter
@@ -65,8 +66,10 @@ class DefaultSource(DataSource):
 
     # The names of the parameters are part of the interface: Spark passes them by name.
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        _not_yet("readStream")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from pyspark_odradek.stream_reader import StreamReader
+
+        return StreamReader(parse_source(self.options, Query.STREAM), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from pyspark_odradek.transactional_writer import TransactionalStreamWriter
@@ -80,16 +83,8 @@ class DefaultSource(DataSource):
 
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
-        raise OptionsError(
-            [
-                "a topic cannot be overwritten; write with mode(\"append\"), or delete the topic "
-                'first (a stream: outputMode("append") or ("update"))'
-            ]
+        problem = (
+            'a topic cannot be overwritten; write with mode("append"), or delete the topic first '
+            '(a stream: outputMode("append") or ("update"))'
         )
-
-
-def _not_yet(what: str) -> NoReturn:
-    raise NotImplementedError(
-        f"odradek: {what} is not supported yet, only batch queries are. Use read and write with "
-        'startingOffsets and endingOffsets, or Spark\'s own format("kafka") meanwhile'
-    )
+        raise OptionsError([problem])

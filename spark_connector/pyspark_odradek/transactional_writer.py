@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,8 +30,8 @@ from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import faults, protocol
 from pyspark_odradek.exactly_once.faults import FaultPoint
-from pyspark_odradek.exactly_once.identity import Writer, task_name
-from pyspark_odradek.exactly_once.ledger import Free, Participant
+from pyspark_odradek.exactly_once.identity import Writer
+from pyspark_odradek.exactly_once.ledger import Participant
 from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
@@ -56,14 +56,6 @@ class Prepared(WriterCommitMessage):
 
     writer: Writer
     outcome: Outcome
-
-
-class TaskNumbers(NamedTuple):
-    """Which execution of which task this is."""
-
-    slot: int
-    attempt_id: int
-    is_first: bool
 
 
 class _Sink:
@@ -92,23 +84,17 @@ class _Sink:
     def _write(
         self, rows: Iterator[pa.RecordBatch], terms: Terms, begun: Begun, two_phase: bool
     ) -> Prepared:
-        task = task_numbers()
         if not begun.write:
-            counted = sum(batch.num_rows for batch in rows)
-            return Prepared(terms.writer, Outcome(task.slot, counted))
+            return Prepared(terms.writer, Outcome(sum(batch.num_rows for batch in rows)))
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
-            return Prepared(terms.writer, Outcome(task.slot, 0, None, begun.free))
-        if begun.free is None:
-            name = task_name(terms.batch, task.slot, task.attempt_id)
-        else:
-            name = begun.free.name
+            return Prepared(terms.writer, Outcome(0))
+        name = blocking.names(terms.writer).take(terms.batch, begun.over)
         prepared, count = write_transaction(
             chain([first], rows),
             self.options,
             self.places,
             terms.writer.transactional_id(name),
-            begun.free,
             two_phase,
         )
         participant = Participant(
@@ -116,10 +102,10 @@ class _Sink:
             prepared.producer_id,
             prepared.epoch,
             prepared.transaction_version,
-            task.slot,
+            _context().partitionId(),
             count,
         )
-        return Prepared(terms.writer, Outcome(task.slot, count, participant, begun.free))
+        return Prepared(terms.writer, Outcome(count, participant))
 
 
 class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -127,9 +113,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         """One task's rows, in a transaction that is prepared. Raises SinkError."""
-        task = task_numbers()
-        context = TaskContext.get()
-        assert context is not None
+        context = _context()
         query = self.options.query_id or context.getLocalProperty(QUERY_PROPERTY)
         batch = context.getLocalProperty(BATCH_PROPERTY)
         run = context.getLocalProperty(RUN_PROPERTY)
@@ -144,7 +128,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
             terms = self._terms(Writer(query, self.nonce), 0)
             return self._write(iterator, terms, Begun(write=True), two_phase=True)
         terms = self._terms(Writer(query, run), int(batch))
-        begun = self._drive(protocol.begin_task(terms, task.slot, task.is_first), terms)
+        begun = self._drive(protocol.begin_task(terms), terms)
         return self._write(iterator, terms, begun, two_phase=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -181,8 +165,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         if self.options.commit_id is None:
             begun = Begun(write=True)
         else:
-            task = task_numbers()
-            begun = self._drive(protocol.begin_task(terms, task.slot, task.is_first), terms)
+            begun = self._drive(protocol.begin_task(terms), terms)
         # Nobody would find the transactions of a job without a name again: they may time out.
         return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
 
@@ -221,7 +204,6 @@ def write_transaction(
     options: SinkOptions,
     places: Mapping[str, int],
     transactional_id: str,
-    free: Free | None,
     two_phase: bool,
 ) -> tuple[PreparedTransaction, int]:
     """(the prepared transaction, rows in it). SinkError; then it is aborted, if that is possible."""
@@ -229,7 +211,7 @@ def write_transaction(
     brokers = blocking.brokers(options.client)
     producer: Producer | None = None
     try:
-        producer = thread.run(brokers.producer(transactional_id, free, two_phase))
+        producer = thread.run(brokers.producer(transactional_id, two_phase))
         written = send_all(rows, producer, options.topic, places)
         faults.reach(FaultPoint.TASK_WRITTEN)
         prepared = thread.run(producer.prepare_transaction(may_time_out=True))
@@ -249,19 +231,15 @@ def _abort(producer: Producer) -> None:
         blocking.shared().thread.run(
             producer.close(timeout_ms=_ABORT_TIMEOUT_MS), _ABORT_TIMEOUT_MS / 1000 + 1
         )
-    except Exception as error:
+    except (OdradekError, TimeoutError, OSError) as error:
         log.info("odradek: a transaction was not aborted by its task: %s", error)
 
 
-def task_numbers() -> TaskNumbers:
-    """Of the task that this process runs now."""
+def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise SinkError("odradek: write() runs in Spark's tasks only")
-    # Stages that are run again begin to count their attempts anew.
-    stage_attempt = getattr(context, "stageAttemptNumber", None)
-    again = context.attemptNumber() > 0 or (stage_attempt is not None and stage_attempt() > 0)
-    return TaskNumbers(context.partitionId(), context.taskAttemptId(), not again)
+    return context
 
 
 def _outcomes(messages: list[WriterCommitMessage | None]) -> tuple[Outcome, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +11,17 @@ from confluent_kafka import Producer as ForeignProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from live_consumers import (
+    DEADLINE_S,
+    Diary,
+    all_of,
+    make_topic,
+    produce,
+    read,
+    until,
+    values,
+)
 from odradek.broker import SubprocessBroker
-from odradek.testing import make_unique_topic
 from odradek_client.config import ConsumerConfig
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.errors import (
@@ -26,80 +34,6 @@ from odradek_client.consumer.errors import (
 from odradek_client.consumer.listener import RebalanceListener
 from odradek_client.consumer.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek_client.errors import Closed, ConfigError, IllegalState, InvalidTopic, MetadataTimeout
-
-DEADLINE_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[SubprocessBroker]:
-    settings = {"group.initial.rebalance.delay.ms": 0, "log.durability": "page-cache"}
-    with SubprocessBroker(settings=settings) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(broker: SubprocessBroker) -> str:
-    """A new topic with three partitions."""
-    return make_topic(broker, 3)
-
-
-@pytest.fixture
-async def consumers(broker: SubprocessBroker) -> AsyncIterator[Callable[..., Any]]:
-    """Makes started consumers, which are closed at the end."""
-    started: list[Consumer] = []
-
-    async def make(*topics: str, **settings: Any) -> Consumer:
-        settings.setdefault("auto_offset_reset", "earliest")
-        consumer = Consumer(*topics, bootstrap_servers=broker.bootstrap, **settings)
-        started.append(consumer)
-        await consumer.start()
-        return consumer
-
-    yield make
-    for consumer in started:
-        await consumer.close()
-
-
-def make_topic(broker: SubprocessBroker, partitions: int) -> str:
-    name = make_unique_topic()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
-    return name
-
-
-def produce(broker: SubprocessBroker, topic: str, count: int, start: int = 0, **more: Any) -> None:
-    """Record n, with value b"n", goes to partition n mod 3."""
-    producer = ForeignProducer({"bootstrap.servers": broker.bootstrap})
-    for n in range(start, start + count):
-        producer.produce(topic, str(n).encode(), partition=n % 3, **more)
-    assert producer.flush(DEADLINE_S) == 0
-
-
-async def read(consumer: Consumer, count: int, **options: Any) -> list[ConsumerRecord]:
-    """Exactly `count` records."""
-    found: list[ConsumerRecord] = []
-    async with asyncio.timeout(DEADLINE_S):
-        while len(found) < count:
-            found += await consumer.poll(1_000, **options)
-    assert len(found) == count
-    return found
-
-
-def values(records: list[ConsumerRecord]) -> list[int]:
-    return sorted(int(record.value) for record in records)
-
-
-def all_of(topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, n) for n in range(3)]
-
-
-async def until(condition: Callable[[], bool], *polled: Consumer) -> None:
-    """Poll until it holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.gather(*(consumer.poll(50) for consumer in polled))
-            await asyncio.sleep(0.01)
-
 
 # --- without a group ------------------------------------------------------------------------------
 
@@ -325,22 +259,6 @@ async def test_compressed_records(
 
 
 # --- in a group -----------------------------------------------------------------------------------
-
-
-class Diary(RebalanceListener):
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[str, set[int]]] = []
-
-    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
-        self.entries.append(("revoked", {each.partition for each in partitions}))
-
-    async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
-        self.entries.append(("assigned", {each.partition for each in partitions}))
-
-    def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
-        self.entries.append(("lost", {each.partition for each in partitions}))
 
 
 async def test_k25_a_group_goes_on_where_it_committed(

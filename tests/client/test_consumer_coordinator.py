@@ -8,6 +8,7 @@ import pytest
 
 from odradek_client.assignors import resolve
 from odradek_client.cluster import ClusterView
+from odradek_client.config import ConsumerConfig
 from odradek_client.consumer.coordinator import (
     NO_GENERATION,
     Action,
@@ -357,6 +358,41 @@ def test_k41_followers_leave_that_to_the_leader() -> None:
     member, _ = a_stable_member()
     member.check_subscription(a_cluster(t=9))
     assert member.rejoin_reason is None
+
+
+@pytest.mark.parametrize(
+    ("strategies", "cooperative"),
+    [
+        (["cooperative-sticky"], True),
+        (["range", "cooperative-sticky"], False),
+        (["sticky"], False),
+        (list(ConsumerConfig.from_settings({}).partition_assignment_strategy), False),
+    ],
+)
+def test_k54_one_eager_assignor_makes_the_member_eager(
+    strategies: list[str], cooperative: bool
+) -> None:
+    member = Membership(GroupSettings("g"), SubscriptionState(), resolve(strategies))
+    assert member.cooperative is cooperative
+
+
+def test_k53_owned_partitions_and_their_generation_are_told_when_joining_again() -> None:
+    subscription = SubscriptionState()
+    subscription.subscribe_topics(["t"])
+    member = Membership(GroupSettings("g"), subscription, resolve(["cooperative-sticky"]))
+    member.join_request()
+    member.on_join(
+        JoinGroupResponse(
+            generation_id=4, protocol_name="cooperative-sticky", leader="x", member_id="m"
+        )
+    )
+    member.on_sync(SyncGroupResponse(assignment=assignment(("t", 0), ("t", 2))), 0)
+    subscription.assign_by_group(member.take_assignment())
+    member.request_rejoin("test")
+    said = decode_subscription(member.join_request().protocols[0].metadata)
+    assert [(each.topic, each.partitions) for each in said.owned_partitions] == [("t", [0, 2])]
+    assert said.generation_id == 4
+    assert said.user_data == (4).to_bytes(4, "big")
 
 
 def test_illegal_steps_raise() -> None:

@@ -27,13 +27,12 @@ from typing import Any, NamedTuple
 
 from pyspark_odradek.errors import SinkError, TransactionsLost
 from pyspark_odradek.exactly_once import ledger, protocol
-from pyspark_odradek.exactly_once.identity import Writer, task_name
-from pyspark_odradek.exactly_once.ledger import Entry, Free, Kind, Participant
+from pyspark_odradek.exactly_once.identity import Names, Writer
+from pyspark_odradek.exactly_once.ledger import Entry, Kind, Participant
 from pyspark_odradek.exactly_once.protocol import (
     Append,
     Describe,
     End,
-    Ended,
     Fate,
     Fence,
     Forget,
@@ -61,6 +60,13 @@ class Bounds(NamedTuple):
 
 
 # --- what procedures of tasks do besides ----------------------------------------------------------
+
+
+class Name(NamedTuple):
+    """-> a name for a transaction, of those that belong to the worker process."""
+
+    batch: int
+    over: int
 
 
 class Init(NamedTuple):
@@ -99,9 +105,10 @@ class Process(NamedTuple):
     batch: int
     slot: int = 0
     execution: int = 0
+    worker: int = 0
     outcomes: tuple[Outcome, ...] = ()
     history: tuple[Any, ...] = ()
-    ends: tuple[Ended, ...] = ()
+    ends: tuple[bool, ...] = ()
     heard: bool = True  # whether its driver waits for it
 
 
@@ -125,6 +132,8 @@ class World(NamedTuple):
     spark_log: int = -1
     runs: tuple[Run, ...] = ()
     processes: tuple[Process, ...] = ()
+    # What worker processes remember of their names: ((run, worker), ((name, last batch), ...)).
+    names: tuple[tuple[tuple[int, int], tuple[tuple[str, int], ...]], ...] = ()
     # What is left of the bounds.
     lost_answers: int = 0
     delays: int = 0
@@ -172,37 +181,36 @@ def run_name(run: int) -> str:
     return f"r{run}"
 
 
-def task_attempt(process: Process, slots: int) -> int:
-    """Unique in a run, as Spark's number is. Looked up here, so that a mutant can share it."""
-    return (process.batch * slots + process.slot) * 10 + process.execution
+def take_name(world: World, process: Process, action: Name) -> tuple[str, World]:
+    """By the connector's own rule. Looked up here, so that a mutant can have another."""
+    owner = (process.run, process.worker)
+    memory = dict(world.names)
+    names = Names(f"w{process.worker}", dict(memory.get(owner, ())))
+    name = names.take(action.batch, action.over)
+    memory[owner] = tuple(sorted(names.last.items()))
+    return name, world._replace(names=tuple(sorted(memory.items())))
 
 
-def task(
-    process: Process, bounds: Bounds, slots: int
-) -> Generator[Any, Any, Outcome | None]:
-    """What `sink.write` does with a cluster."""
+def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Outcome | None]:
+    """What a task does with a cluster."""
     terms = _terms(process)
     rows = rows_of(bounds, process.slot, slots)
-    begun = yield from protocol.begin_task(terms, process.slot, process.execution == 0)
+    begun = yield from protocol.begin_task(terms)
     if not begun.write:
-        return Outcome(process.slot, len(rows))
+        return Outcome(len(rows))
     if not rows:
-        return empty_outcome(process, begun.free)
+        return empty_outcome(process)
     run = run_name(process.run)
-    if begun.free is not None:
-        name, epoch = begun.free.name, begun.free.epoch
-    else:
-        name = task_name(process.batch, process.slot, task_attempt(process, slots))
-        epoch = yield Init(run, name)
+    name = yield Name(process.batch, begun.over)
+    epoch = yield Init(run, name)
     taken = yield Write(run, name, epoch, process.batch, rows)
     if not taken:
         return None  # fenced: the execution fails
-    participant = Participant(name, 0, epoch, 2, process.slot, len(rows))
-    return Outcome(process.slot, len(rows), participant, begun.free)
+    return Outcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
 
 
-def empty_outcome(process: Process, given: Free | None) -> Outcome:
-    return Outcome(process.slot, 0, None, given)
+def empty_outcome(process: Process) -> Outcome:
+    return Outcome(0)
 
 
 def _terms(process: Process) -> Terms:
@@ -234,7 +242,7 @@ class Explorer:
         self.explored = 0
 
     def step(self, process: Process) -> Step:
-        key = (process._replace(ends=(), heard=True), self.bounds.slots[process.run])
+        key = (process._replace(ends=(), heard=True, worker=0), self.bounds.slots[process.run])
         found = self._steps.get(key)
         if found is None:
             found = self._steps[key] = self._run(process)
@@ -254,18 +262,18 @@ class Explorer:
 
     # --- moves ------------------------------------------------------------------------------------
 
-    def moves(self, world: World) -> Iterator[tuple[int, World]]:
-        """Every world that may come next, with the number of the run that moves; -1 for brokers."""
+    def moves(self, world: World) -> Iterator[tuple[Any, World]]:
+        """Every world that may come next, with who moves."""
         for at, process in enumerate(world.processes):
             for later in self._moves_of(world, at, process):
-                yield process.run, later
+                yield process[:5], later
         for at, run in enumerate(world.runs):
             for later in self._moves_of_run(world, at, run):
                 yield at, later
         if len(world.runs) < len(self.bounds.slots):
-            yield len(world.runs), self.start_run(world)
+            yield None, self.start_run(world)
         for later in self._moves_of_brokers(world):
-            yield -1, later
+            yield None, later
 
     def _moves_of_brokers(self, world: World) -> Iterator[World]:
         for key, record in world.pending:
@@ -290,9 +298,7 @@ class Explorer:
         )
 
     def _start_batch(self, world: World, at: int, batch: int, slots: int) -> World:
-        run = Run(batch, "tasks", (None,) * slots, (1,) * slots)
-        started = tuple(Process("task", at, batch, slot) for slot in range(slots))
-        return self._with_run(world, at, run)._replace(processes=(*world.processes, *started))
+        return self._with_run(world, at, Run(batch, "tasks", (None,) * slots, (0,) * slots))
 
     def _with_run(self, world: World, at: int, run: Run) -> World:
         return world._replace(runs=(*world.runs[:at], run, *world.runs[at + 1 :]))
@@ -300,12 +306,13 @@ class Explorer:
     def _moves_of_run(self, world: World, at: int, run: Run) -> Iterator[World]:
         if run.phase == "tasks":
             for slot, used in enumerate(run.executions):
+                # One slot after the other, as workers come free; a second time at any time.
+                if used == 0 and slot and not run.executions[slot - 1]:
+                    continue
                 if run.outcomes[slot] is None and used < self.bounds.executions:
                     executions = (*run.executions[:slot], used + 1, *run.executions[slot + 1 :])
-                    process = Process("task", at, run.batch, slot, used)
-                    yield self._with_run(world, at, run._replace(executions=executions))._replace(
-                        processes=(*world.processes, process)
-                    )
+                    again = self._with_run(world, at, run._replace(executions=executions))
+                    yield with_task(again, at, run.batch, slot, used)
             if all(outcome is not None for outcome in run.outcomes):
                 outcomes: Any = run.outcomes
                 process = Process("commit", at, run.batch, outcomes=outcomes)
@@ -319,9 +326,7 @@ class Explorer:
                 for each in world.processes
             )
             yield self._abort(
-                world._replace(
-                    processes=processes, abandoned_commits=world.abandoned_commits - 1
-                ),
+                world._replace(processes=processes, abandoned_commits=world.abandoned_commits - 1),
                 at,
                 run,
             )
@@ -351,6 +356,10 @@ class Explorer:
         if isinstance(action, Append):
             yield from self._append(world, at, process, action)
             return
+        if isinstance(action, Name):
+            name, changed = take_name(world, process, action)
+            yield answered(changed, at, process, name)
+            return
         answer, changed = carry_out(world, action)
         if isinstance(action, Describe) and set(answer) == {Fate.OPEN}:
             changed = changed._replace(
@@ -360,8 +369,9 @@ class Explorer:
 
     def _append(self, world: World, at: int, process: Process, action: Append) -> Iterator[World]:
         # Distinct for every append that is ever tried.
-        key = f"{process.kind}{process.run}.{process.batch}.{process.slot}.{process.execution}." + str(
-            len(process.history)
+        key = (
+            f"{process.kind}{process.run}.{process.batch}.{process.slot}.{process.execution}."
+            + str(len(process.history))
         )
         yield answered(appended(world, key, action.record), at, process, None)
         if world.delays:
@@ -436,13 +446,19 @@ class Explorer:
                     open_worlds.append(later)
         return ""
 
-    def at_random(self, seed: int, walks: int, steps: int = 200) -> str:
-        """Random walks; as `everything`. Who has moved goes on for a while, as in life."""
+    def at_random(self, seed: int, walks: int, steps: int = 150) -> str:
+        """Random walks; as `everything`.
+
+        Whoever has the highest priority moves; a few times in a walk, the one that would be next goes
+        to the end of the line. So a process is left standing at any place while others go far, which
+        steps chosen evenly would hardly ever bring about (Burckhardt et al., ASPLOS 2010).
+        """
         rng = random.Random(seed)
         for _ in range(walks):
             world = first_world(self.bounds)
             recover_at = rng.randrange(steps)
-            mover, patience = 0, rng.choice((0.3, 0.8, 0.95))
+            demote_at = {rng.randrange(steps // 2) for _ in range(rng.randrange(5))}
+            priority: dict[Any, float] = {}
             for number in range(steps):
                 self.explored += 1
                 wrong = violation(world, self.bounds)
@@ -453,8 +469,14 @@ class Explorer:
                 choices = list(self.moves(world))
                 if not choices:
                     break
-                same = [choice for choice in choices if choice[0] == mover]
-                mover, world = rng.choice(same if same and rng.random() < patience else choices)
+                movers = list(dict.fromkeys(mover for mover, _ in choices))
+                for each in movers:
+                    priority.setdefault(each, rng.random())
+                first = max(movers, key=priority.__getitem__)
+                if number in demote_at:
+                    priority[first] = -float(number + 1)
+                    first = max(movers, key=priority.__getitem__)
+                world = rng.choice([later for mover, later in choices if mover == first])
             wrong = violation(world, self.bounds) or self.recover(world)
             if wrong:
                 return wrong
@@ -467,7 +489,9 @@ class Explorer:
         error: BaseException | None = None
         for _ in range(3):
             number = len(world.runs)
-            explorer = Explorer(self.bounds._replace(slots=(*self.bounds.slots[:number], 2, 2, 2, 2)))
+            explorer = Explorer(
+                self.bounds._replace(slots=(*self.bounds.slots[:number], 2, 2, 2, 2))
+            )
             explorer._steps = self._steps
             idle = world.spark_log + 1 >= self.bounds.batches
             quiet = world._replace(
@@ -516,6 +540,14 @@ class Explorer:
         raise AssertionError("a run that does not end")
 
 
+def with_task(world: World, run: int, batch: int, slot: int, execution: int) -> World:
+    """An execution begins, in a worker process that has nothing else to do."""
+    busy = {each.worker for each in world.processes if each.kind == "task" and each.run == run}
+    worker = next(each for each in range(len(busy) + 1) if each not in busy)
+    process = Process("task", run, batch, slot, execution, worker)
+    return world._replace(processes=(*world.processes, process))
+
+
 def _same_task(one: Process, other: Process) -> bool:
     return one.kind == "task" and (one.run, one.batch, one.slot) == (
         other.run,
@@ -525,9 +557,7 @@ def _same_task(one: Process, other: Process) -> bool:
 
 
 def _with_process(world: World, at: int, process: Process) -> World:
-    return world._replace(
-        processes=(*world.processes[:at], process, *world.processes[at + 1 :])
-    )
+    return world._replace(processes=(*world.processes[:at], process, *world.processes[at + 1 :]))
 
 
 def answered(world: World, at: int, process: Process, answer: Any) -> World:
@@ -578,7 +608,7 @@ def write(world: World, action: Write) -> tuple[bool, World]:
     return True, world.with_txn(action.run, action.name, Txn(txn.epoch, "open", rows))
 
 
-def end(world: World, run: str, part: Participant, commit: bool) -> tuple[Ended, World]:
+def end(world: World, run: str, part: Participant, commit: bool) -> tuple[bool, World]:
     """EndTxn 5: the next epoch with every end, the same answer to the same question (T-65, T-66)."""
     txn = world.txn(run, part.name)
     target = "committed" if commit else "aborted"
@@ -586,10 +616,8 @@ def end(world: World, run: str, part: Participant, commit: bool) -> tuple[Ended,
         changed = world.with_txn(run, part.name, Txn(txn.epoch + 1, target))
         if commit:
             changed = changed._replace(visible=tuple(sorted(world.visible + txn.rows)))
-        return Ended(False, Free(part.name, 0, part.epoch + 1)), changed
-    if txn.status == target and txn.epoch == part.epoch + 1:
-        return Ended(False, Free(part.name, 0, txn.epoch)), world
-    return Ended(True), world
+        return True, changed
+    return txn.status == target and txn.epoch == part.epoch + 1, world
 
 
 def fate(world: World, run: str, part: Participant) -> Fate:
@@ -639,4 +667,3 @@ def violation(world: World, bounds: Bounds) -> str:
         if missing:
             return f"Spark has committed batch {batch}, and its rows {missing} are not visible"
     return ""
-

@@ -244,12 +244,3 @@ def test_a_schema_of_ones_own_is_refused(
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)
     with pytest.raises(Exception, match="schema of a read is fixed"):
         reader.option("subscribe", new_topic()).schema("value STRING").load().collect()
-
-
-def test_streams_are_refused_until_they_are_supported(
-    spark: SparkSession, spark_broker: str, new_topic: NewTopic
-) -> None:
-    options: dict[str, Any] = {"kafka.bootstrap.servers": spark_broker, "subscribe": new_topic()}
-    stream = spark.readStream.format("odradek").options(**options).load()
-    with pytest.raises(Exception, match="readStream is not supported yet"):
-        stream.writeStream.format("noop").start().awaitTermination(60)

@@ -9,13 +9,13 @@ import pytest
 
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import BatchBuilder, control_batch, simple_batch
+from odradek_protocol.records.arrow import arrow_schema, chosen_columns
 from odradek_protocol.records.batch import CorruptBatch, update_crc
 from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType
 from pyspark_odradek import columns
 from pyspark_odradek.columns import DecodeSettings, decode, next_offset
 from pyspark_odradek.planning import OffsetRange, Partition
-from pyspark_odradek.schema import arrow_schema
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
 
@@ -40,11 +40,13 @@ def rows(
     start: int = 0,
     end: int = 1_000_000,
     aborted: Sequence[AbortedTransaction] | None = None,
-    **settings: bool,
+    include_headers: bool = False,
+    **flags: bool,
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for each in decode(data, OffsetRange(P, start, end), aborted, DecodeSettings(**settings)):
-        assert each.schema.equals(arrow_schema(settings.get("include_headers", False)))
+    settings = DecodeSettings(columns=chosen_columns(None, include_headers), **flags)
+    for each in decode(data, OffsetRange(P, start, end), aborted, settings):
+        assert each.schema.equals(arrow_schema(settings.columns))
         found += each.to_pylist()
     return found
 

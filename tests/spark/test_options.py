@@ -6,10 +6,11 @@ import pickle
 
 import pytest
 
+from pyspark_odradek.admission import Limits
 from pyspark_odradek.errors import OptionsError
 from pyspark_odradek.kafka_settings import REFUSED_IN_SINK, REFUSED_IN_SOURCE
 from pyspark_odradek.offsets import EARLIEST, LATEST, AtEdge, AtTime
-from pyspark_odradek.options import SinkOptions, SourceOptions, parse_sink, parse_source
+from pyspark_odradek.options import Query, SinkOptions, SourceOptions, parse_sink, parse_source
 from pyspark_odradek.planning import Partition
 
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -40,7 +41,7 @@ def test_defaults_are_sparks() -> None:
     assert (options.num_retries, options.retry_interval_ms) == (3, 10)
     assert options.min_partitions is None
     assert options.max_records_per_partition is None
-    assert options.include_headers is False
+    assert "headers" not in options.columns
     assert options.latest_if_no_record is False
 
 
@@ -128,7 +129,8 @@ def test_a_batch_refuses_edges_that_read_nothing_but_a_stream_may_have_them() ->
     assert (
         "earliest" in problems_of(BROKER | {"subscribe": "t", "endingOffsets": '{"t":{"0":-2}}'})[0]
     )
-    parse_source(json_latest, streaming=True)
+    parse_source(json_latest, Query.EITHER)
+    parse_source(json_latest, Query.STREAM)
 
 
 def test_strategy_for_times() -> None:
@@ -222,3 +224,69 @@ def test_the_topic_of_a_sink() -> None:
     assert sink().topic is None
     with pytest.raises(OptionsError, match="topic is empty"):
         sink(topic=" ")
+
+
+def stream(**options: str) -> SourceOptions:
+    return parse_source(BROKER | {"subscribe": "t"} | options, Query.STREAM)
+
+
+def test_a_stream_begins_at_the_end_and_has_none() -> None:
+    assert stream().start == AtEdge(LATEST)
+    assert stream(startingOffsets="earliest").start == AtEdge(EARLIEST)
+    with pytest.raises(OptionsError) as caught:
+        stream(endingOffsets="latest", endingTimestamp="1")
+    assert [each.partition(" ")[0] for each in caught.value.problems] == [
+        "endingTimestamp",
+        "endingOffsets",
+    ]
+
+
+def test_limits_of_a_trigger() -> None:
+    assert stream().limits == Limits()
+    found = stream(
+        maxOffsetsPerTrigger="100",
+        minOffsetsPerTrigger="10",
+        maxTriggerDelay="90s",
+        maxBytesPerTrigger="64m",
+    )
+    assert found.limits == Limits(100, 64 << 20, 10, 90_000)
+    for text, ms in (
+        ("15m", 900_000),
+        ("2h", 7_200_000),
+        ("250ms", 250),
+        ("7", 7),
+        ("1 min", 60_000),
+    ):
+        assert stream(maxTriggerDelay=text).limits.max_delay_ms == ms
+    for text, size in (("1000", 1000), ("100kb", 102_400), ("1G", 1 << 30)):
+        assert stream(maxBytesPerTrigger=text).limits.max_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("maxOffsetsPerTrigger", "0", "must be 1 or more"),
+        ("maxTriggerDelay", "soon", "such as 30s"),
+        ("maxBytesPerTrigger", "0m", "such as 64m"),
+        ("groupId", " ", "groupId is empty"),
+        ("columns", "key,valu", "must name some of key, value"),
+        ("columns", " ", "must name some of"),
+    ],
+)
+def test_a_stream_says_what_is_wrong(option: str, value: str, told: str) -> None:
+    with pytest.raises(OptionsError, match=told):
+        stream(**{option: value})
+
+
+def test_the_minimum_is_not_above_the_maximum() -> None:
+    with pytest.raises(OptionsError, match="minOffsetsPerTrigger=5 is above"):
+        stream(maxOffsetsPerTrigger="4", minOffsetsPerTrigger="5")
+
+
+def test_columns_are_chosen_and_keep_their_order() -> None:
+    assert stream().columns == (
+        *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
+    )
+    assert stream(columns="VALUE, key").columns == ("key", "value")
+    assert stream(columns="headers").columns == ("headers",)
+    assert stream(includeHeaders="true").columns[-1] == "headers"

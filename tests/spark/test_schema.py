@@ -7,8 +7,14 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from odradek_protocol.records.arrow import arrow_schema, chosen_columns
 from pyspark_odradek.errors import SchemaError, SinkError
-from pyspark_odradek.schema import arrow_schema, check_read_schema, check_write_schema, row_schema
+from pyspark_odradek.schema import (
+    check_read_schema,
+    check_write_schema,
+    row_schema,
+    schema_of,
+)
 from pyspark_odradek.writer import rows_of
 
 
@@ -17,7 +23,7 @@ def test_c3_arrow_batches_have_exactly_the_schema_that_spark_compares_with(
     include_headers: bool,
 ) -> None:
     expected = to_arrow_schema(row_schema(include_headers), timezone="UTC")
-    assert expected.equals(arrow_schema(include_headers))
+    assert expected.equals(arrow_schema(chosen_columns(None, include_headers)))
 
 
 def test_c1_the_row_is_that_of_sparks_kafka_format() -> None:
@@ -29,9 +35,14 @@ def test_c1_the_row_is_that_of_sparks_kafka_format() -> None:
 
 
 def test_a_read_takes_no_other_schema() -> None:
-    check_read_schema(row_schema(False), False)
+    columns = row_schema(False).fieldNames()
+    check_read_schema(row_schema(False), columns)
     with pytest.raises(SchemaError, match="fixed"):
-        check_read_schema(row_schema(True), False)
+        check_read_schema(row_schema(True), columns)
+
+
+def test_a_read_of_some_columns_keeps_their_order() -> None:
+    assert schema_of(["headers", "key"]).fieldNames() == ["key", "headers"]
 
 
 def schema(ddl: str) -> StructType:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from odradek_broker.authorizer import Operation, Resource, ResourceType
 from odradek_broker.context import RequestContext
 
-_DESCRIBE_IMPLIED_BY = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+_IMPLIED_BY = {
+    Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
+    Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
+}
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,7 @@ class RuleList:
         found = [rule for rule in self.rules if rule.matches(resource, context.client_id)]
         if any(rule.deny and rule.operation is operation for rule in found):
             return False
-        enough = {operation}
-        if operation is Operation.DESCRIBE:
-            enough |= _DESCRIBE_IMPLIED_BY
+        enough = {operation} | _IMPLIED_BY.get(operation, set())
         return any(not rule.deny and rule.operation in enough for rule in found)
 
     def allows_any(

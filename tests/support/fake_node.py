@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.config import parse_config
 from odradek_broker.context import RequestContext
 from odradek_broker.later import Later
@@ -74,6 +75,7 @@ class FakeNode:
         self.cluster_id = "cluster"
         self.advertised = ("host", 9092)
         self.clock = FakeClock()
+        self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
         self.durable = True
         self.recorded: list[bytes] = []

@@ -1,12 +1,13 @@
-"""CreatePartitions (key 37): decide, record, answer when durable."""
+"""CreatePartitions (key 37): decide, record, answer when durable (A-17)."""
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, denied_topics
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
 from odradek_broker.node import Node
-from odradek_broker.topic_admin import MorePartitions, create_partitions
+from odradek_broker.topic_admin import MorePartitions, TopicResult, create_partitions
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
@@ -20,9 +21,12 @@ def handle(
     node: Node, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | Later[CreatePartitionsResponse]:
     """Add partitions where they can be added; errors are per topic."""
+    names = [topic.name for topic in request.topics]
+    denied = denied_topics(node.authorizer, context, Operation.ALTER, names)
     records, results = create_partitions(
-        node.metadata, [_wanted(topic) for topic in request.topics]
+        node.metadata, [_wanted(topic) for topic in request.topics if topic.name not in denied]
     )
+    results += [TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
 
     def respond() -> CreatePartitionsResponse:
         return CreatePartitionsResponse(

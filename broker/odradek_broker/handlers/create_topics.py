@@ -1,13 +1,15 @@
-"""CreateTopics (key 19): decide, record, answer when durable.
+"""CreateTopics (key 19): decide, record, answer when durable (A-17).
 
 Versions: below 4, -1 does not stand for the broker's default; from 5 on the answer tells the
-topic's settings, from 7 on its id.
+topic's settings, to those who may see them, from 7 on its id.
 """
 
 from __future__ import annotations
 
 import structlog
 
+from odradek_broker.authorizer import Operation, may_create_topic
+from odradek_broker.authorizer import topic as topic_resource
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
@@ -32,14 +34,20 @@ def handle(
     node: Node, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | Later[CreateTopicsResponse]:
     """Create what can be created; errors are per topic."""
+    authorizer = node.authorizer
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    denied = {name for name in names if not may_create_topic(authorizer, context, name)}
     records, results = create_topics(
         node.metadata,
-        [_wanted(topic) for topic in request.topics],
+        [_wanted(topic) for topic in request.topics if topic.name not in denied],
         defaults_allowed=context.api_version >= _DEFAULTS_SINCE,
     )
+    results += [
+        TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names if name in denied
+    ]
 
     def respond() -> CreateTopicsResponse:
-        return CreateTopicsResponse(topics=[_answer(node, result) for result in results])
+        return CreateTopicsResponse(topics=[_answer(node, context, result) for result in results])
 
     if request.validate_only:
         for result in results:
@@ -74,10 +82,19 @@ def _wanted(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _answer(node: Node, result: TopicResult) -> CreatableTopicResult:
+def _answer(node: Node, context: RequestContext, result: TopicResult) -> CreatableTopicResult:
     if result.error is not ErrorCode.NONE:
         return CreatableTopicResult(
             name=result.name, error_code=result.error, error_message=result.message
+        )
+    resource = topic_resource(result.name)
+    if not node.authorizer.allows(context, Operation.DESCRIBE_CONFIGS, resource):
+        return CreatableTopicResult(
+            name=result.name,
+            topic_id=result.topic_id,
+            error_message=result.message,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            configs=None,
         )
     described = node.metadata.topic_configs.describe(result.configs)
     return CreatableTopicResult(

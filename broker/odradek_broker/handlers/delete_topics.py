@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): decide, record, answer when durable.
+"""DeleteTopics (key 20): decide, record, answer when durable (A-17).
 
 Versions: below 6 topics are given by name only; below 3 a broker that deletes nothing answers
 INVALID_REQUEST, because its clients do not know TOPIC_DELETION_DISABLED.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from odradek_broker.authorizer import Operation, topic
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
@@ -29,12 +30,14 @@ def handle(
 ) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
     """Delete what can be deleted; errors are per topic."""
     if context.api_version >= _TOPIC_STATES_SINCE:
-        wanted = [TopicRef(topic.name, topic.topic_id) for topic in request.topics]
+        wanted = [TopicRef(asked.name, asked.topic_id) for asked in request.topics]
     else:
         wanted = [TopicRef(name) for name in request.topic_names]
     if not node.config.delete_topic_enable:
         return _disabled(context, wanted)
-    records, results = delete_topics(node.metadata, wanted)
+    allowed, refused = _sort_out(node, context, wanted)
+    records, results = delete_topics(node.metadata, allowed)
+    results += refused
 
     def timed_out() -> DeleteTopicsResponse:
         for result in results:
@@ -43,6 +46,24 @@ def handle(
         return _response(results)
 
     return when_durable(node, records, lambda: _response(results), timed_out, request.timeout_ms)
+
+
+def _sort_out(
+    node: Node, context: RequestContext, wanted: Sequence[TopicRef]
+) -> tuple[list[TopicRef], list[DeleteResult]]:
+    """Those that this client may delete, and the refusals of the others. Whoever gave an id does
+    not learn the name from a refusal, unless he may describe the topic."""
+    allowed: list[TopicRef] = []
+    refused: list[DeleteResult] = []
+    for ref in wanted:
+        name = ref.name if ref.name is not None else node.metadata.topic_name(ref.topic_id)
+        if name is None or node.authorizer.allows(context, Operation.DELETE, topic(name)):
+            allowed.append(ref)
+            continue
+        may_know = node.authorizer.allows(context, Operation.DESCRIBE, topic(name))
+        told = name if may_know else ref.name
+        refused.append(DeleteResult(told, ref.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    return allowed, refused
 
 
 def _disabled(context: RequestContext, wanted: Sequence[TopicRef]) -> DeleteTopicsResponse:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import UNKNOWN_OPERATIONS, cluster_operations
 from odradek_broker.context import RequestContext
-from odradek_broker.handlers.metadata import CLUSTER_OPERATIONS, UNKNOWN_OPERATIONS
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_cluster import (
@@ -32,7 +32,9 @@ def handle(
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
     host, port = node.advertised
-    operations = request.include_cluster_authorized_operations
+    operations = UNKNOWN_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        operations = cluster_operations(node.authorizer, context)
     return DescribeClusterResponse(
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
@@ -44,5 +46,5 @@ def handle(
                 rack=node.config.broker_rack or None,
             )
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if operations else UNKNOWN_OPERATIONS,
+        cluster_authorized_operations=operations,
     )

@@ -1,7 +1,9 @@
-"""DescribeConfigs (key 32): every setting of topics and of this broker, and where it comes from."""
+"""DescribeConfigs (key 32): every setting of topics and of this broker, and where it comes
+from (A-18)."""
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, may_use_configs
 from odradek_broker.config_admin import check_resource
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
@@ -28,7 +30,7 @@ def handle(
 
     def respond() -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
-            results=[_describe(node, request, resource) for resource in request.resources]
+            results=[_describe(node, context, request, resource) for resource in request.resources]
         )
 
     def timed_out() -> DescribeConfigsResponse:
@@ -52,10 +54,19 @@ def _failed(resource: DescribeConfigsResource, error: AdminError) -> DescribeCon
 
 
 def _describe(
-    node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    node: Node,
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
     metadata = node.metadata
     name = resource.resource_name
+    of_topic = name if resource.resource_type == RESOURCE_TOPIC else None
+    denied = may_use_configs(node.authorizer, context, Operation.DESCRIBE_CONFIGS, of_topic)
+    if denied:
+        return _failed(
+            resource, AdminError(denied, f"You may not describe the settings of {name!r}.")
+        )
     # Some clients send an empty list and mean all, which is how Kafka takes it.
     keys = resource.configuration_keys or None
     try:

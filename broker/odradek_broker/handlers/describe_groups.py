@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group, group_operations
+from odradek_broker.authorizer import Operation, authorized_operations, group
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.administration import not_described
 from odradek_broker.later import Later, gather
@@ -28,8 +28,8 @@ def handle(
     def answer(groups: list[DescribedGroup]) -> None:
         for described in groups:
             if request.include_authorized_operations and not described.error_code:
-                described.authorized_operations = group_operations(
-                    node.authorizer, context, described.group_id
+                described.authorized_operations = authorized_operations(
+                    node.authorizer, context, group(described.group_id)
                 )
             if context.api_version < _NOT_FOUND_SINCE:
                 _for_old_clients(described)

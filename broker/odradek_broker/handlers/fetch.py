@@ -1,4 +1,4 @@
-"""Fetch (key 1): read batches, now or when there are enough of them (rules F-01..F-11, F-14, F-15).
+"""Fetch (key 1): read batches, now or when there are enough (rules F-01..F-11, F-14, F-15, A-09).
 
 Which partitions a request means is the session's business (`fetch_sessions.py`); how bytes are read
 is the log's.
@@ -6,6 +6,7 @@ is the log's.
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, denied_topics, may_fetch_as
 from odradek_broker.context import RequestContext
 from odradek_broker.fetch_sessions import FetchPlan, Wanted
 from odradek_broker.later import Later
@@ -62,8 +63,26 @@ class _Fetch:
         self._partitions = [
             (wanted, *self._resolve(wanted, context.api_version)) for wanted in plan.wanted
         ]
+        self._refuse_denied(context, request)
         self._later: Later[FetchResponse] | None = None
         self._timer: object = None
+
+    def _refuse_denied(self, context: RequestContext, request: FetchRequest) -> None:
+        """A-09. Asked with every fetch, for rights may be taken away; an unknown id has no name."""
+        authorizer = self._node.authorizer
+        replica_id = max(request.replica_id, request.replica_state.replica_id)
+        named = (wanted.topic for wanted in self._plan.wanted if wanted.error is ErrorCode.NONE)
+        if may_fetch_as(authorizer, context, replica_id):
+            denied = denied_topics(authorizer, context, Operation.READ, named)
+        else:
+            denied = frozenset(named)
+        if denied:
+            self._partitions = [
+                (wanted, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if wanted.topic in denied
+                else (wanted, partition, error)
+                for wanted, partition, error in self._partitions
+            ]
 
     def _resolve(self, wanted: Wanted, version: int) -> tuple[Partition | None, ErrorCode]:
         """The partition, or why it cannot be read."""

@@ -1,10 +1,12 @@
-"""Heartbeat (key 12): a member is alive, and learns whether it has to join again (G-70, G-71)."""
+"""Heartbeat (key 12): a member is alive, and learns whether it has to join again (G-70, G-71, A-13)."""
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, group
 from odradek_broker.context import RequestContext
 from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -12,4 +14,6 @@ def handle(
     node: Node, context: RequestContext, request: HeartbeatRequest
 ) -> Later[HeartbeatResponse]:
     """Answered at once, but never ahead of what is being made durable."""
+    if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
+        return Later.of(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.heartbeat(request)

@@ -1,10 +1,11 @@
-"""IncrementalAlterConfigs (key 44): decide, record, apply, answer when durable (KIP-339)."""
+"""IncrementalAlterConfigs (key 44): decide, record, apply, answer when durable (KIP-339, A-18)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.config_admin import Change, ResourceChanges, alter_configs
+from odradek_broker.authorizer import Operation, may_use_configs
+from odradek_broker.config_admin import Change, ChangeResult, ResourceChanges, alter_configs
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
@@ -24,9 +25,17 @@ def handle(
     node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | Later[IncrementalAlterConfigsResponse]:
     """Change what can be changed; errors are per resource."""
-    records, results = alter_configs(
-        node.metadata, [_wanted(resource) for resource in request.resources]
-    )
+    allowed: list[ResourceChanges] = []
+    refused: list[ChangeResult] = []
+    for resource in request.resources:
+        of_topic = resource.resource_name if resource.resource_type == RESOURCE_TOPIC else None
+        error = may_use_configs(node.authorizer, context, Operation.ALTER_CONFIGS, of_topic)
+        if error:
+            refused.append(ChangeResult(resource.resource_type, resource.resource_name, error))
+        else:
+            allowed.append(_wanted(resource))
+    records, results = alter_configs(node.metadata, allowed)
+    results += refused
 
     def respond() -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(

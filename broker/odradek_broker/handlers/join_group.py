@@ -1,10 +1,13 @@
-"""JoinGroup (key 11): a member enters the join phase of its group (rules G-20 to G-31)."""
+"""JoinGroup (key 11): a member enters the join phase of its group (G-20 to G-31, A-13)."""
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, group
 from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.answers import join_error
 from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 
 #: From this version on, the protocol's name may be null.
@@ -18,7 +21,11 @@ def handle(
     version = context.api_version
     # Kafka shows a member's host the way Java prints an address.
     host = f"/{context.host}"
-    joined = node.groups.join(request, version, context.client_id or "", host)
+    if node.authorizer.allows(context, Operation.READ, group(request.group_id)):
+        joined = node.groups.join(request, version, context.client_id or "", host)
+    else:
+        refusal = join_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id)
+        joined = Later.of(refusal)
     if version >= _NULL_PROTOCOL_SINCE:
         return joined
     answer: Later[JoinGroupResponse] = Later()

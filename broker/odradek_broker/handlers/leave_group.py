@@ -1,10 +1,12 @@
-"""LeaveGroup (key 13): members leave, or an administrator removes static ones (G-80)."""
+"""LeaveGroup (key 13): members leave, or an administrator removes static ones (G-80, A-13)."""
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, group
 from odradek_broker.context import RequestContext
 from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
@@ -12,4 +14,6 @@ def handle(
     node: Node, context: RequestContext, request: LeaveGroupRequest
 ) -> Later[LeaveGroupResponse]:
     """One member, or with version 3 a list of them."""
+    if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
+        return Later.of(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.leave(request, context.api_version)

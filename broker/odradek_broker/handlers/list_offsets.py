@@ -1,7 +1,8 @@
-"""ListOffsets (key 2): the ends of a partition, and offsets by time (rules L-15, L-16, F-11)."""
+"""ListOffsets (key 2): the ends of a partition, and offsets by time (rules L-15, L-16, F-11, A-10)."""
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, denied_topics
 from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
@@ -42,11 +43,16 @@ def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> 
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             seen[key] = seen.get(key, 0) + 1
+    denied = denied_topics(
+        node.authorizer, context, Operation.DESCRIBE, (topic.name for topic in request.topics)
+    )
     answers = []
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
-            if seen[topic.name, asked.partition_index] > 1:
+            if topic.name in denied:
+                answer = _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif seen[topic.name, asked.partition_index] > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
                 answer = _partition(node, context, request.isolation_level, topic.name, asked)

@@ -1,4 +1,4 @@
-"""Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (rule A-11).
+"""Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (A-10, A-11).
 
 Versions: 0 means all topics by an empty list, later ones by null; from 4 on the client says
 whether topics may be created; from 12 on topics may be asked for by id.
@@ -8,6 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from odradek_broker.authorizer import (
+    UNKNOWN_OPERATIONS,
+    Operation,
+    authorized_operations,
+    cluster_operations,
+    denied_topics,
+    may_create_topic,
+)
+from odradek_broker.authorizer import topic as topic_resource
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
@@ -25,12 +34,6 @@ from odradek_protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
-
-#: Bit n stands for operation n of Kafka's AclOperation. Without an authorizer all are allowed
-#: (rule A-19).
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-UNKNOWN_OPERATIONS = -(2**31)
 
 _NULL_MEANS_ALL_SINCE = 1
 _AUTO_CREATE_FLAG_SINCE = 4
@@ -53,6 +56,7 @@ class _Answer:
 
     def __init__(self, node: Node, context: RequestContext, request: MetadataRequest) -> None:
         self._node = node
+        self._context = context
         self._version = context.api_version
         self._request = request
         topics = request.topics
@@ -73,34 +77,51 @@ class _Answer:
             and topic.topic_id == ZERO_UUID
             and topic.name not in node.metadata.topics
         )
+        for name in self._denied(missing):
+            del missing[name]
+        for name in list(missing):
+            if not may_create_topic(node.authorizer, self._context, name):
+                self._create_errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                del missing[name]
         records: list[MetadataRecord] = []
         for name in missing:
             if name in INTERNAL_TOPICS:
                 records += node.metadata.internal_topic_records(name)
         wanted = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
         made, results = create_topics(node.metadata, wanted)
-        self._create_errors = {
+        self._create_errors |= {
             result.name: result.error for result in results if result.error is not ErrorCode.NONE
         }
         return records + made
 
+    def _denied(self, names: Iterable[str]) -> frozenset[str]:
+        """Of which topics this client may not know (A-10)."""
+        return denied_topics(self._node.authorizer, self._context, Operation.DESCRIBE, names)
+
     def respond(self) -> MetadataResponse:
         node = self._node
         if self._all:
-            topics = [self._topic(topic) for topic in list(node.metadata.topics.values())]
+            denied = self._denied(node.metadata.topics)
+            topics = [
+                self._topic(topic)
+                for topic in list(node.metadata.topics.values())
+                if topic.name not in denied
+            ]
         else:
             topics = self._asked_topics()
         host, port = node.advertised
         broker = MetadataResponseBroker(
             node_id=node.node_id, host=host, port=port, rack=node.config.broker_rack or None
         )
-        operations = self._request.include_cluster_authorized_operations
+        operations = UNKNOWN_OPERATIONS
+        if self._request.include_cluster_authorized_operations:
+            operations = cluster_operations(node.authorizer, self._context)
         return MetadataResponse(
             brokers=[broker],
             cluster_id=node.cluster_id,
             controller_id=node.node_id,
             topics=topics,
-            cluster_authorized_operations=CLUSTER_OPERATIONS if operations else UNKNOWN_OPERATIONS,
+            cluster_authorized_operations=operations,
         )
 
     def timed_out(self) -> MetadataResponse:
@@ -126,6 +147,8 @@ class _Answer:
             return self._failed(asked, ErrorCode.INVALID_REQUEST)
         metadata = self._node.metadata
         name = metadata.topic_name(asked.topic_id) if by_id else asked.name
+        if name is not None and self._denied([name]):
+            return self._failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = None if name is None else metadata.topics.get(name)
         if topic is not None:
             return self._topic(topic)
@@ -155,13 +178,16 @@ class _Answer:
         )
 
     def _topic(self, topic: Topic) -> MetadataResponseTopic:
-        operations = self._request.include_topic_authorized_operations
+        operations = UNKNOWN_OPERATIONS
+        if self._request.include_topic_authorized_operations:
+            resource = topic_resource(topic.name)
+            operations = authorized_operations(self._node.authorizer, self._context, resource)
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[self._partition(topic, index) for index in sorted(topic.partitions)],
-            topic_authorized_operations=TOPIC_OPERATIONS if operations else UNKNOWN_OPERATIONS,
+            topic_authorized_operations=operations,
         )
 
     def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:

@@ -1,7 +1,9 @@
-"""OffsetCommit (key 8): a group stores its positions (rules O-03 to O-07)."""
+"""OffsetCommit (key 8): a group stores its positions (rules O-03 to O-07, A-14)."""
 
 from __future__ import annotations
 
+from odradek_broker.authorizer import Operation, group
+from odradek_broker.authorizer import topic as topic_resource
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.later import Later
@@ -21,20 +23,27 @@ _TOPIC_IDS_SINCE = 10
 def handle(
     node: Node, context: RequestContext, request: OffsetCommitRequest
 ) -> Later[OffsetCommitResponse]:
-    """Partitions that do not exist get their own error; what is left goes to the coordinator."""
+    """Partitions that do not exist or may not be read get their own error; what is left goes to the
+    coordinator."""
+    allows = node.authorizer.allows
+    may_use_group = allows(context, Operation.READ, group(request.group_id))
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
     for topic in request.topics:
         name: str | None = topic.name
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if context.api_version >= _TOPIC_IDS_SINCE:
             name = node.metadata.topic_name(topic.topic_id)
-            if name is None:
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        if not may_use_group:
+            name, refusal = None, ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif name is None:
+            refusal = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not allows(context, Operation.READ, topic_resource(name)):
+            name, refusal = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         answers = []
         for asked in topic.partitions:
             index = asked.partition_index
-            answer = OffsetCommitResponsePartition(partition_index=index, error_code=unknown)
+            answer = OffsetCommitResponsePartition(partition_index=index, error_code=refusal)
             answers.append(answer)
             if name is not None and node.metadata.leader_of(name, index) is not None:
                 part = CommitPart(

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): a group reads its positions (rules O-08 to O-10).
+"""OffsetFetch (key 9): a group reads its positions (O-08 to O-10, A-15).
 
 Up to version 7 a request names one group, from 8 on a list; up to 9 topics go by name, from 10 on by
 id. Each group is asked for by itself, for each may be in another partition, and the answers are put
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from odradek_broker.authorizer import Operation, denied_topics, group
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.offsets import FetchedOffsets, FetchedPart
 from odradek_broker.later import Later
@@ -38,7 +39,7 @@ def handle(
 ) -> Later[OffsetFetchResponse]:
     """Reads change nothing, not even a session timer (O-10)."""
     if context.api_version < _GROUPS_SINCE:
-        return _one_group(node, context.api_version, request)
+        return _one_group(node, context, request)
     later: Later[OffsetFetchResponse] = Later()
     response = OffsetFetchResponse()
     waiting = len(request.groups)
@@ -53,16 +54,63 @@ def handle(
             later.resolve(response)
 
     by_id = context.api_version >= _TOPIC_IDS_SINCE
-    answers = [_group(node, group, request.require_stable, by_id) for group in request.groups]
+    answers = [
+        _group(node, context, asked, request.require_stable, by_id) for asked in request.groups
+    ]
     for answer in answers:
         answer.then(arrived)
+    return later
+
+
+def _fetch(
+    node: Node,
+    context: RequestContext,
+    group_id: str,
+    places: list[tuple[str, int]] | None,
+    require_stable: bool,
+) -> Later[FetchedOffsets]:
+    """As much as this client may see (A-15): an error for topics that it asks for and may not see,
+    silence about others."""
+
+    def denied(topics: Iterable[str]) -> frozenset[str]:
+        return denied_topics(node.authorizer, context, Operation.DESCRIBE, topics)
+
+    if not node.authorizer.allows(context, Operation.DESCRIBE, group(group_id)):
+        return Later.of(FetchedOffsets(ErrorCode.GROUP_AUTHORIZATION_FAILED, []))
+    later: Later[FetchedOffsets] = Later()
+    if places is None:
+
+        def all_fetched(found: FetchedOffsets) -> None:
+            unseen = denied(part.topic for part in found.parts)
+            if unseen:
+                seen = [part for part in found.parts if part.topic not in unseen]
+                found = FetchedOffsets(found.error, seen)
+            later.resolve(found)
+
+        node.groups.fetch_offsets(group_id, None, require_stable).then(all_fetched)
+        return later
+    hidden = denied(name for name, _ in places)
+    if not hidden:
+        return node.groups.fetch_offsets(group_id, places, require_stable)
+    refused = [
+        FetchedPart(*place, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for place in places
+        if place[0] in hidden
+    ]
+    shown = [place for place in places if place[0] not in hidden]
+    node.groups.fetch_offsets(group_id, shown, require_stable).then(
+        lambda found: later.resolve(FetchedOffsets(found.error, [*found.parts, *refused]))
+    )
     return later
 
 
 # --- One group, by topic names --------------------------------------------------------------------
 
 
-def _one_group(node: Node, version: int, request: OffsetFetchRequest) -> Later[OffsetFetchResponse]:
+def _one_group(
+    node: Node, context: RequestContext, request: OffsetFetchRequest
+) -> Later[OffsetFetchResponse]:
+    version = context.api_version
     places = None
     if request.topics is not None:
         places = [
@@ -89,7 +137,7 @@ def _one_group(node: Node, version: int, request: OffsetFetchRequest) -> Later[O
             response.topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
         later.resolve(response)
 
-    node.groups.fetch_offsets(request.group_id, places, request.require_stable).then(fetched)
+    _fetch(node, context, request.group_id, places, request.require_stable).then(fetched)
     return later
 
 
@@ -97,7 +145,11 @@ def _one_group(node: Node, version: int, request: OffsetFetchRequest) -> Later[O
 
 
 def _group(
-    node: Node, asked: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
+    node: Node,
+    context: RequestContext,
+    asked: OffsetFetchRequestGroup,
+    require_stable: bool,
+    by_id: bool,
 ) -> Later[OffsetFetchResponseGroup]:
     places = None
     unknown = []
@@ -131,7 +183,7 @@ def _group(
         response.topics += unknown
         later.resolve(response)
 
-    node.groups.fetch_offsets(asked.group_id, places, require_stable).then(fetched)
+    _fetch(node, context, asked.group_id, places, require_stable).then(fetched)
     return later
 
 

@@ -15,6 +15,7 @@ from odradek_client.consumer.coordinator import GroupSettings, Membership
 from odradek_client.consumer.errors import IllegalState
 from odradek_client.consumer.fetched import DecodeSettings
 from odradek_client.consumer.fetcher import Fetcher, FetchSettings
+from odradek_client.consumer.group import Group
 from odradek_client.consumer.group_loop import GroupLoop
 from odradek_client.consumer.listener import RebalanceListener
 from odradek_client.consumer.subscription import SubscriptionState
@@ -96,7 +97,7 @@ class Consumer:
         if topics:
             self.subscribe(topics)
 
-    def _make_group(self) -> GroupLoop | None:
+    def _make_group(self) -> Group | None:
         config = self.config
         if config.group_id is None:
             return None
@@ -356,7 +357,23 @@ class Consumer:
         """
         return self._require_group("group_metadata").metadata()
 
-    def _require_group(self, what: str) -> GroupLoop:
+    @property
+    def is_member(self) -> bool:
+        """Whether this consumer is still in its group, as far as it can know: it has joined, has not
+        been dropped or replaced, has polled within max_poll_interval_ms, and has heard of the group's
+        coordinator within session_timeout_ms. False without a group.
+
+        While it is False the partitions may be others' already, and commits are refused.
+        """
+        return self._group is not None and self._group.assigns and self._group.in_group
+
+    @property
+    def membership_lost(self) -> asyncio.Event:
+        """Set whenever `is_member` is not, from the moment that it is known: for work on records that
+        had better stop then. IllegalState without a group_id."""
+        return self._require_group("membership_lost").membership_lost
+
+    def _require_group(self, what: str) -> Group:
         if self._group is None:
             raise IllegalState(f"{what}() needs a group to keep offsets for; set group_id")
         return self._group

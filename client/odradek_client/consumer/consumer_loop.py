@@ -16,7 +16,7 @@ from odradek_client.cluster import TOPIC_REFUSALS
 from odradek_client.config import ConsumerConfig
 from odradek_client.consumer.errors import NoOffset
 from odradek_client.consumer.fetcher import Collected, Fetcher, FetchPlan
-from odradek_client.consumer.group_loop import GroupLoop
+from odradek_client.consumer.group import Group
 from odradek_client.consumer.offsets import (
     FoundOffsets,
     list_offsets_requests,
@@ -52,7 +52,7 @@ class ConsumerLoop:
         network: Network,
         subscription: SubscriptionState,
         fetcher: Fetcher,
-        group: GroupLoop | None,
+        group: Group | None,
         reset_timestamp: int | None,
     ) -> None:
         self._config = config
@@ -100,7 +100,7 @@ class ConsumerLoop:
             self._news.clear()
             self._look_at_metadata()
             if self._group is not None:
-                await self._group.poll(deadline_ms)
+                await self._group.poll()
             self._find_positions()
             self._raise_failure()
             collected = self._fetcher.collect(limit, only, rows)

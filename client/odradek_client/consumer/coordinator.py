@@ -175,6 +175,11 @@ class Membership:
         return self._led is not None
 
     @property
+    def cooperative(self) -> bool:
+        """Whether partitions are kept over a rebalance: only if no assignor offered is eager (K-54)."""
+        return all(assignor.cooperative for assignor in self._assignors.values())
+
+    @property
     def rebalancing(self) -> bool:
         """Whether a join is needed or going on."""
         return self.stage is not Stage.STABLE or self.rejoin_reason is not None
@@ -366,9 +371,16 @@ class Membership:
         """Whether the application has not polled for max.poll.interval.ms: time to leave."""
         return now_ms - self._last_poll_ms >= self._settings.max_poll_interval_ms
 
+    def session_left_ms(self, now_ms: int) -> int:
+        """How long until the coordinator, if it has heard nothing either, drops this member. It keeps
+        one whose join it has not answered (G-70)."""
+        if self.stage in (Stage.JOINING, Stage.SYNCING):
+            return self._settings.session_timeout_ms
+        return max(0, self._last_heard_ms + self._settings.session_timeout_ms - now_ms)
+
     def session_expired(self, now_ms: int) -> bool:
         """Whether the coordinator has not been heard of for so long that it must be looked for."""
-        return now_ms - self._last_heard_ms >= self._settings.session_timeout_ms
+        return self.session_left_ms(now_ms) == 0
 
     def heartbeat_due_ms(self, now_ms: int) -> int:
         """How long until the next heartbeat may be sent; -1 when there is none to send."""
@@ -395,8 +407,9 @@ class Membership:
         if generation != self.generation or self.stage is not Stage.STABLE:
             return Action.IGNORE
         code = ErrorCode.of(error_code)
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._last_heard_ms = now_ms  # either way the coordinator counts us alive (G table)
         if code is ErrorCode.NONE:
-            self._last_heard_ms = now_ms
             return Action.GO_ON
         try:
             return self._act_on(code, HEARTBEAT_TROUBLES, "Heartbeat")

@@ -217,23 +217,36 @@ def offset_commit_request(
 
 #: Codes that say the member is out, and what that is to it (K-38).
 COMMIT_MEMBER_LOST = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
 )
 
 
 def read_offset_commit(
-    response: OffsetCommitResponse, group_id: str, lose: Callable[[ErrorCode], bool]
+    response: OffsetCommitResponse,
+    group_id: str,
+    lose: Callable[[ErrorCode], bool],
+    renewed: Callable[[ErrorCode], bool] = lambda code: False,
 ) -> CoordinatorTrouble | None:
     """None if all is committed. Raises CommitFailed, RebalanceInProgress or what the broker refused.
 
     `lose` is told that the membership is lost, and answers whether a rebalance is going on already,
-    in which case polling puts it right (K-38).
+    in which case polling puts it right (K-38). `renewed` answers whether the member has a newer
+    epoch by now than the refused one, with which to try again (KIP-848).
     """
     worst: CoordinatorTrouble | None = None
     for topic in response.topics:
         for answer in topic.partitions:
             code = ErrorCode.of(answer.error_code)
             if code is ErrorCode.NONE:
+                continue
+            if code in COMMIT_MEMBER_LOST and renewed(code):
+                worst = worst or CoordinatorTrouble.WAIT
                 continue
             about = f"group {group_id!r}, {describe(TopicPartition(topic.name, answer.partition_index))}"
             if code is ErrorCode.REBALANCE_IN_PROGRESS or (

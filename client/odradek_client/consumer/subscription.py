@@ -177,8 +177,7 @@ class SubscriptionState:
         wanted = dict.fromkeys(partitions)
         self.drop([partition for partition in self._partitions if partition not in wanted])
         for partition in wanted:
-            if partition not in self._partitions:
-                self._partitions[partition] = PartitionState()
+            self._partitions.setdefault(partition, PartitionState()).revoking = False
         self.changes += 1
 
     # --- how far ---

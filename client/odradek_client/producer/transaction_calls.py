@@ -172,15 +172,6 @@ class TransactionCalls:
         self._check_open()
         self._transactional().resume(PreparedTransaction(*prepared))
 
-    async def go_on_as(self, producer_id: int, epoch: int) -> None:
-        """Begin with the identity that `Admin.end_transaction` has given, in place of `init_transactions`.
-
-        No broker is asked, and nobody is fenced: only one producer may be given it. IllegalState, also
-        if the broker has no transactions v2 (KIP-890).
-        """
-        self._check_open()
-        self._transactional().go_on_as(producer_id, epoch)
-
     def _transactional(self) -> TransactionalManager:
         if self._transactions is None:
             if self.config.transactional_id is not None:

@@ -266,26 +266,6 @@ class TransactionLife(TransactionManager):
         self._bump_required = not self.is_v2
         self.transaction_number += 1
 
-    def go_on_as(self, producer_id: int, epoch: int) -> None:
-        """Take the identity that the end of the last transaction of this id brought (T-66, C-65)."""
-        if self.state is not State.UNINITIALIZED:
-            raise IllegalState(
-                "go_on_as() is for a new producer, in place of init_transactions(), which asks for an "
-                "identity"
-            )
-        identity = ProducerIdentity(producer_id, epoch)
-        if not identity.is_valid or identity.epoch < 0:
-            raise IllegalState(f"{identity} is no identity of a producer")
-        if self._feature_level() < V2_LEVEL:
-            raise IllegalState(
-                "go_on_as() needs a broker with transactions v2 (KIP-890): in v1 the end of a "
-                "transaction brings no identity; call init_transactions()"
-            )
-        for state in (State.INITIALIZING, State.READY):
-            self.state = step(self.state, state)
-        self._adopt(identity)
-        self.is_v2 = self._next_is_v2 = True
-
     def _enter(self, target: State, name: str) -> None:
         try:
             self.state = step(self.state, target)

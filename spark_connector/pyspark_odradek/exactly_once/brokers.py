@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.admin_transactions import TransactionDescription
-from odradek_client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from odradek_client.config import AdminConfig, ConsumerConfig
 from odradek_client.errors import (
     InvalidProducerIdMapping,
     OdradekError,
@@ -32,8 +32,8 @@ from pyspark_odradek.exactly_once import faults, protocol
 from pyspark_odradek.exactly_once.decision_log import DecisionLog
 from pyspark_odradek.exactly_once.faults import FaultPoint
 from pyspark_odradek.exactly_once.identity import split_id, transactional_id
-from pyspark_odradek.exactly_once.ledger import Free, Kind, Participant
-from pyspark_odradek.exactly_once.protocol import Ended, Fate, Terms
+from pyspark_odradek.exactly_once.ledger import Kind, Participant
+from pyspark_odradek.exactly_once.protocol import Fate, Terms
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ _NOT_OURS = frozenset(
 )
 
 
-def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, str]:
+def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
     """Of a sink's settings those that another kind of client has too."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
@@ -78,7 +78,7 @@ class Brokers:
         self._network = Network(
             ConsumerConfig.from_settings({**reading, "isolation_level": "read_uncommitted"})
         )
-        writing = {k: v for k, v in self._settings.items() if k in AdminConfig.rows()}
+        writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, "linger_ms": "0"})
         self._logs: dict[str, DecisionLog] = {}
 
@@ -158,10 +158,10 @@ class Brokers:
             for part, name in zip(action.participants, ids, strict=True)
         )
 
-    async def _end(self, query: str, action: protocol.End) -> tuple[Ended, ...]:
+    async def _end(self, query: str, action: protocol.End) -> tuple[bool, ...]:
         limit = asyncio.Semaphore(ENDS_AT_ONCE_MAX)
 
-        async def end(part: Participant) -> Ended:
+        async def end(part: Participant) -> bool:
             prepared = PreparedTransaction(
                 transactional_id(query, action.run, part.name),
                 part.producer_id,
@@ -170,14 +170,14 @@ class Brokers:
             )
             async with limit:
                 try:
-                    free = await self._admin.end_transaction(prepared, commit=action.commit)
+                    await self._admin.end_transaction(prepared, commit=action.commit)
                 except (ProducerFenced, TransactionAborted, InvalidProducerIdMapping) as error:
                     log.warning("odradek: %s", error)
-                    return Ended(refused=True)
-            return Ended(False, None if free is None else Free(part.name, *free))
+                    return False
+            return True
 
         parts = list(action.participants)
-        first: list[Ended] = []
+        first: list[bool] = []
         if faults.is_armed(FaultPoint.ONE_ENDED) and len(parts) > 1:
             first = [await end(parts.pop(0))]
             faults.reach(FaultPoint.ONE_ENDED)
@@ -190,7 +190,7 @@ class Brokers:
                 ) from result
             if isinstance(result, BaseException):
                 raise result
-        return (*first, *(result for result in results if isinstance(result, Ended)))
+        return (*first, *(bool(result) for result in results))
 
     async def _list_open(
         self, query: str, action: protocol.ListOpen
@@ -217,7 +217,7 @@ class Brokers:
 
     # --- producers --------------------------------------------------------------------------------
 
-    async def producer(self, name: str, free: Free | None, two_phase: bool) -> Producer:
+    async def producer(self, name: str, two_phase: bool) -> Producer:
         """A started producer with an open transaction under this id. Raises OdradekError."""
         while True:
             lasting = two_phase and self.two_phase
@@ -229,10 +229,7 @@ class Brokers:
             made = Producer(**settings)
             await made.start()
             try:
-                if free is not None:
-                    await made.go_on_as(free.producer_id, free.epoch)
-                else:
-                    await made.init_transactions()
+                await made.init_transactions()
                 await made.begin_transaction()
             except (UnsupportedByBroker, TransactionalIdAuthorizationFailed):
                 await made.close(timeout_ms=0)

@@ -21,7 +21,7 @@ from odradek_client.network import Network
 from odradek_client.producer.producer import Producer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
-from odradek_protocol.records.batch import BatchError, iter_batches
+from odradek_protocol.records.batch import BatchError, Buffer, iter_batches
 from odradek_protocol.records.record import read_columns
 from pyspark_odradek import cluster
 from pyspark_odradek.errors import SinkError
@@ -111,9 +111,7 @@ class DecisionLog:
         (start,), (end,) = starts.values(), ends.values()
         return (0 if start is None else start.offset), (0 if end is None else end.offset)
 
-    async def _entries(
-        self, position: int, end: int | None, query: str
-    ) -> tuple[list[Entry], int]:
+    async def _entries(self, position: int, end: int | None, query: str) -> tuple[list[Entry], int]:
         """(records of the query from `position` to `end`, or to the high watermark; where it stands)."""
         entries: list[Entry] = []
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
@@ -153,7 +151,7 @@ class DecisionLog:
             entries = [entry for entry in entries if entry.offset < end]
         return entries, position if end is None else min(position, end)
 
-    def _decode(self, data: bytes, position: int, query: str, into: list[Entry]) -> int:
+    def _decode(self, data: Buffer, position: int, query: str, into: list[Entry]) -> int:
         suffix = b"/" + query.encode()
         try:
             for at, header in iter_batches(data):

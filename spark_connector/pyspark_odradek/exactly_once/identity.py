@@ -6,6 +6,7 @@ listing of a cluster's transactions it can be told whose each one is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 PREFIX = "odradek-spark"
@@ -43,9 +44,25 @@ def split_id(query: str, found: str) -> tuple[str, str] | None:
     return (_unquoted(run), name) if separator and name else None
 
 
-def task_name(batch: int, slot: int, task_attempt: int) -> str:
-    """Of one execution of one task; Spark numbers executions within an application."""
-    return f"{batch}-{slot}-{task_attempt}"
+class Names:
+    """The names of transactions that belong to one process, for one run (S-02, S-13).
+
+    Nobody else uses them, and the process runs one task at a time: so no task that is late, or runs
+    twice, can touch what another has prepared. They are used again, because brokers remember every
+    transactional id for days.
+    """
+
+    def __init__(self, owner: str, last: Mapping[str, int] | None = None) -> None:
+        self._owner = owner
+        #: The batch that each was last used for.
+        self.last = dict(last or {})
+
+    def take(self, batch: int, over: int) -> str:
+        """A name for a transaction of `batch`; `over`: the newest batch that needs none of its own."""
+        unused = (name for name, last in self.last.items() if last <= over and last < batch)
+        name = next(unused, f"{self._owner}-{len(self.last)}")
+        self.last[name] = batch
+        return name
 
 
 def _quoted(text: str) -> str:

@@ -23,8 +23,6 @@ FORMAT = 1
 BEGINNING = -1
 #: Superseded runs that are remembered, to tell zombies and to clean up behind them.
 PAST_MAX = 32
-#: Identities that are kept for the next batch; they cost about 30 bytes each.
-FREE_MAX = 4000
 
 
 class Kind(Enum):
@@ -35,14 +33,6 @@ class Kind(Enum):
     DONE = "done"
     RESIGN = "resign"
     REVOKE = "revoke"
-
-
-class Free(NamedTuple):
-    """An identity that nobody writes with: the next transaction of `name` may begin under it."""
-
-    name: str
-    producer_id: int
-    epoch: int
 
 
 class Participant(NamedTuple):
@@ -62,7 +52,7 @@ class State:
 
     `holder`: the run with the newest claim, "" for none; `past`: runs that may do nothing any more.
     `batch`: the newest batch that is decided, by `run`, with so many `rows`; `done`: whether its
-    `participants` are known to be ended. `free`: identities for the tasks of the next batch (S-13).
+    `participants` are known to be ended.
     """
 
     holder: str = ""
@@ -72,7 +62,11 @@ class State:
     rows: int = 0
     done: bool = True
     participants: tuple[Participant, ...] = ()
-    free: tuple[Free, ...] = ()
+
+    @property
+    def over(self) -> int:
+        """The newest batch whose transactions nobody needs any more."""
+        return self.batch if self.done else self.batch - 1
 
 
 class Record(NamedTuple):
@@ -160,7 +154,6 @@ def encode(record: Record) -> bytes:
         "rows": state.rows,
         "done": state.done,
         "parts": state.participants,
-        "free": state.free,
     }
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -191,8 +184,9 @@ def _decoded(found: Any) -> Record:
         run=str(found["run"]),
         rows=int(found["rows"]),
         done=bool(found["done"]),
-        participants=tuple(Participant(str(part[0]), *map(int, part[1:])) for part in found["parts"]),
-        free=tuple(Free(str(free[0]), *map(int, free[1:])) for free in found["free"]),
+        participants=tuple(
+            Participant(str(part[0]), *map(int, part[1:])) for part in found["parts"]
+        ),
     )
     return Record(Kind(found["kind"]), int(found["after"]), state)
 
@@ -232,18 +226,13 @@ def claim(state: State, run: str) -> Record | None:
     if run in state.past:
         raise ValueError(f"run {run} was superseded and may not claim")
     past = _past(state, state.holder) if state.holder else state.past
-    return _record(Kind.CLAIM, replace(state, holder=run, past=past, free=()))
+    return _record(Kind.CLAIM, replace(state, holder=run, past=past))
 
 
 def commit(
-    state: State,
-    run: str,
-    batch: int,
-    rows: int,
-    participants: tuple[Participant, ...],
-    free: tuple[Free, ...],
+    state: State, run: str, batch: int, rows: int, participants: tuple[Participant, ...]
 ) -> Record:
-    """The batch is decided (S-08). Without participants it is done, and `free` is for the next one."""
+    """The batch is decided (S-08). Without participants there is nothing left to do."""
     if state.holder != run or not state.done or batch <= state.batch:
         raise ValueError(f"run {run} may not decide batch {batch} on {state}")
     return _record(
@@ -255,17 +244,14 @@ def commit(
             rows=rows,
             done=not participants,
             participants=participants,
-            free=() if participants else free[:FREE_MAX],
         ),
     )
 
 
-def finish(state: State, run: str, free: tuple[Free, ...]) -> Record:
+def finish(state: State, run: str) -> Record:
     """Every participant is ended (S-10)."""
     _check_carrying_out(state, run)
-    return _record(
-        Kind.DONE, replace(state, done=True, participants=(), free=free[:FREE_MAX])
-    )
+    return _record(Kind.DONE, replace(state, done=True, participants=()))
 
 
 def revoke(state: State, run: str) -> Record:
@@ -282,7 +268,7 @@ def resign(state: State, run: str) -> Record:
     if run in state.past:
         raise ValueError(f"run {run} has no say already")
     holder = "" if state.holder == run else state.holder
-    return _record(Kind.RESIGN, replace(state, holder=holder, past=_past(state, run), free=()))
+    return _record(Kind.RESIGN, replace(state, holder=holder, past=_past(state, run)))
 
 
 def _check_carrying_out(state: State, run: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pyspark_odradek.errors import SinkError, StaleBatch, TransactionsLost
 from pyspark_odradek.exactly_once import ledger
 from pyspark_odradek.exactly_once.identity import Writer
-from pyspark_odradek.exactly_once.ledger import Found, Free, Participant, Record, State
+from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
 
 #: How often a writer of the log may be overtaken before it gives up.
 ATTEMPTS_MAX = 50
@@ -42,7 +42,7 @@ class Describe(NamedTuple):
 
 
 class End(NamedTuple):
-    """-> tuple of Ended, one for each participant. Tried until there is an answer, or raises."""
+    """-> tuple of bool: which were ended so, and not refused. Tried until there is an answer, or raises."""
 
     run: str
     participants: tuple[Participant, ...]
@@ -80,30 +80,21 @@ class Fate(Enum):
     UNKNOWN = "unknown"
 
 
-class Ended(NamedTuple):
-    """The answer to the end of a transaction: refused, or done, and then what may come next under it."""
-
-    refused: bool
-    free: Free | None = None
-
-
 # --- what tasks say -------------------------------------------------------------------------------
 
 
 class Begun(NamedTuple):
-    """What a task is to do: write, under `free` if there is one; or only count its rows."""
+    """What a task is to do: write, or only count its rows. `over`: see State.over."""
 
     write: bool
-    free: Free | None = None
+    over: int = -1
 
 
 class Outcome(NamedTuple):
-    """An accepted task. `given`: the free identity that it had; without rows no participant (S-03)."""
+    """An accepted task; without rows no participant (S-03)."""
 
-    slot: int
     rows: int
     participant: Participant | None = None
-    given: Free | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +110,7 @@ class Terms:
 # --- the task -------------------------------------------------------------------------------------
 
 
-def begin_task(terms: Terms, slot: int, first_execution: bool) -> Generator[Action, Any, Begun]:
+def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
     """Before the first row (S-03). Raises Superseded, StaleBatch."""
     run = terms.writer.run
     for _ in range(ATTEMPTS_MAX):
@@ -131,14 +122,8 @@ def begin_task(terms: Terms, slot: int, first_execution: bool) -> Generator[Acti
         elif state.batch == terms.batch:
             return Begun(write=False)
         else:
-            return Begun(write=True, free=_free_for(state, terms, slot, first_execution))
+            return Begun(write=True, over=state.over)
     raise _overtaken(terms)
-
-
-def _free_for(state: State, terms: Terms, slot: int, first_execution: bool) -> Free | None:
-    """S-13: one identity is given to one execution of one task only."""
-    fits = state.done and state.run == terms.writer.run and state.batch == terms.batch - 1
-    return state.free[slot] if fits and first_execution and slot < len(state.free) else None
 
 
 # --- the driver -----------------------------------------------------------------------------------
@@ -153,7 +138,6 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
     run = terms.writer.run
     participants = _participants(outcomes)
     rows = sum(outcome.rows for outcome in outcomes)
-    kept = _kept(outcomes)
     checked = False
     decided = False
     for _ in range(ATTEMPTS_MAX):
@@ -163,7 +147,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
         if claim is not None:
             yield _append(found, claim)
         elif not state.done:
-            yield from _carry_out(terms, found, kept if state.run == run else ())
+            yield from _carry_out(terms, found)
         elif state.batch == terms.batch:
             decided = state.run == run
             if not decided:
@@ -174,19 +158,12 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
             yield from _check_open(terms, participants)
             checked = True
         else:
-            yield _append(found, ledger.commit(state, run, terms.batch, rows, participants, kept))
+            yield _append(found, ledger.commit(state, run, terms.batch, rows, participants))
     raise _overtaken(terms)
 
 
 def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
     return tuple(each.participant for each in outcomes if each.participant is not None)
-
-
-def _kept(outcomes: tuple[Outcome, ...]) -> tuple[Free, ...]:
-    """Identities that were given out and not used: their executions have ended (S-13)."""
-    return tuple(
-        each.given for each in outcomes if each.given is not None and each.participant is None
-    )
 
 
 def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
@@ -204,15 +181,12 @@ def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
         )
 
 
-def _carry_out(terms: Terms, found: Found, kept: tuple[Free, ...]) -> Steps:
+def _carry_out(terms: Terms, found: Found) -> Steps:
     """End what is decided, then say so (S-09, S-10)."""
     state: State = found.state
     ended = yield End(state.run, state.participants, True)
-    if not any(each.refused for each in ended):
-        # What nobody holds any more, and this run knows of, is for its next batch.
-        mine = state.run == terms.writer.run
-        free = tuple(each.free for each in ended if each.free is not None) if mine else ()
-        yield _append(found, ledger.finish(state, terms.writer.run, free + kept))
+    if all(ended):
+        yield _append(found, ledger.finish(state, terms.writer.run))
         return
     now = yield Read()
     if now.offset != found.offset:
@@ -253,7 +227,7 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
             f"{text}. Write these rows by other means, then restart once with failOnDataLoss=false"
         )
     terms.warn(text)
-    yield _append(found, ledger.finish(state, run, ()))
+    yield _append(found, ledger.finish(state, run))
 
 
 def _clean_up(terms: Terms, found: Found) -> Steps:
@@ -300,9 +274,7 @@ def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action,
     return True
 
 
-def abort_job(
-    terms: Terms, participants: tuple[Participant, ...]
-) -> Generator[Action, Any, bool]:
+def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[Action, Any, bool]:
     """The job has failed (S-16). False if a part of it was committed before: then all of it is."""
     decided = False
     if participants:
@@ -318,7 +290,7 @@ def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
     if not participants:
         return
     ended = yield End(terms.writer.run, participants, True)
-    lost = [each for each, end in zip(participants, ended, strict=True) if end.refused]
+    lost = [each for each, ok in zip(participants, ended, strict=True) if not ok]
     if lost:
         raise TransactionsLost(
             f"odradek: the job was committed in part: {_tasks(lost)} were aborted meanwhile, by the "

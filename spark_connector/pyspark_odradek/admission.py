@@ -1,0 +1,99 @@
+"""How much of what is waiting one micro-batch takes.
+
+Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`), and one in bytes.
+A limit is split over the partitions in proportion to what waits in each; none that has something waiting
+is left out, however small, so that a limit below the number of partitions is exceeded rather than a
+partition starved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_odradek.planning import Partition
+
+MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one micro-batch. `max_bytes` is as batches lie in the log, compressed where they are."""
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = MAX_TRIGGER_DELAY_MS
+
+    @property
+    def has_maximum(self) -> bool:
+        return self.max_offsets is not None or self.max_bytes is not None
+
+
+@dataclass
+class MinimumGate:
+    """Holds a batch back until it is worth it, or `max_delay_ms` have passed since the last one.
+
+    As in Spark, the first batch of a run goes at once.
+    """
+
+    limits: Limits
+    last_batch_ms: float = field(default=float("-inf"))
+
+    def holds(self, waiting_offsets: int, now_ms: float) -> bool:
+        """Whether to wait. False counts as a batch."""
+        enough = self.limits.min_offsets is None or waiting_offsets >= self.limits.min_offsets
+        overdue = now_ms - self.last_batch_ms >= self.limits.max_delay_ms
+        if not enough and not overdue:
+            return True
+        if waiting_offsets:
+            self.last_batch_ms = now_ms
+        return False
+
+
+def grant(
+    backlog: Mapping[Partition, int],
+    limits: Limits,
+    bytes_per_offset: Mapping[Partition, float] | None = None,
+) -> dict[Partition, int]:
+    """How many offsets of each partition to take; `backlog` has those that wait, none below 0.
+
+    `bytes_per_offset` is an estimate; a partition without one counts as free.
+    """
+    granted = dict(backlog)
+    if limits.max_bytes is not None:
+        granted = _within_bytes(granted, limits.max_bytes, bytes_per_offset or {})
+    if limits.max_offsets is not None:
+        granted = split(granted, limits.max_offsets)
+    return granted
+
+
+def split(backlog: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
+    """`limit` offsets in proportion to the backlog: rounded down, the rest to the largest fractions."""
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(backlog)
+    shares = {}
+    fractions = []
+    for partition, waiting in backlog.items():
+        whole, rest = divmod(waiting * limit, total)
+        shares[partition] = max(whole, min(waiting, 1))
+        if shares[partition] == whole and whole < waiting:
+            fractions.append((-rest, partition))
+    left = limit - sum(shares.values())
+    for _, partition in sorted(fractions)[: max(left, 0)]:
+        shares[partition] += 1
+    return shares
+
+
+def _within_bytes(
+    backlog: Mapping[Partition, int], max_bytes: int, each: Mapping[Partition, float]
+) -> dict[Partition, int]:
+    total = sum(waiting * each.get(partition, 0.0) for partition, waiting in backlog.items())
+    if total <= max_bytes:
+        return dict(backlog)
+    share = max_bytes / total
+    return {
+        partition: min(waiting, max(1, int(waiting * share))) if partition in each else waiting
+        for partition, waiting in backlog.items()
+    }

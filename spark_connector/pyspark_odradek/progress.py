@@ -1,0 +1,130 @@
+"""The offsets of a stream: as Spark keeps them in its checkpoint, and what the next batch ends with.
+
+The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A partition
+that turns up while the query runs gets into the log of offsets with its first offset and no rows, and
+is read from the next batch on. So both ends of every range that is read are in the checkpoint, and a batch that is
+run again reads the same records, whatever retention does meanwhile to the log's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_odradek.admission import Limits, MinimumGate, grant
+from pyspark_odradek.errors import SourceError
+from pyspark_odradek.planning import OffsetRange, Partition
+
+#: {topic: {partition: offset}}, as Spark takes it.
+OffsetJson = dict[str, dict[str, int]]
+Offsets = dict[Partition, int]
+
+_SHOWN = 5
+
+
+def to_json(offsets: Mapping[Partition, int]) -> OffsetJson:
+    """In the order of topics and partitions, so that equal offsets are equal texts."""
+    found: OffsetJson = {}
+    for partition in sorted(offsets):
+        found.setdefault(partition.topic, {})[str(partition.number)] = offsets[partition]
+    return found
+
+
+def from_json(text: object) -> Offsets:
+    """SourceError for what is no such JSON: the checkpoint is another format's."""
+    found: Offsets = {}
+    try:
+        assert isinstance(text, dict)
+        for topic, numbers in text.items():
+            for number, offset in numbers.items():
+                if type(offset) is not int:
+                    raise TypeError
+                found[Partition(topic, int(number))] = offset
+    except (AssertionError, AttributeError, TypeError, ValueError):
+        raise SourceError(
+            f"odradek: the checkpoint holds {text!r} for this source, which are no offsets of Kafka "
+            'like {"topic": {"0": 23}}. It is the checkpoint of another query: give this one an own '
+            "checkpointLocation"
+        ) from None
+    return found
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the cluster has now. `ends`: of every partition that is subscribed to; `first`: the log's start,
+    of those that were not known before; `recreated`: those whose topic is another one by the same name."""
+
+    ends: Mapping[Partition, int]
+    first: Mapping[Partition, int] = field(default_factory=dict)
+    recreated: frozenset[Partition] = frozenset()
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where the next batch ends, and what seems to be lost: sentences."""
+
+    end: Offsets
+    lost: tuple[str, ...] = ()
+
+
+def waiting(start: Mapping[Partition, int], survey: Survey) -> Offsets:
+    """How many offsets wait in each partition; 0 where the log ends before `start`."""
+    return {
+        partition: max(end - start.get(partition, survey.first.get(partition, end)), 0)
+        for partition, end in survey.ends.items()
+    }
+
+
+def next_step(
+    start: Mapping[Partition, int],
+    survey: Survey,
+    limits: Limits,
+    bytes_per_offset: Mapping[Partition, float] | None = None,
+) -> Step:
+    """The end of the batch that begins at `start`.
+
+    A log that ends before `start` was cut; one that was made anew is read from its beginning.
+    """
+    known = {each: count for each, count in waiting(start, survey).items() if each in start}
+    lost = []
+    for partition in sorted(survey.recreated & start.keys()):
+        lost.append(f"the topic of {partition} was deleted and made anew")
+        known.pop(partition, None)
+    granted = grant(known, limits, bytes_per_offset)
+    end = {}
+    for partition, last in survey.ends.items():
+        if partition in survey.recreated or partition not in start:
+            end[partition] = first = survey.first.get(partition, 0)
+            if partition not in start and first > 0:
+                lost.append(f"{partition} is new and its log starts at {first}, not at 0")
+        elif last < start[partition]:
+            end[partition] = last
+            lost.append(
+                f"{partition} was read up to {start[partition]} already, and now ends at {last}"
+            )
+        else:
+            end[partition] = start[partition] + granted[partition]
+    gone = sorted(start.keys() - survey.ends.keys())
+    if gone:
+        names = ", ".join(map(str, gone[:_SHOWN])) + (", ..." if len(gone) > _SHOWN else "")
+        lost.append(f"{names} is not there any more, or not subscribed to")
+    return Step(end, tuple(lost))
+
+
+def held_back(
+    start: Mapping[Partition, int], survey: Survey, gate: MinimumGate, now_ms: float
+) -> bool:
+    """Whether the batch waits for more (`minOffsetsPerTrigger`)."""
+    return gate.holds(sum(waiting(start, survey).values()), now_ms)
+
+
+def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
+    """What a batch reads, in order; the same for the same two offsets, always.
+
+    A partition that went back is read from there by the next batch.
+    """
+    return [
+        OffsetRange(partition, start[partition], last)
+        for partition, last in sorted(end.items())
+        if partition in start and start[partition] < last
+    ]

@@ -1,0 +1,143 @@
+"""Filters that Spark hands down, as far as they say which offsets need not be read.
+
+`topic` and `partition` leave out partitions, `offset` cuts ranges at both ends, `timestamp` cuts their
+beginning: no record before the first one at or behind a time is that young, but one behind it may well be
+older, so an upper limit cuts nothing. Spark still applies every filter to the rows: what is said
+here only saves reading.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeGuard
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_odradek.planning import OffsetRange, Partition
+
+_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+_INT64_MAX = 2**63 - 1
+
+
+def is_offered() -> bool:
+    """Whether Spark will hand down filters here (`spark.sql.python.filterPushdown.enabled`).
+
+    A reader that could take them while it is off is refused by Spark; the setting cannot be seen from a
+    planning process, but which program runs there can. Where it cannot, nothing is pushed down.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _WORKER in sys.modules or getattr(main, "name", "") == _WORKER
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """What of all offsets can matter; None where nothing was said. `time_ms`: at or behind."""
+
+    topics: frozenset[str] | None = None
+    numbers: frozenset[int] | None = None
+    first_offset: int = 0
+    end_offset: int = _INT64_MAX
+    time_ms: int | None = None
+
+    def admits(self, partition: Partition) -> bool:
+        return (self.topics is None or partition.topic in self.topics) and (
+            self.numbers is None or partition.number in self.numbers
+        )
+
+    def cut(
+        self, ranges: Iterable[OffsetRange], found: Mapping[Partition, int | None]
+    ) -> list[OffsetRange]:
+        """The rest of each range. `found`: the offset at `time_ms`, None where no record is that young."""
+        rest = []
+        for partition, first, end in ranges:
+            if not self.admits(partition):
+                continue
+            if self.time_ms is not None:
+                at_time = found.get(partition)
+                first = max(first, end if at_time is None else at_time)
+            first = max(first, self.first_offset)
+            end = min(end, self.end_offset)
+            if first < end:
+                rest.append(OffsetRange(partition, first, end))
+        return rest
+
+
+def restriction_of(filters: Iterable[Filter]) -> Restriction:
+    """All of them hold at once. A filter that is of no use, or not understood, is skipped."""
+    topics: frozenset[str] | None = None
+    numbers: frozenset[int] | None = None
+    first, end, time_ms = 0, _INT64_MAX, None
+    for each in filters:
+        values = _choices(each)
+        column = getattr(each, "attribute", ())
+        if column == ("topic",) and values is not None:
+            named = frozenset(value for value in values if isinstance(value, str))
+            topics = named if topics is None else topics & named
+        elif column == ("partition",) and values is not None:
+            chosen = frozenset(value for value in values if _is_number(value))
+            numbers = chosen if numbers is None else numbers & chosen
+        elif column == ("offset",):
+            low, high = _interval(each, values)
+            first, end = max(first, low), min(end, high)
+        elif column == ("timestamp",):
+            at_ms = _not_before_ms(each, values)
+            if at_ms is not None:
+                time_ms = at_ms if time_ms is None else max(time_ms, at_ms)
+    return Restriction(topics, numbers, first, end, time_ms)
+
+
+def _choices(each: Filter) -> tuple[object, ...] | None:
+    """The values that a column may have, if the filter names them."""
+    if isinstance(each, (EqualTo, EqualNullSafe)):
+        return (each.value,)
+    return tuple(each.value) if isinstance(each, In) else None
+
+
+def _interval(each: Filter, values: tuple[object, ...] | None) -> tuple[int, int]:
+    """Whole numbers from the first up to, not including, the second."""
+    if values is not None:
+        numbers = [value for value in values if _is_number(value)]
+        return (min(numbers), max(numbers) + 1) if numbers else (0, 0)
+    value = getattr(each, "value", None)
+    if not _is_number(value):
+        return 0, _INT64_MAX
+    if isinstance(each, GreaterThan):
+        return value + 1, _INT64_MAX
+    if isinstance(each, GreaterThanOrEqual):
+        return value, _INT64_MAX
+    if isinstance(each, LessThan):
+        return 0, value
+    if isinstance(each, LessThanOrEqual):
+        return 0, value + 1
+    return 0, _INT64_MAX
+
+
+def _not_before_ms(each: Filter, values: tuple[object, ...] | None) -> int | None:
+    if values is not None:
+        times = [value for value in values if isinstance(value, datetime)]
+        return min(map(_milliseconds, times)) if times and len(times) == len(values) else None
+    value = getattr(each, "value", None)
+    if isinstance(each, (GreaterThan, GreaterThanOrEqual)) and isinstance(value, datetime):
+        return _milliseconds(value)
+    return None
+
+
+def _milliseconds(time: datetime) -> int:
+    """Rounded down: a little more is read rather than a record missed."""
+    return max(int(time.timestamp() * 1000) - 1, 0)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,195 @@
+"""A stream: Spark asks again and again how far it may read, and plans each micro-batch as a batch read.
+
+`initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of the
+query; `read` on executors, with a pickled copy that knows nothing of what happened here.
+
+Progress is committed for a consumer group, if one is named, when Spark asks for the next batch: what that
+one begins with has been processed, and Spark's own commit log says so already. Spark asks once more
+before a run with `availableNow` ends, so its last batch is committed too; `once` ends without asking.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from odradek_client.errors import OdradekError
+from odradek_client.network import Network
+from pyspark_odradek import blocking, cluster, planning, progress
+from pyspark_odradek.admission import Limits, MinimumGate
+from pyspark_odradek.batch_reader import RangePartition, read_range
+from pyspark_odradek.errors import DataLoss
+from pyspark_odradek.offsets import LATEST, AtEdge
+from pyspark_odradek.options import SourceOptions
+from pyspark_odradek.progress import OffsetJson, Offsets, Survey
+from pyspark_odradek.schema import check_read_schema
+
+T = TypeVar("T")
+
+log = logging.getLogger("odradek.spark")
+
+_COMMIT_TIMEOUT_S = 5.0
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as a stream. Raises SourceError, DataLoss and OptionsError."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_read_schema(schema, options.columns)
+        self.options = options
+        self._gate = MinimumGate(options.limits)
+        self._initial: Offsets | None = None
+        #: Where a run with `availableNow` ends.
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._topic_ids: dict[str, bytes] = {}
+        self._committed: Offsets = {}
+
+    # --- What to read ---------------------------------------------------------------------------------
+
+    def initialOffset(self) -> OffsetJson:
+        """Where a query without a checkpoint begins; Spark asks twice, and gets the same."""
+        if self._initial is None:
+            # The end is not used, and must not be refused as one would be in a batch.
+            options = replace(self.options, end=AtEdge(LATEST))
+            plan = self._run(cluster.plan(self._network(), options))
+            for warning in plan.warnings:
+                log.warning("odradek: %s; reading what is there (failOnDataLoss=false)", warning)
+            self._initial = {each.partition: each.start for each in plan.ranges}
+            self._topic_ids.update(plan.topic_ids)
+        return progress.to_json(self._initial)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that this run reads."""
+        self._target = dict(self._survey(()).ends)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """One of Spark's kinds, which cannot say all of ours: `latestOffset` looks at the options itself."""
+        limits = self.options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
+        """The end of the batch that begins at `start`; `start` itself if there is nothing to read."""
+        begin = progress.from_json(start)
+        self._commit_progress(begin)
+        survey = self._survey(begin)
+        self._latest = dict(survey.ends)
+        if self._target is not None:
+            survey = self._up_to_target(survey)
+        # Spark overrides the options by asking for everything (trigger once).
+        limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
+        waits_for_more = (
+            limits.min_offsets is not None
+            and self._target is None
+            and progress.held_back(begin, survey, self._gate, _now_ms())
+        )
+        if waits_for_more:
+            return progress.to_json(begin)
+        sizes = None
+        if limits.max_bytes is not None:
+            waiting = progress.waiting(begin, survey)
+            positions = {
+                each: begin[each] for each, count in waiting.items() if count and each in begin
+            }
+            sizes = self._run(cluster.bytes_per_offset(self._network(), positions))
+        step = progress.next_step(begin, survey, limits, sizes)
+        self._report_lost(step.lost)
+        return progress.to_json(step.end)
+
+    def reportLatestOffset(self) -> OffsetJson | None:
+        """The ends of the logs when `latestOffset` last looked, for the query's progress."""
+        return None if self._latest is None else progress.to_json(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch: the same for the same offsets."""
+        begin, until = progress.from_json(start), progress.from_json(end)
+        network = self._network()
+        new = [each for each in until if each not in begin]
+        if new:
+            # Of our own batches such a range is empty; Spark's `kafka` format reads from the first offset.
+            begin |= self._run(cluster.first_offsets(network, self.options, new))
+        ranges = planning.split(
+            progress.ranges(begin, until),
+            min_partitions=self.options.min_partitions,
+            max_records=self.options.max_records_per_partition,
+        )
+        topics = sorted({each.partition.topic for each in ranges})
+        ids = self._run(cluster.ensure_topic_ids(network, topics))
+        return [RangePartition(each, ids[each.partition.topic]) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one range, in offset order."""
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return read_range(blocking.network(self.options.client), partition, self.options)
+
+    # --- Inside ---------------------------------------------------------------------------------------
+
+    def _network(self) -> Network:
+        return blocking.network(self.options.client)
+
+    def _run(self, question: Coroutine[Any, Any, T]) -> T:
+        return blocking.shared().thread.run(question)
+
+    def _survey(self, known: Any) -> Survey:
+        return self._run(cluster.survey(self._network(), self.options, known, self._topic_ids))
+
+    def _up_to_target(self, survey: Survey) -> Survey:
+        """As if nothing had arrived since the run began."""
+        assert self._target is not None
+        ends = {
+            each: min(self._target[each], end)
+            for each, end in survey.ends.items()
+            if each in self._target
+        }
+        return replace(survey, ends=ends)
+
+    def _report_lost(self, lost: tuple[str, ...]) -> None:
+        if not lost:
+            return
+        text = "; ".join(lost)
+        if self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"odradek: records may be lost: {text}. Set failOnDataLoss to false to go on with what "
+                "is there, or begin anew with another checkpointLocation"
+            )
+        log.warning("odradek: records may be lost: %s; going on (failOnDataLoss=false)", text)
+
+    def _commit_progress(self, done: Offsets) -> None:
+        group = self.options.group
+        if group is None or done == self._committed:
+            return
+        try:
+            blocking.shared().thread.run(
+                cluster.commit_progress(self._network(), group, done), _COMMIT_TIMEOUT_S
+            )
+        except (OdradekError, TimeoutError) as error:
+            # It is for people to look at; the checkpoint is what counts.
+            log.warning("odradek: progress was not committed for group %r: %s", group, error)
+        else:
+            self._committed = done
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000

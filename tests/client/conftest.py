@@ -1,0 +1,46 @@
+"""A running broker, and consumers of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from live_consumers import make_topic
+from odradek.broker import SubprocessBroker
+from odradek_client.consumer.consumer import Consumer
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[SubprocessBroker]:
+    settings = {
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 100,
+        "log.durability": "page-cache",
+    }
+    with SubprocessBroker(settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: SubprocessBroker) -> str:
+    """A new topic with three partitions."""
+    return make_topic(broker, 3)
+
+
+@pytest.fixture
+async def consumers(broker: SubprocessBroker) -> AsyncIterator[Callable[..., Any]]:
+    """Makes started consumers, which are closed at the end."""
+    started: list[Consumer] = []
+
+    async def make(*topics: str, **settings: Any) -> Consumer:
+        settings.setdefault("auto_offset_reset", "earliest")
+        consumer = Consumer(*topics, bootstrap_servers=broker.bootstrap, **settings)
+        started.append(consumer)
+        await consumer.start()
+        return consumer
+
+    yield make
+    for consumer in started:
+        await consumer.close()

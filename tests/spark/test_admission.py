@@ -1,0 +1,67 @@
+"""Limits of a micro-batch: split by backlog, nobody starved, held back until it is worth it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_odradek.admission import Limits, MinimumGate, grant, split
+from pyspark_odradek.planning import Partition
+
+P0, P1, P2 = (Partition("t", number) for number in range(3))
+
+
+def test_c1_a_limit_is_split_in_proportion_to_the_backlog() -> None:
+    assert split({P0: 700, P1: 200, P2: 100}, 100) == {P0: 70, P1: 20, P2: 10}
+    assert split({P0: 5, P1: 3}, 100) == {P0: 5, P1: 3}
+
+
+def test_c1_small_partitions_are_not_starved() -> None:
+    assert split({P0: 1_000_000, P1: 1, P2: 0}, 10) == {P0: 9, P1: 1, P2: 0}
+    # Fewer than partitions: one each all the same.
+    assert split({P0: 50, P1: 50, P2: 50}, 2) == {P0: 1, P1: 1, P2: 1}
+
+
+@given(
+    st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 10**12)),
+    st.integers(1, 10**12),
+)
+def test_c1_the_whole_limit_is_used_and_not_more(backlog: dict[Partition, int], limit: int) -> None:
+    shares = split(backlog, limit)
+    assert shares.keys() == backlog.keys()
+    assert all(min(waiting, 1) <= shares[each] <= waiting for each, waiting in backlog.items())
+    used, busy = sum(shares.values()), sum(waiting > 0 for waiting in backlog.values())
+    assert used == min(sum(backlog.values()), max(limit, busy)) or used <= limit + busy
+    if sum(backlog.values()) > limit:
+        assert used >= limit
+
+
+def test_bytes_are_split_by_what_the_records_weigh() -> None:
+    backlog = {P0: 1000, P1: 1000}
+    limits = Limits(max_bytes=11_000)
+    assert grant(backlog, limits, {P0: 100.0, P1: 10.0}) == {P0: 100, P1: 100}
+    assert grant(backlog, Limits(max_bytes=10**9), {P0: 100.0, P1: 10.0}) == backlog
+    assert grant(backlog, Limits(max_bytes=1), {P0: 100.0, P1: 10.0}) == {P0: 1, P1: 1}
+    assert grant(backlog, limits, {}) == backlog
+
+
+def test_both_limits_hold() -> None:
+    assert grant({P0: 1000}, Limits(max_offsets=10, max_bytes=5_000), {P0: 100.0}) == {P0: 10}
+    assert grant({P0: 1000}, Limits(max_offsets=100, max_bytes=5_000), {P0: 100.0}) == {P0: 50}
+
+
+def test_c1_a_batch_waits_for_its_minimum_or_its_time() -> None:
+    gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
+    assert not gate.holds(1, 0)  # The first goes at once.
+    assert gate.holds(9, 999)
+    assert not gate.holds(10, 500)
+    assert gate.holds(9, 1499)
+    assert not gate.holds(9, 1500)
+    assert gate.holds(1, 1501)
+
+
+def test_nothing_waiting_does_not_count_as_a_batch() -> None:
+    gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
+    assert not gate.holds(0, 0)
+    assert not gate.holds(3, 1)
+    assert gate.holds(3, 2)

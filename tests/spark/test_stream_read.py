@@ -1,0 +1,357 @@
+"""Streams through a real Spark session, as a user would."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pyspark_odradek.schema import row_schema, schema_of
+
+pytestmark = pytest.mark.spark
+
+Records = list[tuple[Any, ...]]
+Produce = Callable[[str, Records], None]
+NewTopic = Callable[..., str]
+T0 = 1_700_000_000_000
+PATIENCE_S = 60
+
+
+def numbered(partition: int, count: int, start: int = 0) -> Records:
+    """Records whose value is their offset, one second apart."""
+    return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
+
+
+@dataclass
+class Stream:
+    """One query with its checkpoint, to be run as often as wanted. `batches`: (batch id, places read)."""
+
+    spark: SparkSession
+    bootstrap: str
+    checkpoint: Path
+    options: dict[str, str]
+    batches: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    progress: list[dict[str, Any]] = field(default_factory=list)
+
+    def frame(self) -> DataFrame:
+        reader = self.spark.readStream.format("odradek")
+        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.options(**self.options).load()
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        def keep(frame: DataFrame, batch_id: int) -> None:
+            rows = frame.select("partition", "offset").collect()
+            self.batches.append((batch_id, sorted((row.partition, row.offset) for row in rows)))
+
+        writer = self.frame().writeStream.foreachBatch(keep)
+        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
+
+    def run(self, **trigger: Any) -> None:
+        """Until everything that is there has been read."""
+        query = self.start(**(trigger or {"availableNow": True}))
+        assert query.awaitTermination(PATIENCE_S)
+        self.progress += [json.loads(each.json) for each in query.recentProgress]
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        return sorted(place for _, places in self.batches for place in places)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(places) for _, places in self.batches if places]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, spark_broker: str, tmp_path: Path) -> Callable[..., Stream]:
+    """`stream(subscribe=..., ...)`; options with dots as a dict."""
+
+    def make(dotted: dict[str, str] | None = None, **options: str) -> Stream:
+        given = {"startingOffsets": "earliest"} | options | (dotted or {})
+        return Stream(spark, spark_broker, tmp_path / "checkpoint", given)
+
+    return make
+
+
+def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, query.lastProgress
+        if (error := query.exception()) is not None:
+            raise error
+        time.sleep(0.05)
+
+
+def test_c3_everything_is_read_once_across_restarts(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic(2)
+    produce(topic, numbered(0, 30) + numbered(1, 20))
+    query = stream(subscribe=topic)
+    query.run()
+    assert query.places == [(0, n) for n in range(30)] + [(1, n) for n in range(20)]
+    assert query.progress[0]["sources"][0]["endOffset"] == {topic: {"0": 30, "1": 20}}
+    assert query.progress[0]["sources"][0]["latestOffset"] == {topic: {"0": 30, "1": 20}}
+    query.batches.clear()
+    query.run()
+    assert query.places == []
+    produce(topic, numbered(1, 5, start=20))
+    query.run()
+    assert query.places == [(1, n) for n in range(20, 25)]
+
+
+def test_c1_max_offsets_splits_by_backlog_and_available_now_ends(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic(2)
+    produce(topic, numbered(0, 75) + numbered(1, 25))
+    query = stream(subscribe=topic, maxOffsetsPerTrigger="40")
+    query.run()
+    assert query.sizes == [40, 40, 20]
+    assert query.batches[0][1] == [(0, n) for n in range(30)] + [(1, n) for n in range(10)]
+    assert query.places == [(0, n) for n in range(75)] + [(1, n) for n in range(25)]
+
+
+def test_trigger_once_reads_all_in_one_batch_whatever_the_limits(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 50))
+    query = stream(subscribe=topic, maxOffsetsPerTrigger="10")
+    query.run(once=True)
+    assert query.sizes == [50]
+
+
+def test_max_bytes_are_kept_roughly(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    for _ in range(6):
+        produce(topic, [(0, None, bytes(1000), T0, [])] * 10)
+    query = stream(subscribe=topic, maxBytesPerTrigger="20500")
+    query.run()
+    # Six batches of ten records, of some 10,100 bytes each.
+    assert query.sizes == [20, 20, 20]
+
+
+def test_c1_a_batch_waits_for_its_minimum(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 5))
+    query = stream(subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    running = query.start(processingTime="0 seconds")
+    try:
+        until(lambda: query.sizes == [5], running)  # The first goes at once.
+        produce(topic, numbered(0, 4, start=5))
+        seen = len(running.recentProgress)
+        time.sleep(1)
+        assert query.sizes == [5], seen
+        produce(topic, numbered(0, 6, start=9))
+        until(lambda: query.sizes == [5, 10], running)
+    finally:
+        running.stop()
+
+
+def test_new_partitions_and_new_topics_are_read_from_their_beginning(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
+) -> None:
+    topic = new_topic(prefix="growing")
+    produce(topic, numbered(0, 3))
+    query = stream(subscribePattern=f"{topic}.*")
+    running = query.start(processingTime="0 seconds")
+    try:
+        until(lambda: len(query.places) == 3, running)
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": spark_broker})
+        grown = confluent_kafka.admin.NewPartitions(topic, 2)  # type: ignore[attr-defined]
+        admin.create_partitions([grown])[topic].result(20)
+        other = confluent_kafka.admin.NewTopic(f"{topic}-b", 1, 1)  # type: ignore[attr-defined]
+        admin.create_topics([other])[f"{topic}-b"].result(20)
+        produce(topic, numbered(1, 4))
+        produce(f"{topic}-b", numbered(0, 2))
+        until(lambda: len(query.places) == 9, running)
+        assert query.places == sorted(
+            [(0, n) for n in range(3)] + [(1, n) for n in range(4)] + [(0, 0), (0, 1)]
+        )
+    finally:
+        running.stop()
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 5))
+    query = stream(subscribe=topic, startingOffsets="latest")
+    query.run()
+    produce(topic, numbered(0, 2, start=5))
+    query.run()
+    assert query.places == [(0, 5), (0, 6)]
+
+
+def test_a_stream_begins_at_a_time(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 5))
+    query = stream(subscribe=topic, startingTimestamp=str(T0 + 3000))
+    query.run()
+    assert query.places == [(0, 3), (0, 4)]
+
+
+def test_c1_gaps_that_transactions_leave_are_no_loss(
+    stream: Callable[..., Stream], new_topic: NewTopic, spark_broker: str
+) -> None:
+    topic = new_topic()
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": spark_broker, "transactional.id": topic, "log_level": 0}
+    )
+    producer.init_transactions(20)
+    for commit in (True, False, True):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(topic, b"v", partition=0)
+        producer.flush(20)
+        (producer.commit_transaction if commit else producer.abort_transaction)(20)
+    query = stream({"kafka.isolation.level": "read_committed"}, subscribe=topic)
+    query.run()
+    # Offsets 3, 7 and 11 are markers; 4 to 6 were aborted.
+    assert query.places == [(0, n) for n in (0, 1, 2, 8, 9, 10)]
+
+
+def test_progress_is_lag_of_a_group_and_the_last_batch_counts(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
+) -> None:
+    topic = new_topic(2)
+    produce(topic, numbered(0, 30) + numbered(1, 10))
+    query = stream(subscribe=topic, maxOffsetsPerTrigger="20", groupId=f"{topic}-lag")
+    query.run()
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": spark_broker, "group.id": f"{topic}-lag"}
+    )
+    parts = [confluent_kafka.TopicPartition(topic, number) for number in (0, 1)]
+    try:
+        assert [each.offset for each in consumer.committed(parts, 20)] == [30, 10]
+    finally:
+        consumer.close()
+
+
+def test_a_batch_that_is_run_again_reads_the_same(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic(2)
+    produce(topic, numbered(0, 20) + numbered(1, 20))
+    query = stream(subscribe=topic, maxOffsetsPerTrigger="15", minPartitions="5")
+    query.run()
+    last_id, last = query.batches[-1]
+    (query.checkpoint / "commits" / str(last_id)).unlink()
+    for crc in (query.checkpoint / "commits").glob(f".{last_id}.*"):
+        crc.unlink()
+    produce(topic, numbered(0, 5, start=20))
+    query.batches.clear()
+    query.run()
+    assert query.batches[0] == (last_id, last)
+    assert query.batches[1][1] == [(0, n) for n in range(20, 25)]
+
+
+def test_rows_are_those_of_a_batch_and_columns_are_fewer_if_asked(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, [(0, b"k", b"v", T0, [("h", b"1")])])
+    assert stream(subscribe=topic).frame().schema == row_schema(False)
+    some = stream(subscribe=topic, columns="value, headers,partition,offset")
+    assert some.frame().schema == schema_of(["value", "partition", "offset", "headers"])
+    found: list[Any] = []
+    query = (
+        some.frame()
+        .writeStream.foreachBatch(lambda frame, _: found.extend(frame.collect()))
+        .option("checkpointLocation", str(some.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(PATIENCE_S)
+    (row,) = found
+    assert (row.value, row.partition, row.offset) == (b"v", 0, 0)
+    assert [tuple(each) for each in row.headers] == [("h", b"1")]
+
+
+def deleted(spark_broker: str, topic: str) -> None:
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": spark_broker})
+    admin.delete_topics([topic])[topic].result(20)
+
+
+def test_a_topic_that_is_gone_fails_the_query_by_its_name(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 3))
+    query = stream(subscribe=topic)
+    query.run()
+    deleted(spark_broker, topic)
+    with pytest.raises(StreamingQueryException, match=f"there is no topic '{topic}'"):
+        query.run()
+
+
+def test_a_topic_that_is_gone_is_let_go_without_fail_on_data_loss(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
+) -> None:
+    gone, stays = new_topic(), new_topic()
+    produce(gone, numbered(0, 3))
+    produce(stays, numbered(0, 2))
+    query = stream(subscribe=f"{gone},{stays}", failOnDataLoss="false")
+    query.run()
+    deleted(spark_broker, gone)
+    produce(stays, numbered(0, 4, start=2))
+    query.batches.clear()
+    query.run()
+    assert query.places == [(0, n) for n in range(2, 6)]
+
+
+def test_c1_a_log_that_was_cut_is_loss(
+    stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 10))
+    query = stream(subscribe=topic)
+    query.run()
+    deleted(spark_broker, topic)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": spark_broker})
+    anew = confluent_kafka.admin.NewTopic(topic, 1, 1)  # type: ignore[attr-defined]
+    admin.create_topics([anew])[topic].result(20)
+    produce(topic, numbered(0, 4))
+    with pytest.raises(
+        StreamingQueryException, match="was read up to 10 already, and now ends at 4"
+    ):
+        query.run()
+
+
+def test_the_checkpoint_of_another_kind_of_query_is_refused(
+    spark: SparkSession, stream: Callable[..., Stream], new_topic: NewTopic
+) -> None:
+    query = stream(subscribe=new_topic())
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    other = (
+        rate.writeStream.format("noop")
+        .option("checkpointLocation", str(query.checkpoint))
+        .trigger(once=True)
+        .start()
+    )
+    assert other.awaitTermination(PATIENCE_S)
+    with pytest.raises(StreamingQueryException, match="checkpointLocation"):
+        query.run()
+
+
+def test_a_stream_refuses_an_end(stream: Callable[..., Stream], new_topic: NewTopic) -> None:
+    query = stream(subscribe=new_topic(), endingOffsets="latest")
+    with pytest.raises(Exception, match="endingOffsets is for batch queries"):
+        query.run()
