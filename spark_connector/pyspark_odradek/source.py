@@ -59,7 +59,9 @@ class DefaultSource(DataSource):
         from pyspark_odradek.transactional_writer import TransactionalBatchWriter
         from pyspark_odradek.writer import BatchWriter
 
-        _refuse_overwrite(overwrite)
+        if overwrite:
+            problem = 'a topic cannot be overwritten; write with mode("append"), or delete the topic first'
+            raise OptionsError([problem])
         options = parse_sink(self.options)
         kind = TransactionalBatchWriter if options.exactly_once else BatchWriter
         return kind(options, schema)
@@ -75,16 +77,7 @@ class DefaultSource(DataSource):
         from pyspark_odradek.transactional_writer import TransactionalStreamWriter
         from pyspark_odradek.writer import StreamWriter
 
-        _refuse_overwrite(overwrite)
+        # `overwrite` is outputMode("complete"): the whole result is written each time, as Spark's does.
         options = parse_sink(self.options, streaming=True)
         kind = TransactionalStreamWriter if options.exactly_once else StreamWriter
         return kind(options, schema)
-
-
-def _refuse_overwrite(overwrite: bool) -> None:
-    if overwrite:
-        problem = (
-            'a topic cannot be overwritten; write with mode("append"), or delete the topic first '
-            '(a stream: outputMode("append") or ("update"))'
-        )
-        raise OptionsError([problem])
