@@ -44,6 +44,30 @@ def odradek_getmany(bootstrap: str, topic: str, records: int, partitions: int) -
     return run_on_uvloop(main())
 
 
+def odradek_arrow(bootstrap: str, topic: str, records: int, partitions: int) -> float:
+    """Our client, `poll_arrow`: all columns but headers, as Arrow batches."""
+    from odradek_client.consumer.consumer import Consumer
+
+    async def main() -> float:
+        async with Consumer(
+            bootstrap_servers=bootstrap,
+            auto_offset_reset="earliest",
+            fetch_max_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=PARTITION_BYTES,
+        ) as consumer:
+            consumer.assign([(topic, number) for number in range(partitions)])
+            await consumer.poll_arrow(timeout_ms=10_000, max_records=1)
+            started, left = time.perf_counter(), records - 1
+            while left > 0:
+                found = await consumer.poll_arrow(timeout_ms=10_000, max_records=POLL_RECORDS)
+                if not found.num_rows:
+                    raise SystemExit(f"odradek: {left} records did not come")
+                left -= found.num_rows
+            return time.perf_counter() - started
+
+    return run_on_uvloop(main())
+
+
 def odradek_iterate(bootstrap: str, topic: str, records: int, partitions: int) -> float:
     """Our client, `async for`."""
     from odradek_client.consumer.consumer import Consumer
@@ -174,6 +198,7 @@ def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int)
 
 
 READERS: dict[str, Reader] = {
+    "odradek poll_arrow": odradek_arrow,
     "odradek getmany": odradek_getmany,
     "aiokafka getmany": aiokafka_getmany,
     "kafka-python poll": kafka_python_poll,

@@ -33,6 +33,9 @@ PARTITIONS = 4
 #: (row, row it is compared with, target)
 PRODUCE_TARGET = ("odradek", "aiokafka", 2.0)
 CONSUME_TARGET = ("odradek getmany", "aiokafka getmany", 1.0)
+#: The same, at ARROW_BYTES a value: beside the fastest that gives an object per record.
+ARROW_TARGET = ("odradek poll_arrow", "confluent-kafka consume", 1.0)
+ARROW_BYTES = 100
 _ITERATORS = ("odradek async for", "aiokafka async for")
 
 
@@ -224,6 +227,12 @@ def consume(report: Report, bootstrap: str, values: list[bytes], wanted: str, ro
         COLUMNS,
     )
     tell(report, turns, size, len(values), CONSUME_TARGET)
+    ours, foreign = (turns.seconds.get(name) for name in ARROW_TARGET[:2])
+    if ours and foreign:
+        ratio = Spread.of([b / a for a, b in zip(ours, foreign, strict=True)])
+        target = f" (target: {ARROW_TARGET[2]})" if size == ARROW_BYTES else ""
+        missed = " **missed**" if target and ratio.median < ARROW_TARGET[2] else ""
+        report.note(f"{ARROW_TARGET[0]} / {ARROW_TARGET[1]}: {ratio}{target}{missed}")
 
 
 if __name__ == "__main__":

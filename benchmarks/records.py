@@ -2,7 +2,8 @@
 
     python -m benchmarks.records [--compare] [--json]
 
-With --compare beside aiokafka's Cython codec and kafka-python's.
+With both twins of the record codec, if the compiled one is in use; "Arrow" is the way of a batch into
+the columns of one Arrow batch. With --compare beside aiokafka's Cython codec and kafka-python's.
 
 "uniform" batches have values of one length, "mixed" ones of 0.5 to 1.5 times that length, "keyed"
 ones a key of 10 to 20 bytes and increasing timestamps as well; "headers" adds one header to
@@ -19,8 +20,10 @@ from benchmarks.support import Report, best_us, parser, shown
 
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec, compress, decompress
-from odradek_protocol.records import BatchBuilder, iter_batches, read_header, read_records
+from odradek_protocol.records import BatchBuilder, iter_batches, native, read_header, read_records
+from odradek_protocol.records.arrow import ArrowRows, chosen_columns
 from odradek_protocol.records.encoding import encode_rows
+from odradek_protocol.records.record import read_body
 
 Row = tuple[int, bytes | None, bytes, list[tuple[str, bytes | None]]]
 NOW = 1_700_000_000_000
@@ -64,8 +67,12 @@ def append_all_foreign(builder_class: Any, rows: list[Row]) -> bytearray:
     return built
 
 
-def ours(rows: list[Row]) -> list[float | None]:
-    """Microseconds per record of: append, encode, append and build, read."""
+def ours(rows: list[Row], codec: Any) -> list[float | None]:
+    """Microseconds per record of: append, encode, append and build, read, gather for Arrow.
+
+    `codec`: the compiled twin, or None for the pure one.
+    """
+    native.CODEC = codec
     count = len(rows)
     builder = append_all(rows)
     batch = bytes(builder.build())
@@ -76,7 +83,21 @@ def ours(rows: list[Row]) -> list[float | None]:
         best_us(lambda: encode_rows(rows, blocks, NOW)) / count,
         best_us(lambda: append_all(rows).build()) / count,
         best_us(lambda: read_records(batch, 0, header)) / count,
+        best_us(lambda: gather(batch)) / count / _GATHERED,
     ]
+
+
+#: Arrow batches hold more than one record batch: what is once for all of them hardly counts.
+_GATHERED = 32
+
+
+def gather(batch: bytes) -> None:
+    """As `poll_arrow` does with `_GATHERED` batches."""
+    rows = ArrowRows(chosen_columns(None, include_headers=True))
+    for _ in range(_GATHERED):
+        header = read_header(batch)
+        rows.add("t", 0, header, read_body(batch, 0, header))
+    rows.take()
 
 
 def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[float | None]:
@@ -85,25 +106,30 @@ def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[floa
     batch = bytes(append_all_foreign(builder_class, rows))
     build = best_us(lambda: append_all_foreign(builder_class, rows)) / count
     read = best_us(lambda: list(reader_class(batch))) / count
-    return [None, None, build, read]
+    return [None, None, build, read, None]
 
 
 def records(report: Report, compare: bool) -> None:
     report.table(
-        "Records, us per record", ("batch", "append", "encode", "append and build", "read")
+        "Records, us per record", ("batch", "append", "encode", "append and build", "read", "Arrow")
     )
 
     def row(name: str, numbers: list[float | None]) -> None:
-        names = ("append_us", "encode_us", "append_and_build_us", "read_us")
+        names = ("append_us", "encode_us", "append_and_build_us", "read_us", "arrow_us")
         report.row(
             [name, *(shown(number, ".3f") for number in numbers)],
             **dict(zip(names, numbers, strict=True)),
         )
 
+    twins: list[tuple[str, Any]] = [("pure", None)]
+    if native.CODEC is not None:
+        twins.insert(0, ("compiled", native.CODEC))
     for value_bytes in (100, 1000):
         for kind in ("uniform", "mixed", "keyed", "headers", "events"):
             rows = rows_of(kind, value_bytes)
-            row(f"{kind}, {value_bytes} B", ours(rows))
+            for twin, codec in twins:
+                row(f"{kind}, {value_bytes} B, {twin}", ours(rows, codec))
+            native.CODEC = twins[0][1]
             if not compare:
                 continue
             from aiokafka.record import default_records as aio

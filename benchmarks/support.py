@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from odradek.broker import SubprocessBroker
+from odradek_protocol.records import native
 
 # A broker that compiles its modules at every start is not what users run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -96,6 +97,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
+        "record codec": native.describe(),
         "load": round(os.getloadavg()[0], 1),
     }
 

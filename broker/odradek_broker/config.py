@@ -276,11 +276,43 @@ def _check_together(config: BrokerConfig) -> None:
             str(config.group_min_session_timeout_ms),
             f"at most group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
         )
+    _check_consumer_groups(config)
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
         raise ConfigError(
             "log.cleaner.min.compaction.lag.ms",
             str(config.log_cleaner_min_compaction_lag_ms),
             f"at most log.cleaner.max.compaction.lag.ms ({config.log_cleaner_max_compaction_lag_ms})",
+        )
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    """Timeout and interval within their own bounds, and a heartbeat in every session."""
+    bounded = {
+        "session.timeout.ms": (
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        "heartbeat.interval.ms": (
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+    }
+    for name, (least, value, most) in bounded.items():
+        if not least <= value <= most:
+            raise ConfigError(
+                f"group.consumer.{name}",
+                str(value),
+                f"between group.consumer.min.{name} ({least}) and group.consumer.max.{name} ({most})",
+            )
+    interval_ms = config.group_consumer_heartbeat_interval_ms
+    if interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms",
+            str(interval_ms),
+            "less than group.consumer.session.timeout.ms"
+            f" ({config.group_consumer_session_timeout_ms})",
         )
 
 

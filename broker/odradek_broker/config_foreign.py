@@ -14,7 +14,8 @@ _IGNORED_KEYS = """
     broker.session.timeout.ms compression.gzip.level compression.lz4.level compression.zstd.level
     connection.failed.authentication.delay.ms connections.max.reauth.ms
     control.plane.listener.name create.topic.policy.class.name early.start.listeners
-    eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests host.name
+    eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
+    group.consumer.regex.refresh.interval.ms host.name
     initial.broker.registration.timeout.ms inter.broker.listener.name
     inter.broker.protocol.version leader.imbalance.check.interval.seconds
     leader.imbalance.per.broker.percentage log.dir.failure.timeout.ms
@@ -42,7 +43,6 @@ IGNORED_PREFIXES = (
     "controller.",
     "delegation.token.",
     "follower.",
-    "group.consumer.",
     "group.coordinator.",
     "group.share.",
     "group.streams.",

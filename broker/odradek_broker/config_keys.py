@@ -381,6 +381,52 @@ class BrokerSettings:
         at_least(0),
     )
     group_max_size: int = setting(Kind.INT, INT32_MAX, "Most members of a group.", at_least(1))
+    group_consumer_session_timeout_ms: int = setting(
+        Kind.INT,
+        45_000,
+        "How long a member of a consumer group (KIP-848) may be silent before it is removed.",
+        at_least(1),
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        Kind.INT, 45_000, "Lower bound of group.consumer.session.timeout.ms.", at_least(1)
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        Kind.INT, 60_000, "Upper bound of group.consumer.session.timeout.ms.", at_least(1)
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        Kind.INT,
+        5_000,
+        "How often members of a consumer group are told to send a heartbeat.",
+        at_least(1),
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        Kind.INT, 5_000, "Lower bound of group.consumer.heartbeat.interval.ms.", at_least(1)
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        Kind.INT, 15_000, "Upper bound of group.consumer.heartbeat.interval.ms.", at_least(1)
+    )
+    group_consumer_max_size: int = setting(
+        Kind.INT, INT32_MAX, "Most members of a consumer group.", at_least(1)
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        Kind.LIST,
+        ("uniform", "range"),
+        "The assignors that members of consumer groups may choose, by name or by Kafka's class "
+        "name; the first is the default.",
+        any_of(
+            "uniform",
+            "range",
+            "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+        ),
+    )
+    group_consumer_migration_policy: str = setting(
+        Kind.STRING,
+        "bidirectional",
+        "Whether a group with members may change from the classic to the consumer protocol "
+        "(upgrade), back (downgrade), both or neither.",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
     offset_metadata_max_bytes: int = setting(
         Kind.INT, 4096, "Longest text that may be stored with an offset.", at_least(0)
     )
@@ -424,6 +470,23 @@ class BrokerSettings:
     )
     producer_id_expiration_check_interval_ms: int = setting(
         Kind.INT, 600_000, "Time between two looks for producers to forget.", at_least(1)
+    )
+    max_producer_ids: int = setting(
+        Kind.INT,
+        1_000_000,
+        "Most producers that all partitions together remember, looked at every second; beyond it "
+        "those that wrote longest ago, and have no transaction open, are forgotten as if they had "
+        "expired.",
+        between(1_000, 100_000_000),
+        ours=True,
+    )
+    max_transactional_ids: int = setting(
+        Kind.INT,
+        200_000,
+        "Most transactional ids that are remembered; a new one beyond it is refused with "
+        "POLICY_VIOLATION until others expire (transactional.id.expiration.ms).",
+        between(1, 100_000_000),
+        ours=True,
     )
     transaction_max_timeout_ms: int = setting(
         Kind.INT,
@@ -475,8 +538,9 @@ class BrokerSettings:
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
         True,
-        "Check that a transaction knows a partition before it is written to.",
-        effective=False,
+        "Ask the coordinator whether a transaction knows a partition before it is written to, for "
+        "producers that speak transactions of version 1. Off, a write that comes late can leave "
+        "a transaction open that nothing ends.",
     )
     transaction_two_phase_commit_enable: bool = setting(
         Kind.BOOLEAN,

@@ -15,6 +15,8 @@ from odradek_broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -22,6 +24,7 @@ from odradek_broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_history,
     describe_producers,
     describe_transactions,
     end_txn,
@@ -92,6 +95,9 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
     ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
     ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.handle,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.handle,
+    ApiKey.DESCRIBE_HISTORY: describe_history.handle,
 }
 
 

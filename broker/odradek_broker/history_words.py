@@ -28,18 +28,19 @@ class What(Enum):
     TRANSACTION_STEP = (
         "{request}[ from {client}]: {before} -> {after}[; producer id {producer_id}][, epoch {epoch}]"
         "[; added {places}][ (offsets of group {group})]"
-        "[; fences producer id {fenced_id}, epoch {fenced_epoch}][{note}]"
+        "[; fences {fenced} (producer id {fenced_id}, epoch {fenced_epoch})][{note}]"
     )
     TRANSACTION_TIMEOUT = (
         "timeout: open for {age}, and {timeout} were allowed: {before} -> {after};"
-        " fences producer id {fenced_id}, epoch {fenced_epoch}, by epoch {epoch}"
+        " producer id {producer_id}, epoch {epoch}[; fences {fenced} (producer id {fenced_id}, epoch"
+        " {fenced_epoch})]"
     )
     TRANSACTION_REFUSED = (
         "{request}[ from {client}] with producer id {producer_id}, epoch {epoch},"
-        " was refused with {error}: {reason}"
+        " was refused with {error}: [{places} is ]{reason}"
     )
     TRANSACTION_NOT_RECORDED = (
-        "{request}[ from {client}] could not be recorded ({error}): it is as if it had not come"
+        "{request}[ from {client}] could not be recorded ({error}), and has had no effect"
     )
     MARKERS_SENT = "{marker} markers with epoch {epoch} go to {places}[ (coordinator epoch {coordinator_epoch})]"
     MARKERS_AGAIN = "the marker for {places} was answered {error}; it is sent again in {pause}"
@@ -61,31 +62,26 @@ class What(Enum):
     PRODUCER_GIVEN = "given out to {client}: no transactional id, epoch {epoch}"
     PRODUCER_OF_TRANSACTION = (
         "{request}[ from {client}] for transactional id {transactional_id}: epoch {epoch}"
-        "[; fences producer id {fenced_id}, epoch {fenced_epoch}]"
+        "[; fences {fenced} (producer id {fenced_id}, epoch {fenced_epoch})]"
     )
     PRODUCER_REFUSED = (
         "{request}[ from {client}] for transactional id {transactional_id} with epoch {epoch} was"
-        " refused with {error}: {reason}"
+        " refused with {error}: [{places} is ]{reason}"
     )
-    FIRST_BATCH = (
-        "{places}: the first batch of this producer id, with epoch {epoch}, sequences"
-        " {first_sequence} to {last_sequence}, at offset {offset}"
-    )
+    FIRST_BATCH = "{places}: the first batch of this producer id, with epoch {epoch}, {sequences}, at offset {offset}"
     BATCH_OF_NEW_EPOCH = (
-        "{places}: epoch {before} -> {epoch} by a batch with sequences {first_sequence} to"
-        " {last_sequence}, at offset {offset}"
+        "{places}: epoch {before} -> {epoch} by a batch with {sequences}, at offset {offset}"
     )
     MARKER_OF_NEW_EPOCH = (
-        "{places}: epoch {before} -> {epoch} by the {marker} marker at offset {offset}; sequences"
-        " begin at 0 again"
+        "{places}: epoch {before} -> {epoch} by the marker at offset {offset} that ended a"
+        " transaction; sequences begin at 0 again"
     )
     DUPLICATE_BATCH = (
-        "{places}: a batch with epoch {epoch}, sequences {first_sequence} to {last_sequence}, came"
+        "{places}: a batch with epoch {epoch}, {sequences}, came"
         " again; it is at offsets {offset} to {last_offset} already, and was answered with these"
     )
     BATCH_REFUSED = (
-        "{places}: a batch with epoch {epoch}, sequences {first_sequence} to {last_sequence}, was"
-        " refused with {error}: {reason}"
+        "{places}: a batch with epoch {epoch}, {sequences}, was refused with {error}: {reason}"
     )
     MARKER_REFUSED = "{places}: a marker with epoch {epoch} was refused with {error}: {reason}"
     PRODUCER_EXPIRED = (
@@ -116,10 +112,18 @@ class What(Enum):
     )
     GROUP_EMPTIED = "nobody is left: {before} -> {after}, generation {generation}"
     GROUP_STABLE = "the assignment by the leader {leader} is stored: {before} -> {after}, generation {generation}"
-    GROUP_NOT_RECORDED = "{request} could not be recorded ({error}): everybody has to join again"
     GROUP_REFUSED = (
         "{request}[ of {member}][ (static: {instance})][ of {client}] was refused with {error}:"
         " {reason}"
+    )
+    CONSUMER_JOINED = (
+        "{member}[ (static: {instance})][ of {client}] joined[; it is subscribed to {topics}]"
+    )
+    CONSUMER_CHANGED = "{member}[ of {client}] has changed[; it is subscribed to {topics}]"
+    CONSUMER_EPOCH = "the group epoch is {epoch}: there is to be a new assignment"
+    CONSUMER_ASSIGNED = "assignment of epoch {epoch}: {members}[; the group is {state}]"
+    CONSUMER_MOVED = (
+        "{member} is at epoch {epoch}, {note}[; it has {places}][, and gives {pending} back]"
     )
     OFFSETS_DELETED = "committed offsets were deleted ({reason}): {places}"
     GROUP_GONE = "the group is gone: {reason}"
@@ -134,11 +138,22 @@ class What(Enum):
         " sequence is {next_sequence}[; a transaction is open since offset {transaction_offset}]"
         "[; last written {updated} ago][ ({note})]"
     )
-    NOW_GROUP = (
-        "{state}, generation {generation}[, protocol {protocol}][, leader {leader}], {members} members,"
-        " committed offsets of {offsets} partitions[; since {updated}]"
+    NOW_OWNER = (
+        "transactional id {transactional_id} {relation}: {state}, producer id {producer_id}, epoch"
+        " {epoch}"
     )
-    NOW_MEMBER = "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+    NOW_GROUP = (
+        "{state}[ for {updated}], generation {generation}[, protocol {protocol}][, leader {leader}];"
+        " members: {members}; partitions with committed offsets: {offsets}"
+    )
+    NOW_CONSUMER_GROUP = (
+        "{state}, group epoch {epoch}, assignment of epoch {assignment_epoch}; members: {members};"
+        " partitions with committed offsets: {offsets}"
+    )
+    NOW_MEMBER = (
+        "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+        "[; it has {places}]"
+    )
     NOW_NOTHING = "{reason}"
 
 

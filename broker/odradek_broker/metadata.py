@@ -78,6 +78,8 @@ class ClusterMetadata:
         self.config = config
         self.node_id = config.node_id
         self.topics: dict[str, Topic] = {}
+        #: Another number whenever a topic or a partition comes or goes. Soft.
+        self.topics_version = 0
         self._static = config
         self._random = randomness
         self._names_by_id: dict[bytes, str] = {}
@@ -95,6 +97,10 @@ class ClusterMetadata:
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id."""
         return self._names_by_id.get(topic_id)
+
+    def topic_names(self) -> list[str]:
+        """All topics but the broker's own."""
+        return [topic.name for topic in self.topics.values() if not topic.is_internal]
 
     def topic_id(self, name: str) -> bytes:
         """The id of a topic; zeros if there is none."""
@@ -273,6 +279,7 @@ class ClusterMetadata:
     def _replay_topic(self, record: TopicRecord) -> None:
         if record.name in self.topics or record.topic_id in self._names_by_id:
             raise MetadataError(f"topic {record.name} is created twice")
+        self.topics_version += 1
         self.topics[record.name] = Topic(record.name, record.topic_id)
         self._names_by_id[record.topic_id] = record.name
 
@@ -280,6 +287,7 @@ class ClusterMetadata:
         name = self._names_by_id.get(record.topic_id)
         if name is None:
             raise MetadataError(f"a partition of the unknown topic {record.topic_id.hex()}")
+        self.topics_version += 1
         self.topics[name].partitions[record.partition_id] = PartitionState(
             record.partition_id,
             record.leader,
@@ -293,6 +301,7 @@ class ClusterMetadata:
         name = self._names_by_id.pop(record.topic_id, None)
         if name is None:
             raise MetadataError(f"the unknown topic {record.topic_id.hex()} is removed")
+        self.topics_version += 1
         del self.topics[name]
         self._topic_configs.pop(name, None)
         self._log_configs.pop(name, None)

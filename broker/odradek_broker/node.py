@@ -7,7 +7,7 @@ seams, so that the simulator can run the very same object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
@@ -21,11 +21,12 @@ from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, To
 from odradek_broker.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.fetch_sessions import FetchSessions
 from odradek_broker.history import History
-from odradek_broker.later import Later
+from odradek_broker.later import Later, gather
 from odradek_broker.markers import write_markers
 from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
+from odradek_broker.producer_telling import ProducerTeller
 from odradek_broker.seams import Clock, Randomness
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
@@ -57,6 +58,16 @@ class Scheduler(Protocol):
     """Timers of the event loop."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
+
+
+@dataclass(slots=True)
+class _Effects:
+    """What becomes of metadata records once they are durable: logs whose files go, partitions that
+    may be used, names of topics that nobody has a position in any more."""
+
+    retired: list[PartitionLog] = field(default_factory=list)
+    made: list[Partition] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
 
 
 class Node:
@@ -96,9 +107,14 @@ class Node:
         self.groups = GroupCoordinator(self, config)
         #: What happened lately to producer ids; the coordinators have histories of their own.
         self.producer_history = History(clock.wall_ms)
+        self._producer_watch = ProducerTeller(
+            self.producer_history, config.producer_id_expiration_ms
+        )
         self.transactions = TransactionCoordinator(self, config, self.producer_history)
         #: Where batches wait until their transaction is known to be open.
-        self.gate = TransactionGate(self, self.transactions)
+        self.gate = TransactionGate(
+            self, self.transactions, verifies=config.transaction_partition_verification_enable
+        )
         #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
         #: keep to it, but for the first batch, without which nobody would get on (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
@@ -266,6 +282,7 @@ class Node:
             self.logs.begin_retention()
         report = self.logs.continue_retention(wall_ms)
         report.problems += problems
+        self.logs.forget_producers_beyond(self.config.max_producer_ids)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.remove_expired_producers(wall_ms)
@@ -310,6 +327,7 @@ class Node:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _lead(self, partition_log: PartitionLog, leader_epoch: int) -> Partition:
+        partition_log.watch = self._producer_watch
         return Partition(partition_log, leader_epoch, self._request_flush)
 
     def _open_partition(self, topic_name: str, index: int) -> None:
@@ -385,18 +403,19 @@ class Node:
             if metadata_log.log.offline:
                 self._on_fatal(f"the metadata log is offline: {metadata_log.log.offline_reason}")
             raise StorageError(appended.result(), "the metadata log cannot be written")
-        retired: list[PartitionLog] = []
-        made: list[Partition] = []
+        effects = _Effects()
         for record in records:
-            self._replay(record, retired, made)
+            self._replay(record, effects)
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                for partition in made:
+                for partition in effects.made:
                     partition.recorded = True
-                for log in retired:
+                for log in effects.retired:
                     self.logs.remove_retired(log)
-                later.resolve(None)
+                # Whoever made the topic again would find the positions of its predecessor (O-15).
+                gone = gather([self.groups.topic_deleted(name) for name in effects.removed])
+                gone.then(lambda _: later.resolve(None))
             else:
                 self._on_fatal(f"the metadata log cannot be written: {error.name}")
 
@@ -420,17 +439,15 @@ class Node:
             raise RuntimeError("the node is not loaded")
         return self._metadata_log
 
-    def _replay(
-        self, record: MetadataRecord, retired: list[PartitionLog], made: list[Partition]
-    ) -> None:
-        """Replay one record and make the logs agree with it; adds what it takes away and makes."""
+    def _replay(self, record: MetadataRecord, effects: _Effects) -> None:
+        """Replay one record and make the logs agree with it; notes what it takes away and makes."""
         removed: str | None = None
         if isinstance(record, RemoveTopicRecord):
             removed = self.metadata.topic_name(record.topic_id)
         self.metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
-            retired += self._drop_partitions(removed)
-            self.groups.topic_deleted(removed, record.topic_id)
+            effects.retired += self._drop_partitions(removed)
+            effects.removed.append(removed)
         elif isinstance(record, PartitionRecord):
             name = self.metadata.topic_name(record.topic_id)
             if name is not None:
@@ -440,7 +457,7 @@ class Node:
                 partition = held.get(record.partition_id)
                 if partition is not None and partition is not known:
                     partition.recorded = False
-                    made.append(partition)
+                    effects.made.append(partition)
 
     def topic_config_changed(self, topic: str) -> None:
         """A setting of the topic, or a default under it, is another one now."""

@@ -86,11 +86,18 @@ class _Asking(NamedTuple):
 
 
 class TransactionGate:
-    """One for the broker. Its lines are as long as what connections may have in flight (N-14)."""
+    """One for the broker. Its lines are as long as what connections may have in flight (N-14).
 
-    def __init__(self, scheduler: Scheduler, verifier: TransactionVerifier) -> None:
+    `verifies`: `transaction.partition.verification.enable`. Without it, producers of version 1 are
+    believed that they have added their partitions; those of version 2 never have (T-61).
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, verifier: TransactionVerifier, *, verifies: bool = True
+    ) -> None:
         self._scheduler = scheduler
         self._verifier = verifier
+        self._verifies = verifies
         self._lines: dict[tuple[TopicPartition, int], _Line] = {}
         self._together = 0
         self._questions: dict[_Asking, tuple[list[TopicPartition], Answer]] = {}
@@ -149,7 +156,7 @@ class TransactionGate:
         key = (candidate.where, candidate.producer_id)
         line = self._lines.get(key)
         if line is None:
-            if _has_open_transaction(candidate):
+            if _has_open_transaction(candidate) or not (candidate.add or self._verifies):
                 candidate.done(_E.NONE)
                 return
             line = self._lines[key] = _Line(

@@ -5,27 +5,22 @@ A part of `Admin`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from odradek_client.admin_base import AdminBase
 from odradek_client.admin_results import Results, settle
-from odradek_client.config import AdminConfig
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import (
-    ConnectionLost,
-    CoordinatorUnavailable,
-    NotCoordinator,
     OdradekError,
     Refused,
-    RequestTimedOut,
     UnknownTopicOrPartition,
     error_for,
 )
 from odradek_client.producer.transaction_life import V2_LEVEL, PreparedTransaction
 from odradek_client.producer.transaction_requests import END_V2_FROM, TRANSACTION_COORDINATOR
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.message import Message
 from odradek_protocol.schemas.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek_protocol.schemas.describe_transactions import DescribeTransactionsRequest
 from odradek_protocol.schemas.end_txn import EndTxnRequest
@@ -36,9 +31,6 @@ from odradek_protocol.schemas.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-
-if TYPE_CHECKING:
-    from odradek_client.network import Network
 
 #: States in which a transaction holds back consumers that read committed records only.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -90,14 +82,8 @@ class ProducerDescription:
     transaction_start_offset: int | None
 
 
-class TransactionAdmin:
+class TransactionAdmin(AdminBase):
     """The calls about transactions."""
-
-    config: AdminConfig
-    _network: Network
-    _all: Callable[..., Awaitable[Any]]
-    _by_leader: Callable[..., Awaitable[Any]]
-    _retrying: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
     async def list_transactions(
         self,
@@ -135,7 +121,7 @@ class TransactionAdmin:
             return sorted(found, key=lambda each: each.transactional_id)
 
         await self._network.refresh_metadata()
-        return await self._retrying(ask)  # type: ignore[no-any-return]
+        return await self._retrying(ask)
 
     async def describe_transactions(
         self, transactional_ids: str | Iterable[str], *, raise_errors: bool = True
@@ -148,7 +134,7 @@ class TransactionAdmin:
         results: Results[str, TransactionDescription] = Results()
 
         async def ask(names: list[str]) -> dict[str, OdradekError]:
-            homes, errors = await self._by_coordinator(names)
+            homes, errors = await self._by_coordinator(names, TRANSACTION_COORDINATOR)
             for node_id, group in homes.items():
                 request = DescribeTransactionsRequest(transactional_ids=group)
                 response = await self._network.send(node_id, request)
@@ -180,7 +166,9 @@ class TransactionAdmin:
         )
 
         async def ask() -> None:
-            response = await self._to_coordinator(transactional_id, request)
+            response = await self._to_coordinator(
+                transactional_id, TRANSACTION_COORDINATOR, request
+            )
             if response.error_code:
                 raise self._refused(transactional_id, response.error_code)
 
@@ -204,7 +192,10 @@ class TransactionAdmin:
 
         async def ask() -> None:
             response = await self._to_coordinator(
-                name, request, max_version=END_V2_FROM if v2 else END_V2_FROM - 1
+                name,
+                TRANSACTION_COORDINATOR,
+                request,
+                max_version=END_V2_FROM if v2 else END_V2_FROM - 1,
             )
             code = ErrorCode.of(response.error_code)
             if code is ErrorCode.INVALID_PRODUCER_EPOCH:
@@ -214,6 +205,10 @@ class TransactionAdmin:
                 raise self._refused(name, code)
 
         await self._retrying(ask)
+
+    def _refused(self, name: str, code: int) -> OdradekError:
+        about = f"transactional id {name!r}"
+        return self._coordinator_error(code, name, TRANSACTION_COORDINATOR, about)
 
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
@@ -247,7 +242,7 @@ class TransactionAdmin:
                             )
                         else:
                             results[tp] = [_producer(each) for each in part.active_producers]
-            return errors  # type: ignore[no-any-return]
+            return errors
 
         errors = await self._all(wanted, ask, final=(UnknownTopicOrPartition,))
         return settle(results, errors, raise_errors)
@@ -295,43 +290,11 @@ class TransactionAdmin:
                                 errors[tp] = error_for(
                                     part.error_code, about=f"{tp.topic}-{tp.partition}"
                                 )
-            return errors  # type: ignore[no-any-return]
+            return errors
 
         errors = await self._all([tp], ask, final=(UnknownTopicOrPartition,))
         settle(Results[TopicPartition, None](), errors, True)
         return producer
-
-    # --- coordinators -----------------------------------------------------------------------------
-
-    async def _by_coordinator(
-        self, names: list[str]
-    ) -> tuple[dict[int, list[str]], dict[str, OdradekError]]:
-        homes: dict[int, list[str]] = {}
-        errors: dict[str, OdradekError] = {}
-        for name in names:
-            try:
-                node_id = await self._network.find_coordinator(name, TRANSACTION_COORDINATOR)
-            except OdradekError as error:
-                errors[name] = error
-            else:
-                homes.setdefault(node_id, []).append(name)
-        return homes, errors
-
-    async def _to_coordinator(
-        self, name: str, request: Message, *, max_version: int | None = None
-    ) -> Any:
-        node_id = await self._network.find_coordinator(name, TRANSACTION_COORDINATOR)
-        try:
-            return await self._network.send(node_id, request, max_version=max_version)
-        except (ConnectionLost, RequestTimedOut):
-            self._network.forget_coordinator(name, TRANSACTION_COORDINATOR)
-            raise
-
-    def _refused(self, name: str, code: int) -> OdradekError:
-        error = error_for(code, about=f"transactional id {name!r}")
-        if isinstance(error, NotCoordinator | CoordinatorUnavailable):
-            self._network.forget_coordinator(name, TRANSACTION_COORDINATOR)
-        return error
 
 
 def _described(node_id: int, state: Any) -> TransactionDescription:

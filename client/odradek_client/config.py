@@ -10,6 +10,7 @@ from typing import Any
 
 from odradek_client.assignors import Assignor
 from odradek_client.assignors import resolve as resolve_assignors
+from odradek_client.consumer.reset import parse_reset
 from odradek_client.errors import ConfigError
 from odradek_client.settings import INT32_MAX, INT64_MAX, Settings, config, setting
 
@@ -97,10 +98,21 @@ class ConsumerConfig(ClientConfig):
     group_instance_id: str | None = setting(
         None, kind="str", doc="Names a static member, which may restart without a rebalance."
     )
+    group_protocol: str = setting(
+        "classic",
+        choices=("classic", "consumer"),
+        doc='How the group is run: "classic", by its members; "consumer", by the broker (KIP-848).',
+    )
+    group_remote_assignor: str | None = setting(
+        None,
+        kind="str",
+        doc='With group_protocol="consumer": how the broker divides partitions, "uniform" or '
+        '"range"; None for what it prefers.',
+    )
     auto_offset_reset: str = setting(
         "latest",
-        choices=("earliest", "latest", "none"),
-        doc="Where to begin without a committed offset (O-16).",
+        doc="Where to begin without a committed offset (O-16): earliest, latest, none (raise), or "
+        "by_duration:PT1H for the records of the last hour.",
     )
     enable_auto_commit: bool = setting(
         True, doc="Commit in the background what earlier polls returned (K-39)."
@@ -160,6 +172,11 @@ class ConsumerConfig(ClientConfig):
         for name in ("group_id", "group_instance_id"):
             if values[name] == "":
                 raise ConfigError(f"{name} is empty; leave it out or give a name")
+        _resolve_group_protocol(values, given)
+        try:
+            parse_reset(values["auto_offset_reset"])
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         heartbeat_ms, session_ms = values["heartbeat_interval_ms"], values["session_timeout_ms"]
         if heartbeat_ms >= session_ms:
             raise ConfigError(
@@ -170,6 +187,28 @@ class ConsumerConfig(ClientConfig):
             resolve_assignors(values["partition_assignment_strategy"])
         except ValueError as error:
             raise ConfigError(str(error)) from None
+
+
+#: What the broker decides for groups of the next protocol.
+_BROKERS_SAY = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "partition_assignment_strategy",
+)
+
+
+def _resolve_group_protocol(values: dict[str, Any], given: frozenset[str]) -> None:
+    """KIP-848."""
+    if values["group_protocol"] != "consumer":
+        if values["group_remote_assignor"] is not None:
+            raise ConfigError('group_remote_assignor needs group_protocol="consumer"')
+        return
+    for name in _BROKERS_SAY:
+        if name in given:
+            raise ConfigError(
+                f'{name} cannot go with group_protocol="consumer", where the broker decides it; '
+                f"leave it out"
+            )
 
 
 @config

@@ -11,6 +11,7 @@ Codes inside responses are the caller's business; only `find_coordinator` reads 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import random as random_module
 from collections.abc import Callable, Iterable
@@ -166,6 +167,17 @@ class Network:
     def now_ms(self) -> float:
         """The loop's clock, in milliseconds: never goes back."""
         return self.loop.time() * 1000
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before something is tried again."""
+        await asyncio.sleep(seconds)
+
+    def new_uuid(self) -> str:
+        """A random UUID as Kafka writes them: 22 characters, the first of which is no dash."""
+        while True:
+            text = base64.urlsafe_b64encode(self._random.randbytes(16)).decode().rstrip("=")
+            if not text.startswith("-"):
+                return text
 
     # --- requests ---------------------------------------------------------------------------------
 

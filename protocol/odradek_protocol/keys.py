@@ -19,6 +19,14 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -35,6 +43,10 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsResponse,
 )
 from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from odradek_protocol.schemas.describe_history import (
+    DescribeHistoryRequest,
+    DescribeHistoryResponse,
+)
 from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -121,6 +133,14 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_HISTORY = 10_000
+
+
+#: Ours, not Kafka's, in numbers that Kafka is far from. They are advertised like all others: clients
+#: pass over keys that they do not know (docs/compatibility.md).
+PRIVATE_KEYS = frozenset({ApiKey.DESCRIBE_HISTORY})
 
 
 @dataclass(frozen=True)
@@ -206,6 +226,17 @@ APIS: dict[ApiKey, Api] = {
             ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse
         ),
         _row(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
+        _row(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ConsumerGroupHeartbeatRequest,
+            ConsumerGroupHeartbeatResponse,
+        ),
+        _row(
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ConsumerGroupDescribeRequest,
+            ConsumerGroupDescribeResponse,
+        ),
+        _row(ApiKey.DESCRIBE_HISTORY, DescribeHistoryRequest, DescribeHistoryResponse),
     )
 }
 

@@ -17,7 +17,14 @@ from odradek_protocol.schemas.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from raw_broker import RawClient, RunningBroker, batch_of, produce_request, until
+from raw_broker import (
+    RawClient,
+    RunningBroker,
+    StartBroker,
+    batch_of,
+    produce_request,
+    until,
+)
 
 
 def fetch(
@@ -263,6 +270,52 @@ async def test_f23_forgotten_partitions_leave_and_an_empty_session_closes(
     assert (closed.session_id, closed.responses) == (0, [])
     gone = await client.call(fetch(session_id=first.session_id, session_epoch=3), 11)
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_f02_min_bytes_is_no_more_than_max_bytes(client: RawClient, topic: str) -> None:
+    """Else nobody could ever have enough, and the fetch would wait for nothing."""
+    request = fetch((topic, 0, 0), max_wait_ms=60_000, min_bytes=1 << 24, max_bytes=1_500)
+    answer = partitions(await client.call(request, 11))[topic, 0]
+    assert offsets(answer.records) == [0]
+
+
+async def test_f02_the_brokers_own_cap_counts_too(start_broker: StartBroker) -> None:
+    broker = await start_broker(fetch_max_bytes="2048")
+    client = await broker.client()
+    await client.create_topic("t")
+    for _ in range(4):
+        await client.call(produce_request("t", batch_of(b"x" * 932)), 9)
+    request = fetch(("t", 0, 0), max_wait_ms=60_000, min_bytes=1 << 24)
+    answer = partitions(await client.call(request, 11))["t", 0]
+    assert offsets(answer.records) == [0, 1]
+
+
+async def test_f22_behind_the_last_session_epoch_comes_1(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    first = await client.call(fetch((topic, 0, 5), session_epoch=0), 11)
+    (session,) = broker.node.fetch_sessions._sessions.values()
+    session.epoch = 2**31 - 2
+    for epoch in (2**31 - 2, 2**31 - 1, 1, 2):
+        request = fetch(session_id=first.session_id, session_epoch=epoch)
+        assert (await client.call(request, 11)).error_code == ErrorCode.NONE, epoch
+
+
+async def test_f27_an_error_of_one_partition_leaves_the_others_alone(
+    client: RawClient, topic: str
+) -> None:
+    wanted = fetch((topic, 0, 0), (topic, 7, 0), ("absent", 0, 0), (topic, 1, 99), (topic, 1, 0))
+    answer = await client.call(wanted, 11)
+    assert answer.error_code == ErrorCode.NONE
+    assert {where: found.error_code for where, found in partitions(answer).items()} == {
+        (topic, 0): ErrorCode.NONE,
+        (topic, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("absent", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (topic, 1): ErrorCode.NONE,
+    }
+    out = partitions(await client.call(fetch((topic, 1, 99), (topic, 0, 0)), 11))
+    assert out[topic, 1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert offsets(out[topic, 0].records)[0] == 0
 
 
 async def test_f21_session_errors(client: RawClient, topic: str) -> None:

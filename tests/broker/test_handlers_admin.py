@@ -92,9 +92,11 @@ def test_n07_every_api_is_told_with_its_range(version: int) -> None:
     assert ranges[ApiKey.PRODUCE][0] == 0, "librdkafka reads more as no compression"
     assert ranges[ApiKey.FETCH] == (4, 18)
     finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
-    assert finalized == ([("transaction.version", 2)] if version >= 3 else [])
+    levels = [("group.version", 1), ("transaction.version", 2)]
+    assert finalized == (levels if version >= 3 else [])
     supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
-    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
+    supported_ranges = [(name, 0, level) for name, level in levels]
+    assert supported == (supported_ranges if version >= 4 else [])
     assert (answer.finalized_features_epoch >= 0) is (version >= 3), "T-60: -1 would be ignored"
     assert not answer.zk_migration_ready
 

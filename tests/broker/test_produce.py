@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fake_transactions import FakeVerifier
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches, read_records
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
@@ -90,6 +91,40 @@ async def test_p06_exactly_one_batch_of_magic_2(client: RawClient, topic: str) -
     nothing = only(await client.call(produce_request(topic, None), 9))
     assert nothing.error_code == ErrorCode.INVALID_RECORD
     assert await read_values(client, topic) == []
+
+
+async def test_p11_a_duplicate_beside_another_batch_is_refused_with_it(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    """Several batches cannot come in one append, so none of them can hide behind a duplicate."""
+    first = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    second = batch_of(b"b", producer_id=7, producer_epoch=0, base_sequence=1)
+    assert only(await client.call(produce_request(topic, bytearray(first)), 9)).error_code == 0
+    both = only(await client.call(produce_request(topic, first + second), 9))
+    assert (both.error_code, both.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert await read_values(client, topic) == [b"a"]
+    assert broker.node.partition(topic, 0).log.producers.entry(7).last_sequence == 0
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "verified"])
+async def test_p19_the_same_batch_from_many_connections_at_once_is_written_once(
+    broker: RunningBroker, client: RawClient, topic: str, transactional: bool
+) -> None:
+    """Check and append are one step: nobody gets in between, nor while a transaction is verified."""
+    identity: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    request = produce_request(topic, None)
+    if transactional:
+        identity["transactional"] = True
+        request.transactional_id = "tx"
+        broker.node.gate._verifier = FakeVerifier()
+    batches = [batch_of(b"once", **identity) for _ in range(20)]
+    clients = [await broker.client() for _ in batches]
+    for one, batch in zip(clients, batches, strict=True):
+        request.topic_data[0].partition_data[0].records = batch
+        one.send(request, 12)
+    answers = [only(await one.receive()) for one in clients]
+    assert {(answer.error_code, answer.base_offset) for answer in answers} == {(0, 0)}
+    assert broker.node.partition(topic, 0).log.log_end_offset == 1
 
 
 async def test_p06_zstd_needs_version_7(client: RawClient, topic: str) -> None:

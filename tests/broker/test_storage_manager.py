@@ -472,3 +472,22 @@ def test_checkpoint_round_trip() -> None:
 def test_l35_bad_checkpoint_texts(text: str) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_offsets(text)
+
+
+# --- D11: producers of all partitions together ---
+
+
+def test_d11_p24_the_producers_that_wrote_longest_ago_are_forgotten_wherever_they_are(
+    files: MemoryFiles,
+) -> None:
+    manager, _ = start(files)
+    logs = [manager.create("t", index, ID_A) for index in (0, 1)]
+    for number in range(10):
+        batch = make_batch(timestamp=NOW_MS + number, producer_id=number, transactional=number == 0)
+        append(logs[number % 2], batch)
+    assert manager.forget_producers_beyond(10) == 0
+    assert manager.forget_producers_beyond(6) == 4
+    left = [[entry.producer_id for entry in log.producers.entries()] for log in logs]
+    assert left == [[0, 6, 8], [5, 7, 9]], "0 has a transaction open"
+    assert manager.forget_producers_beyond(0) == 5
+    assert [len(log.producers) for log in logs] == [1, 0]

@@ -24,7 +24,7 @@ from odradek_broker.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
-from raw_broker import RawClient, RunningBroker, until
+from raw_broker import RawClient, RunningBroker, StartBroker, until
 
 E = ErrorCode
 
@@ -454,3 +454,32 @@ async def test_a_topic_that_is_deleted_meanwhile_is_unknown(
     await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
     verifier.release()
     assert codes(await client.receive()) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+# --- transaction.partition.verification.enable ---
+
+
+async def test_t62_without_verification_version_1_is_believed_and_version_2_still_adds(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(transaction_partition_verification_enable="false")
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.create_topic("u")
+    verifier = broker.node.gate._verifier = FakeVerifier(error=E.TRANSACTION_ABORTABLE)
+    request = transactional_produce(transactional_batch(0))
+    assert codes(await client.call(request, 11)) == [E.NONE]
+    assert verifier.questions == []
+    request = transactional_produce(transactional_batch(0), topic="u")
+    assert codes(await client.call(request, 12)) == [E.TRANSACTION_ABORTABLE]
+    assert [question.add for question in verifier.questions] == [True]
+
+
+async def test_t62_with_verification_version_1_is_asked_about(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    verifier = broker.node.gate._verifier = FakeVerifier(error=E.TRANSACTION_ABORTABLE)
+    request = transactional_produce(transactional_batch(0))
+    assert codes(await client.call(request, 11)) == [E.TRANSACTION_ABORTABLE]
+    assert [question.add for question in verifier.questions] == [False]

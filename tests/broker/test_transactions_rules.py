@@ -1095,3 +1095,33 @@ def test_every_rule_that_is_ours_has_a_test() -> None:
         *range(55, 60), 61, *range(63, 69),
     }  # fmt: skip
     assert ours - named - elsewhere == set()
+
+
+# --- D11: how many ids ---
+
+
+def test_d11_new_ids_beyond_the_limit_are_refused_until_others_expire() -> None:
+    world = TransactionWorld(partitions=3, max_transactional_ids=4)
+    names = [f"id-{number}" for number in range(4)]
+    for name in names:
+        world.begin(name=name)
+    full = world.init(name="one-more")
+    assert full.error is E.POLICY_VIOLATION
+    assert (full.producer_id, full.epoch) == (-1, -1)
+    assert world.transactions.transaction("one-more") is None
+    for name in names:
+        assert world.begin(name=name)[1] == 1, "those that are known go on"
+    world.restart()
+    assert world.init(name="one-more").error is E.POLICY_VIOLATION
+    world.wait(8 * 24 * 3_600_000)
+    assert world.begin(name="one-more")[1] == 0
+
+
+def test_d11_ids_that_wait_for_producer_ids_do_not_slip_through() -> None:
+    world = TransactionWorld(max_transactional_ids=2)
+    world.hold_ids = True
+    asked = [world.init_later(name=f"id-{number}") for number in range(5)]
+    world.hold_ids = False
+    world.give_ids()
+    errors = [answer.result().error for answer in asked]
+    assert errors == [E.NONE] * 2 + [E.POLICY_VIOLATION] * 3

@@ -17,6 +17,8 @@ def broker() -> Iterator[SubprocessBroker]:
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 50,
+        "group.consumer.min.heartbeat.interval.ms": 50,
         "log.durability": "page-cache",
     }
     with SubprocessBroker(settings=settings) as running:

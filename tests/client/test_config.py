@@ -113,3 +113,17 @@ def test_every_row_is_documented_and_its_default_is_legal(cls: type[ClientConfig
     assert "request_timeout_ms = 30000" in cls.describe()
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.client_id = "other"  # type: ignore[misc]
+
+
+def test_group_protocol_leaves_to_the_broker_what_is_the_brokers() -> None:
+    settings = ConsumerConfig.from_settings({"group.protocol": "consumer", "group_id": "g"})
+    assert settings.group_protocol == "consumer"
+    for name, value in (
+        ("session_timeout_ms", 10_000),
+        ("heartbeat_interval_ms", 100),
+        ("partition_assignment_strategy", "range"),
+    ):
+        with pytest.raises(ConfigError, match=f"{name} cannot go with group_protocol"):
+            ConsumerConfig.from_settings({"group_protocol": "consumer", name: value})
+    with pytest.raises(ConfigError, match='group_remote_assignor needs group_protocol="consumer"'):
+        ConsumerConfig.from_settings({"group_remote_assignor": "range"})

@@ -177,7 +177,7 @@ def test_c42_a_later_success_resolves_without_a_bump() -> None:
     assert tm.may_drain(batch())
 
 
-def test_c42_c44_otherwise_the_epoch_is_bumped_and_sequences_start_over() -> None:
+def test_c42_c43_c44_otherwise_the_epoch_is_bumped_and_sequences_start_over() -> None:
     tm = manager()
     written = drained(tm, 2)
     tm.acknowledged(written, 0)
@@ -186,6 +186,7 @@ def test_c42_c44_otherwise_the_epoch_is_bumped_and_sequences_start_over() -> Non
     tm.resolve()
     assert tm.bump_requested and tm.bump_if_requested()
     assert tm.identity == ProducerIdentity(7, 1)
+    assert not tm.needs_identity, "no broker is asked"
     fresh = drained(tm)
     assert (fresh.identity.epoch, fresh.base_sequence) == (1, 0)
 

@@ -14,6 +14,7 @@ from tests.client.scripted_broker import until
 
 from odradek import Admin, Consumer, NewTopic, PreparedTransaction, Producer
 from odradek.broker import SubprocessBroker
+from odradek_client.consumer.group_loop import GroupLoop
 from odradek_client.errors import (
     Abortable,
     Fatal,
@@ -25,6 +26,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
 )
 from odradek_client.producer.transaction_requests import PRODUCE_V2_FROM
+from odradek_protocol.schemas.leave_group import LeaveGroupRequest
 
 _numbers = itertools.count()
 
@@ -226,6 +228,43 @@ async def test_kip447_consume_transform_produce_in_a_group(ours: str, unique_top
     assert sorted(await read(ours, out, 200)) == [b"%03d" % index for index in range(200)]
 
 
+async def test_kip447_who_lost_its_place_stays_who_it_was(ours: str, unique_topic: str) -> None:
+    """Without a name its offsets would be taken as those of someone outside the group (O-05)."""
+    group = f"g-{unique_topic}"
+    async with Admin(bootstrap_servers=ours) as admin:
+        await admin.create_topics([NewTopic(unique_topic, 1)])
+    async with producer(ours) as made:
+        await made.init_transactions()
+        async with made.transaction():
+            await made.send(unique_topic, b"record")
+        async with Consumer(
+            unique_topic,
+            bootstrap_servers=ours,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=20,
+        ) as consumer:
+            while not await consumer.poll(200):
+                pass
+            member = consumer.group_metadata()
+            network, loop = consumer._network, consumer._group
+            assert isinstance(loop, GroupLoop)
+            evict = LeaveGroupRequest(group_id=group, member_id=member.member_id)
+            node_id = await network.find_coordinator(group)
+            await network.send(node_id, evict, channel="coordinator", max_version=2)
+            async with asyncio.timeout(20):
+                while loop.membership.member_id:  # noqa: ASYNC110  until a heartbeat has told it
+                    await asyncio.sleep(0.005)
+            assert consumer.group_metadata() == member
+            with pytest.raises(GroupMovedOn):
+                async with made.transaction():
+                    await made.send_offsets_to_transaction(
+                        {(unique_topic, 0): 1}, consumer.group_metadata()
+                    )
+            assert await consumer.committed((unique_topic, 0)) is None
+
+
 async def test_admin_lists_describes_and_aborts(ours: str, unique_topic: str) -> None:
     async with producer(ours, unique_topic) as made, Admin(bootstrap_servers=ours) as admin:
         await made.init_transactions()
@@ -298,6 +337,23 @@ async def test_kip939_a_broker_may_have_it_switched_off(tmp_path: Path, unique_t
                 await made.init_transactions()
         async with producer(broker.bootstrap, unique_topic) as made:
             await made.init_transactions()
+
+
+async def test_c69_a_consumer_may_see_a_part_of_a_transaction(ours: str, unique_topic: str) -> None:
+    """All of it is committed at once; what a consumer reads of it is its own choice."""
+    async with Admin(bootstrap_servers=ours) as admin:
+        await admin.create_topics([NewTopic(unique_topic, 2)])
+    async with producer(ours) as made:
+        await made.init_transactions()
+        async with made.transaction():
+            for number in range(4):
+                await made.send(unique_topic, b"%d" % number, partition=0)
+                await made.send(unique_topic, b"elsewhere", partition=1)
+    async with Consumer(bootstrap_servers=ours, isolation_level="read_committed") as consumer:
+        consumer.assign([(unique_topic, 0)])
+        consumer.seek((unique_topic, 0), 2)
+        found = [bytes((await consumer.getone()).value) for _ in range(2)]
+    assert found == [b"2", b"3"]
 
 
 async def test_t50_commits_survive_a_broker_that_is_killed(

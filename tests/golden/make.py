@@ -6,7 +6,8 @@
 A line of <api>.jsonl is one message body: which way it goes, its version, its bytes, and what they
 mean. kafka-python encodes it from Kafka's own definitions; kio, which was generated from the same
 definitions by other people, must read those bytes and write the same ones again, or nothing is
-kept. Byte strings, record sets and UUIDs are hexadecimal.
+kept. What kafka-python does not define (`KIO_ALONE`), kio encodes alone, and what is not Kafka's
+(`PRIVATE`) is encoded here, by hand. Byte strings, record sets and UUIDs are hexadecimal.
 
 Wants kafka-python >= 3 and kio. Kafka's field names are in snake case, as in kafka-python.
 """
@@ -14,12 +15,16 @@ Wants kafka-python >= 3 and kio. Kafka's field names are in snake case, as in ka
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import datetime
 import importlib
 import io
 import json
 import re
 import struct
 import sys
+import types
+import typing
 import uuid
 from pathlib import Path
 from typing import Any
@@ -61,7 +66,54 @@ APIS = {
     "DescribeTransactions": (0, 0),
     "ListTransactions": (0, 2),
 }
+#: What kafka-python has no definition of: kio alone encodes it.
+KIO_ALONE = {
+    "ConsumerGroupHeartbeat": (0, 1),
+    "ConsumerGroupDescribe": (0, 1),
+}
 VARIANTS = ("full", "sparse", "long")
+
+
+def _fields(**types: Any) -> list[dict[str, Any]]:
+    """Definitions of fields, in the form of Kafka's: a type, or a list of fields for an array."""
+    made = []
+    for name, kind in types.items():
+        field: dict[str, Any] = {"name": name, "versions": "0+", "type": kind}
+        if isinstance(kind, list):
+            field |= {"type": "[]", "fields": kind}
+        elif kind.endswith("?"):
+            field |= {"type": kind[:-1], "nullableVersions": "0+"}
+        made.append(field)
+    return made
+
+
+_DETAILS = _fields(Name="string", Value="string")
+_EVENT = _fields(
+    TimeMs="int64",
+    LastTimeMs="int64",
+    Times="int32",
+    Name="string",
+    Text="string",
+    Details=_DETAILS,
+)
+_STATE = _fields(Name="string", Text="string", Details=_DETAILS)
+#: Messages of our own, (request, response), all of them flexible and of version 0 only.
+PRIVATE = {
+    "DescribeHistory": (
+        _fields(SubjectType="int8", Subject="string", Limit="int32"),
+        _fields(
+            ThrottleTimeMs="int32",
+            ErrorCode="int16",
+            ErrorMessage="string?",
+            NowMs="int64",
+            StartedMs="int64",
+            CompleteSinceMs="int64",
+            Dropped="int64",
+            Events=_EVENT,
+            States=_STATE,
+        ),
+    )
+}
 
 _TEXTS = ["orders", "größe-ß", "漢字かな", "emoji-\U0001f9f5", "z"]
 _ERRORS = [0, 3, 35, 7, 87, -1]
@@ -223,6 +275,65 @@ def kio_again(name: str, direction: str, version: int, data: bytes) -> bytes:
     return buffer.getvalue()
 
 
+class KioValues(Values):
+    """The same values for kio's own classes, which say with type hints what a field may hold."""
+
+    def entity(self, cls: Any) -> tuple[Any, dict[str, Any]]:
+        """(an instance, what it means)."""
+        given, meant = {}, {}
+        hints = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            hint, kind = hints[field.name], field.metadata.get("kafka_type", "")
+            in_ms = kind.startswith("timedelta")
+            value = self.hinted(hint, kind, field.name)
+            given[field.name], meant[field.name + "_ms" * in_ms] = value
+        return cls(**given), meant
+
+    def hinted(self, hint: Any, kind: str, name: str) -> tuple[Any, Any]:
+        self.count += 1
+        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        if type(None) in options and self.variant == "sparse" and kind != "uuid":
+            return None, None
+        inner = next(option for option in options if option is not type(None))
+        if typing.get_origin(inner) is tuple:
+            element = typing.get_args(inner)[0]
+            size = {"full": 2 + self.count % 2, "sparse": 0, "long": 1}[self.variant]
+            pairs = [self.hinted(element, kind, name) for _ in range(size)]
+            return tuple(given for given, _ in pairs), [meant for _, meant in pairs]
+        if dataclasses.is_dataclass(inner):
+            return self.entity(inner)
+        if kind.startswith("timedelta"):
+            return datetime.timedelta(milliseconds=1000 * self.count), 1000 * self.count
+        if kind == "error_code":
+            number = _ERRORS[self.count % len(_ERRORS)]
+            return inner(number), number
+        return self.value(kind, {"name": name})
+
+
+def kio_lines_of(name: str) -> list[str]:
+    """The lines of an API that only kio knows."""
+    lines = []
+    serial: Any = importlib.import_module("kio.serial")
+    first, last = KIO_ALONE[name]
+    for direction in ("request", "response"):
+        for version in range(first, last + 1):
+            module = importlib.import_module(f"kio.schema.{snake(name)}.v{version}.{direction}")
+            cls = getattr(module, f"{name}{direction.capitalize()}")
+            for variant in VARIANTS:
+                entity, meant = KioValues(version, variant).entity(cls)
+                buffer = io.BytesIO()
+                serial.entity_writer(cls)(buffer, entity)
+                line = {
+                    "direction": direction,
+                    "version": version,
+                    "variant": variant,
+                    "hex": buffer.getvalue().hex(),
+                    "value": meant,
+                }
+                lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+    return lines
+
+
 def lines_of(name: str) -> tuple[list[str], list[str]]:
     """(lines of the file, what went wrong)."""
     lines, troubles = [], []
@@ -257,9 +368,54 @@ def lines_of(name: str) -> tuple[list[str], list[str]]:
     return lines, troubles
 
 
+def flexible_bytes(fields: list[dict[str, Any]], values: dict[str, Any]) -> bytes:
+    """A flexible struct without tags, by the book (KIP-482)."""
+    parts = []
+    for field in fields:
+        value, kind = values[snake(field["name"])], field["type"]
+        if kind == "[]":
+            parts.append(_uvarint(len(value) + 1))
+            parts += [flexible_bytes(field["fields"], item) for item in value]
+        elif kind == "string":
+            data = b"" if value is None else value.encode()
+            parts += [_uvarint(0 if value is None else len(data) + 1), data]
+        else:
+            parts.append(value.to_bytes(int(kind[3:]) // 8, "big", signed=True))
+    return b"".join(parts) + b"\0"
+
+
+def _uvarint(number: int) -> bytes:
+    data = b""
+    while number > 127:
+        data += bytes([number & 127 | 128])
+        number >>= 7
+    return data + bytes([number])
+
+
+def private_lines_of(name: str) -> list[str]:
+    """The lines of a message of our own."""
+    lines = []
+    for direction, fields in zip(("request", "response"), PRIVATE[name], strict=True):
+        for variant in VARIANTS:
+            given, meant = Values(0, variant).message(fields)
+            line = {
+                "direction": direction,
+                "version": 0,
+                "variant": variant,
+                "hex": flexible_bytes(fields, given).hex(),
+                "value": meant,
+            }
+            lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+    return lines
+
+
 def make() -> None:
     """Write every <api>.jsonl, or none of an API that the two encoders disagree on."""
     failed = False
+    for name in (*KIO_ALONE, *PRIVATE):
+        made = private_lines_of(name) if name in PRIVATE else kio_lines_of(name)
+        text = "\n".join(made) + "\n"
+        (HERE / f"{snake(name)}.jsonl").write_text(text, encoding="utf-8")
     for name in APIS:
         lines, troubles = lines_of(name)
         for trouble in troubles:

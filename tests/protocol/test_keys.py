@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+from odradek_protocol.keys import API_OF_REQUEST, APIS, PRIVATE_KEYS, Api, ApiKey
 
 EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 
@@ -45,7 +45,12 @@ KAFKA_4_2 = {
     61: ("DescribeProducers", 0, 0, 0),
     65: ("DescribeTransactions", 0, 0, 0),
     66: ("ListTransactions", 0, 2, 0),
+    68: ("ConsumerGroupHeartbeat", 0, 1, 0),
+    69: ("ConsumerGroupDescribe", 0, 1, 0),
 }
+
+#: Those that are not Kafka's.
+PRIVATE = {10_000: ("DescribeHistory", 0, 0, 0)}
 
 
 def _row(api: Api) -> tuple[str, int, int, int | None]:
@@ -54,7 +59,7 @@ def _row(api: Api) -> tuple[str, int, int, int | None]:
 
 
 def test_the_table_is_kafkas_in_key_order() -> None:
-    assert {int(api.key): _row(api) for api in APIS.values()} == KAFKA_4_2
+    assert {int(api.key): _row(api) for api in APIS.values()} == KAFKA_4_2 | PRIVATE
     assert list(APIS) == sorted(ApiKey)
 
 
@@ -101,4 +106,9 @@ def test_the_documented_table_is_this_one(repository: Path) -> None:
         int(key): (name, int(first), int(last), None if flexible == "never" else int(flexible))
         for key, name, first, last, flexible in rows
     }
-    assert documented == KAFKA_4_2
+    assert documented == KAFKA_4_2 | PRIVATE
+
+
+def test_private_keys_are_far_from_those_of_kafka() -> None:
+    assert {int(key) for key in PRIVATE_KEYS} == set(PRIVATE)
+    assert min(PRIVATE) > 10 * max(KAFKA_4_2) and max(PRIVATE) < 2**15

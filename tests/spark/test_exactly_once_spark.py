@@ -43,7 +43,7 @@ class Stream:
         read = self.spark.readStream.option("maxFilesPerTrigger", "1")
         return read.text(str(self.input)).repartition(tasks)
 
-    def start(self, tasks: int = 2, frame: DataFrame | None = None, **options: str) -> Any:
+    def start(self, tasks: int = 2, frame: DataFrame | None = None, **options: Any) -> Any:
         return (
             (frame or self.frame(tasks))
             .writeStream.format("odradek")
@@ -55,7 +55,7 @@ class Stream:
             .start()
         )
 
-    def run(self, tasks: int = 2, **options: str) -> Any:
+    def run(self, tasks: int = 2, **options: Any) -> Any:
         query = self.start(tasks, **options)
         assert query.awaitTermination(WAIT_S)
         return query

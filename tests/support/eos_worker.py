@@ -1,9 +1,10 @@
-"""A worker that reads partitions, writes what it read and its positions in transactions, and ends.
+"""A worker that reads, writes what it read and its positions in transactions, and ends.
 
-    python -m eos_worker LIBRARY ADDRESS NAME COUNT PARTITION...
+    python -m eos_worker LIBRARY ADDRESS NAME COUNT [static | PARTITION...]
 
-Reads `source` from partitions assigned by hand, as group `workers`, writes each value to the same
-partition of `target`. Ends with 0 when every partition's position is COUNT. It gives up at whatever
+Reads `source` as group `workers`: the partitions that are named, assigned by hand; or whatever the
+group deals it (`static`: as a static member). Writes each value to the same partition of `target`.
+Ends with 0 when every partition's position is COUNT, of a group everybody's. It gives up at whatever
 goes wrong, and is made to be started again; now and then it aborts on purpose.
 """
 
@@ -15,14 +16,17 @@ import sys
 from typing import Any
 
 GROUP = "workers"
+SOURCE_PARTITIONS = 4
 BATCH_RECORDS = 200
 ABORTS_ONE_IN = 10
 TIMEOUT_MS = 10_000
+SESSION_MS = 1_500
+HEARTBEAT_MS = 200
+REBALANCE_MS = 5_000
 _WAIT_S = 30.0
 
 
-def _with_confluent(address: str, name: str, count: int, partitions: list[int]) -> None:
-    """Transactions v1."""
+def _confluent_pair(address: str, name: str, static: bool) -> tuple[Any, Any]:
     import confluent_kafka as ck
 
     producer = ck.Producer(
@@ -35,66 +39,155 @@ def _with_confluent(address: str, name: str, count: int, partitions: list[int]) 
             "log_level": 0,
         }
     )
-    producer.init_transactions(_WAIT_S)
-    consumer = ck.Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": GROUP,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "reconnect.backoff.max.ms": 100,
-            "fetch.wait.max.ms": 50,
-            "log_level": 0,
-        }
-    )
-    at: dict[int, int] = {}
+    settings: dict[str, Any] = {
+        "bootstrap.servers": address,
+        "group.id": GROUP,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "max.poll.interval.ms": REBALANCE_MS,
+        "reconnect.backoff.max.ms": 100,
+        "fetch.wait.max.ms": 50,
+        "log_level": 0,
+    }
+    if static:
+        settings["group.instance.id"] = name
+    return producer, ck.Consumer(settings)
 
-    def rewind() -> None:
+
+def _confluent_transaction(producer: Any, consumer: Any, messages: list[Any]) -> bool:
+    """One transaction of these records, whose input it also marks as done. Whether it committed."""
+    import confluent_kafka as ck
+
+    at: dict[int, int] = {}
+    producer.begin_transaction()
+    for message in messages:
+        if message.error() is not None:
+            raise ck.KafkaException(message.error())
+        partition: Any = message.partition()
+        producer.produce("target", message.value(), message.key(), partition=partition)
+        at[partition] = message.offset() + 1
+    producer.flush(_WAIT_S)  # or else an abort would have nothing to take back
+    moved = [ck.TopicPartition("source", index, position) for index, position in at.items()]
+    producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), _WAIT_S)
+    if random.randrange(ABORTS_ONE_IN):
+        producer.commit_transaction(_WAIT_S)
+        return True
+    producer.abort_transaction(_WAIT_S)
+    return False
+
+
+def _with_confluent(address: str, name: str, count: int, partitions: list[int]) -> None:
+    """Transactions v1, partitions by hand."""
+    import confluent_kafka as ck
+
+    producer, consumer = _confluent_pair(address, name, False)
+    producer.init_transactions(_WAIT_S)
+
+    def positions() -> dict[int, int]:
         asked = [ck.TopicPartition("source", index) for index in partitions]
+        found = {}
         for part in consumer.committed(asked, timeout=_WAIT_S):
             if part.error is not None:
                 raise ck.KafkaException(part.error)
-            at[part.partition] = max(part.offset, 0)
+            found[part.partition] = max(part.offset, 0)
+        return found
+
+    def rewind() -> None:
+        at.update(positions())
         consumer.assign([ck.TopicPartition("source", index, at[index]) for index in partitions])
 
+    at: dict[int, int] = {}
     rewind()
     while any(position < count for position in at.values()):
         messages = consumer.consume(BATCH_RECORDS, 0.2)
         if not messages:
             continue
-        producer.begin_transaction()
-        for message in messages:
-            if message.error() is not None:
-                raise ck.KafkaException(message.error())
-            partition: Any = message.partition()
-            producer.produce("target", message.value(), message.key(), partition=partition)
-            at[partition] = message.offset() + 1  # type: ignore[operator]
-        producer.flush(_WAIT_S)  # or else an abort would have nothing to take back
-        moved = [ck.TopicPartition("source", index, position) for index, position in at.items()]
-        producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), _WAIT_S)
-        if random.randrange(ABORTS_ONE_IN):
-            producer.commit_transaction(_WAIT_S)
-        else:
-            producer.abort_transaction(_WAIT_S)
+        if not _confluent_transaction(producer, consumer, messages):
             rewind()
+            continue
+        for message in messages:
+            at[message.partition()] = message.offset() + 1
     consumer.close()
 
 
-async def _with_odradek(address: str, name: str, count: int, partitions: list[int]) -> None:
-    """Transactions v2."""
+def _subscribed_with_confluent(address: str, name: str, count: int, static: bool) -> None:
+    """Transactions v1, partitions as the group deals them."""
+    import confluent_kafka as ck
+
+    producer, consumer = _confluent_pair(address, name, static)
+    producer.init_transactions(_WAIT_S)
+
+    def all_done() -> bool:
+        asked = [ck.TopicPartition("source", index) for index in range(SOURCE_PARTITIONS)]
+        try:
+            found = consumer.committed(asked, timeout=_WAIT_S)
+        except ck.KafkaException as error:
+            if error.args[0].retriable():
+                return False
+            raise
+        return all(part.error is None and part.offset == count for part in found)
+
+    consumer.subscribe(["source"])
+    while True:
+        messages = consumer.consume(BATCH_RECORDS, 0.2)
+        if not messages:
+            if all_done():
+                break
+            continue
+        if not _confluent_transaction(producer, consumer, messages):
+            held = consumer.assignment()
+            for part in consumer.committed(held, timeout=_WAIT_S):
+                if part.error is not None:
+                    raise ck.KafkaException(part.error)
+                consumer.seek(ck.TopicPartition("source", part.partition, max(part.offset, 0)))
+    consumer.close()
+
+
+def _odradek_pair(address: str, name: str, static: bool) -> tuple[Any, Any]:
     from odradek import Consumer, Producer
 
     producer = Producer(
         bootstrap_servers=address, transactional_id=name, transaction_timeout_ms=TIMEOUT_MS
     )
+    settings: dict[str, Any] = {"group_instance_id": name} if static else {}
     consumer = Consumer(
         bootstrap_servers=address,
         group_id=GROUP,
         enable_auto_commit=False,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        max_poll_interval_ms=REBALANCE_MS,
+        **settings,
     )
+    return producer, consumer
+
+
+async def _odradek_transaction(
+    producer: Any, consumer: Any, batches: dict[Any, list[Any]], group: Any
+) -> bool:
+    """One transaction of these records, whose input it also marks as done. Whether it committed."""
+    await producer.begin_transaction()
+    for records in batches.values():
+        for record in records:
+            await producer.send("target", record.value, key=record.key, partition=record.partition)
+    await producer.flush()  # or else an abort would have nothing to take back
+    at = {place: records[-1].offset + 1 for place, records in batches.items() if records}
+    await producer.send_offsets_to_transaction(at, group())
+    if random.randrange(ABORTS_ONE_IN):
+        await producer.commit_transaction()
+        return True
+    await producer.abort_transaction()
+    return False
+
+
+async def _with_odradek(address: str, name: str, count: int, partitions: list[int]) -> None:
+    """Transactions v2, partitions by hand."""
+    producer, consumer = _odradek_pair(address, name, False)
     places = [("source", index) for index in partitions]
     async with asyncio.timeout(600), producer:
         await producer.init_transactions()
@@ -113,29 +206,58 @@ async def _with_odradek(address: str, name: str, count: int, partitions: list[in
                 batches = await consumer.getmany(timeout_ms=200, max_records=BATCH_RECORDS)
                 if not any(batches.values()):
                     continue
-                await producer.begin_transaction()
-                for records in batches.values():
-                    for record in records:
-                        await producer.send(
-                            "target", record.value, key=record.key, partition=record.partition
-                        )
-                        at["source", record.partition] = record.offset + 1
-                await producer.flush()  # or else an abort would have nothing to take back
-                await producer.send_offsets_to_transaction(dict(at), GROUP)
-                if random.randrange(ABORTS_ONE_IN):
-                    await producer.commit_transaction()
-                else:
-                    await producer.abort_transaction()
+                if not await _odradek_transaction(producer, consumer, batches, lambda: GROUP):
                     await rewind()
+                    continue
+                for place, records in batches.items():
+                    if records:
+                        at[place] = records[-1].offset + 1
 
 
-def main(library: str, address: str, name: str, count: int, partitions: list[int]) -> None:
+async def _subscribed_with_odradek(address: str, name: str, count: int, static: bool) -> None:
+    """Transactions v2, partitions as the group deals them."""
+    producer, consumer = _odradek_pair(address, name, static)
+
+    async def committed(place: tuple[str, int]) -> int:
+        found = await consumer.committed(place)
+        return 0 if found is None else found.offset
+
+    async def all_done() -> bool:
+        for index in range(SOURCE_PARTITIONS):
+            if await committed(("source", index)) != count:
+                return False
+        return True
+
+    async with asyncio.timeout(600), producer:
+        await producer.init_transactions()
+        async with consumer:
+            consumer.subscribe(["source"])
+            while True:
+                batches = await consumer.getmany(timeout_ms=200, max_records=BATCH_RECORDS)
+                if not any(batches.values()):
+                    if await all_done():
+                        return
+                    continue
+                committing = _odradek_transaction(
+                    producer, consumer, batches, consumer.group_metadata
+                )
+                if not await committing:
+                    for place in consumer.assignment():
+                        consumer.seek(place, await committed(place))
+
+
+def main(library: str, address: str, name: str, count: int, how: list[str]) -> None:
     """Work until all is done, or raise."""
-    if library == "confluent-kafka":
-        _with_confluent(address, name, count, partitions)
+    subscribed = not how or how == ["static"]
+    if library == "confluent-kafka" and subscribed:
+        _subscribed_with_confluent(address, name, count, bool(how))
+    elif library == "confluent-kafka":
+        _with_confluent(address, name, count, list(map(int, how)))
+    elif subscribed:
+        asyncio.run(_subscribed_with_odradek(address, name, count, bool(how)))
     else:
-        asyncio.run(_with_odradek(address, name, count, partitions))
+        asyncio.run(_with_odradek(address, name, count, list(map(int, how))))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), [int(p) for p in sys.argv[5:]])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:])

@@ -19,8 +19,8 @@ from odradek_client.consumer.types import ConsumerRecord, TopicPartition
 DEADLINE_S = 30.0
 
 
-def make_topic(broker: SubprocessBroker, partitions: int) -> str:
-    name = make_unique_topic()
+def make_topic(broker: SubprocessBroker, partitions: int, name: str | None = None) -> str:
+    name = name or make_unique_topic()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
     return name

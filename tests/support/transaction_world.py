@@ -41,6 +41,7 @@ class Settings:
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_two_phase_commit_enable: bool = True
     transaction_state_log_num_partitions: int = 1
+    max_transactional_ids: int = 200_000
 
 
 @dataclass
@@ -187,7 +188,8 @@ class TransactionWorld:
         self.markers.held = []
         self.held_ids = []
         self.metadata.leader_epoch += 1
-        self.transactions = TransactionCoordinator(self, self.config)
+        self.producer_history = History(self.clock.wall_ms)
+        self.transactions = TransactionCoordinator(self, self.config, self.producer_history)
         self.transactions.load()
 
     # --- Requests ---

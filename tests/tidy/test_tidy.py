@@ -83,6 +83,7 @@ SHELLS = {
     "odradek_client.admin": "asks brokers, retries: the public class",
     "odradek_client.broker_link": "one broker: in-flight window, reconnect",
     "odradek_client.consumer.consumer": "subscribe, poll, commit: the public class",
+    "odradek_client.consumer.consumer_group_loop": "heartbeats of KIP-848 in the background",
     "odradek_client.consumer.consumer_loop": "fetches in the background",
     "odradek_client.consumer.group": "what is due to a group, between polls",
     "odradek_client.consumer.group_loop": "heartbeats and rejoins in the background",

@@ -25,9 +25,9 @@ _SUPPORTED_FROM_0_SINCE = 4
 #: The newest InitProducerId without two-phase commit (KIP-939); Kafka calls the one above unstable.
 _LAST_WITHOUT_PREPARING = 5
 #: Features and the level at which they are finalized, which is the highest that is supported.
-FEATURES = {"transaction.version": 2}
+FEATURES = {"group.version": 1, "transaction.version": 2}
 #: Grows whenever the table above changes: clients keep what has the highest epoch.
-_FEATURES_EPOCH = 1
+_FEATURES_EPOCH = 2
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 

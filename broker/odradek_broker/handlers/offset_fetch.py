@@ -11,7 +11,12 @@ from collections.abc import Iterable
 
 from odradek_broker.authorizer import Operation, denied_topics, group
 from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.offsets import FetchedOffsets, FetchedPart
+from odradek_broker.coordinator.groups.offsets import (
+    NOT_A_MEMBER,
+    FetchedOffsets,
+    FetchedPart,
+    FetchingMember,
+)
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
@@ -68,6 +73,7 @@ def _fetch(
     group_id: str,
     places: list[tuple[str, int]] | None,
     require_stable: bool,
+    member: FetchingMember = NOT_A_MEMBER,
 ) -> Later[FetchedOffsets]:
     """As much as this client may see (A-15): an error for topics that it asks for and may not see,
     silence about others."""
@@ -87,18 +93,18 @@ def _fetch(
                 found = FetchedOffsets(found.error, seen)
             later.resolve(found)
 
-        node.groups.fetch_offsets(group_id, None, require_stable).then(all_fetched)
+        node.groups.fetch_offsets(group_id, None, require_stable, member).then(all_fetched)
         return later
     hidden = denied(name for name, _ in places)
     if not hidden:
-        return node.groups.fetch_offsets(group_id, places, require_stable)
+        return node.groups.fetch_offsets(group_id, places, require_stable, member)
     refused = [
         FetchedPart(*place, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         for place in places
         if place[0] in hidden
     ]
     shown = [place for place in places if place[0] not in hidden]
-    node.groups.fetch_offsets(group_id, shown, require_stable).then(
+    node.groups.fetch_offsets(group_id, shown, require_stable, member).then(
         lambda found: later.resolve(FetchedOffsets(found.error, [*found.parts, *refused]))
     )
     return later
@@ -183,7 +189,8 @@ def _group(
         response.topics += unknown
         later.resolve(response)
 
-    _fetch(node, context, asked.group_id, places, require_stable).then(fetched)
+    member = FetchingMember(asked.member_id, asked.member_epoch)
+    _fetch(node, context, asked.group_id, places, require_stable, member).then(fetched)
     return later
 
 

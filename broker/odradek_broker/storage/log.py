@@ -35,7 +35,12 @@ from odradek_broker.storage.errors import (
 from odradek_broker.storage.flushing import FlushTicket
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_broker.storage.producer_state import Duplicate, ProducerStateManager
+from odradek_broker.storage.producer_state import (
+    Duplicate,
+    ProducerStateError,
+    ProducerStateManager,
+)
+from odradek_broker.storage.producer_watch import NOBODY, ProducerWatch
 from odradek_broker.storage.producers import EndMarker, Producers, read_end_marker
 from odradek_broker.storage.reading import (
     count_bytes,
@@ -92,6 +97,10 @@ class LogStart:
     clean: bool = False
 
 
+#: Of so many expired producers at once somebody is told: nobody reads of more.
+_EXPIRED_TOLD_MAX = 1_000
+
+
 def _ignore(_: PartitionLog) -> None:
     pass
 
@@ -102,7 +111,7 @@ class PartitionLog:
     Hooks, each called with the log, on the loop's thread: `on_high_watermark` when HW or LSO moved,
     `on_offline` once when the disk failed, `on_log_start` when DeleteRecords moved the log start
     (which must outlive a crash, L-10), `on_flush_wanted` when a flush is due although nobody waits
-    for it (a segment was rolled with `page-cache` durability).
+    for it (a segment was rolled with `page-cache` durability). `watch` is told of producers.
     """
 
     __slots__ = (
@@ -119,6 +128,7 @@ class PartitionLog:
         "_start",
         "_truncations",
         "_unsynced_paths",
+        "_where",
         "config",
         "directory",
         "high_watermark",
@@ -135,6 +145,7 @@ class PartitionLog:
         "report",
         "topic",
         "topic_id",
+        "watch",
     )
 
     # Set when the files are opened.
@@ -167,6 +178,8 @@ class PartitionLog:
         self.on_offline: Callable[[PartitionLog], None] = _ignore
         self.on_log_start: Callable[[PartitionLog], None] = _ignore
         self.on_flush_wanted: Callable[[PartitionLog], None] = _ignore
+        self.watch: ProducerWatch = NOBODY
+        self._where = (topic, partition)
         self.report = RecoveryReport(topic, partition)
         self._options = options
         self._files = options.files
@@ -335,6 +348,20 @@ class PartitionLog:
         return self._producers.state
 
     @property
+    def producers_restored_to(self) -> int:
+        """Producer state below this offset is not of this start: it was rebuilt from a snapshot and
+        from the log (P-28)."""
+        self._ensure_loaded()
+        return self._producers.restored_to
+
+    def remove_expired_producers(self, now_ms: int) -> int:
+        """P-24: how many were forgotten."""
+        expired = self._producers.state.remove_expired(now_ms)
+        for producer_id in expired[:_EXPIRED_TOLD_MAX]:
+            self.watch.expired(self._where, producer_id)
+        return len(expired)
+
+    @property
     def leader_epochs(self) -> LeaderEpochs:
         self._ensure_loaded()
         return self._epochs
@@ -392,12 +419,17 @@ class PartitionLog:
         has_producer = header.producer_id >= 0
         marker: EndMarker | None = None
         if has_producer:
-            if header.is_control:
-                marker = self._check_marker(header, batch, origin, transaction_version)
-            else:
-                verdict = self._producers.state.check(header, origin, now_ms)
-                if type(verdict) is Duplicate:
-                    return self._answer_duplicate(verdict)
+            try:
+                if header.is_control:
+                    marker = self._check_marker(header, batch, origin, transaction_version)
+                else:
+                    verdict = self._producers.state.check(header, origin, now_ms)
+                    if type(verdict) is Duplicate:
+                        self.watch.duplicate(self._where, header, verdict)
+                        return self._answer_duplicate(verdict)
+            except ProducerStateError as rejected:
+                self.watch.refused(self._where, header, rejected)
+                raise
         if origin is AppendOrigin.REPLAY:
             self._check_replayed(header)
         else:
@@ -495,6 +527,10 @@ class PartitionLog:
         last_offset: int,
         now_ms: int,
     ) -> None:
+        known = self._producers.state.entry(header.producer_id)
+        epoch_before = None if known is None else known.epoch
+        if epoch_before != header.producer_epoch:
+            self.watch.new_epoch(self._where, header, epoch_before)
         try:
             self._producers.apply(
                 header, marker, self._segments.active, base_offset, last_offset, now_ms

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 
 from odradek_broker.seams import Clock, Files, Randomness, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -460,10 +461,23 @@ class LogManager:
     def remove_expired_producers(self, now_ms: int) -> int:
         """P-24, for the logs that are open; how many went."""
         return sum(
-            len(log.producers.remove_expired(now_ms))
-            for log in self
-            if log.loaded and not log.offline
+            log.remove_expired_producers(now_ms) for log in self if log.loaded and not log.offline
         )
+
+    def forget_producers_beyond(self, most: int) -> int:
+        """Forget those that wrote longest ago in whatever partition, so that `most` are left in all
+        partitions together; how many went. Those with an open transaction stay."""
+        states = [log.producers for log in self if log.loaded and not log.offline]
+        excess = sum(map(len, states)) - most
+        if excess <= 0:
+            return 0
+        idle = heapq.merge(
+            *(zip(state.idle(), repeat(number)) for number, state in enumerate(states))
+        )
+        chosen = list(islice(idle, excess))
+        for (_, producer_id), number in chosen:
+            states[number].forget(producer_id)
+        return len(chosen)
 
     # ---- checkpoints
 

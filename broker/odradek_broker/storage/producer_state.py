@@ -393,6 +393,18 @@ class ProducerStateManager:
                 del self._verifications[producer_id]
         return expired
 
+    def idle(self) -> Iterator[tuple[int, int]]:
+        """(last timestamp, producer id) of those that may be forgotten, longest unwritten first."""
+        return (
+            (entry.last_timestamp, entry.producer_id)
+            for entry in self._entries.values()
+            if entry.transaction_first_offset is None
+        )
+
+    def forget(self, producer_id: int) -> None:
+        """As if it had expired; for one of `idle`."""
+        del self._entries[producer_id]
+
     def snapshot(self) -> bytes:
         """The content of `<map_end_offset>.snapshot` (P-26); see `producer_snapshot`."""
         return encode_snapshot(self._entries.values())

@@ -40,7 +40,7 @@ def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
 class Producers:
     """`state` is what appends are checked against; files are in `directory`."""
 
-    __slots__ = ("_aborted", "_directory", "_files", "_options", "state", "unsynced")
+    __slots__ = ("_aborted", "_directory", "_files", "_options", "restored_to", "state", "unsynced")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class Producers:
         }
         self._aborted: OrderedDict[int, AbortedIndex] = OrderedDict()
         self.state = ProducerStateManager(**self._options)
+        self.restored_to = 0
+        """What `load` found: state of batches below this offset."""
         self.unsynced: set[str] = set()
         """Paths written since the last flush took them."""
 
@@ -123,7 +125,7 @@ class Producers:
                     break
                 if header.last_offset >= start:
                     self.replay(header, batch, None)
-        self.state.map_end_offset = end_offset
+        self.state.map_end_offset = self.restored_to = end_offset
         self.state.high_watermark_moved(end_offset)
 
     def _load_snapshot(self, log_start_offset: int, end_offset: int) -> int:

@@ -13,7 +13,10 @@ from odradek.cli import COMMANDS, CommandRow, installed_version
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from odradek_protocol.records import native
+
         typer.echo(f"odradek {installed_version()}")
+        typer.echo(f"record codec: {native.describe()}")
         raise typer.Exit
 
 
@@ -21,7 +24,10 @@ def _root(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version, and which record codec is in use.",
         ),
     ] = False,
 ) -> None:

@@ -23,6 +23,7 @@ import typer
 
 from odradek.cli import fail
 from odradek.cli.common import AsJson, print_table, run
+from odradek_protocol.records import native
 
 if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
@@ -331,3 +332,4 @@ def bench(
         run(main(address), fast=True)
     if not as_json:
         _print(results)
+        typer.echo(f"record codec: {native.describe()}", err=True)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from odradek_client.assignors import resolve
 from odradek_client.config import ConsumerConfig
+from odradek_client.consumer.consumer_group_loop import ConsumerGroupLoop
 from odradek_client.consumer.consumer_loop import ConsumerLoop
+from odradek_client.consumer.consumer_membership import ConsumerGroupSettings, ConsumerMembership
 from odradek_client.consumer.coordinator import GroupSettings, Membership
 from odradek_client.consumer.errors import IllegalState
 from odradek_client.consumer.fetched import DecodeSettings
@@ -18,6 +20,7 @@ from odradek_client.consumer.fetcher import Fetcher, FetchSettings
 from odradek_client.consumer.group import Group
 from odradek_client.consumer.group_loop import GroupLoop
 from odradek_client.consumer.listener import RebalanceListener
+from odradek_client.consumer.reset import parse_reset
 from odradek_client.consumer.subscription import SubscriptionState
 from odradek_client.consumer.types import (
     EARLIEST_TIMESTAMP,
@@ -34,8 +37,6 @@ from odradek_protocol.records.arrow import ArrowRows, chosen_columns
 
 if TYPE_CHECKING:
     import pyarrow
-
-_RESETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "none": None}
 
 #: How long single records may be handed out without a full poll pass in between.
 _FRESH_MS = 20
@@ -77,8 +78,8 @@ class Consumer:
         self.config = ConsumerConfig.from_settings(settings)
         self._network = Network(self.config)
         self._subscription = SubscriptionState()
-        reset_timestamp = _RESETS[self.config.auto_offset_reset]
-        self._fetcher = Fetcher(self._subscription, _fetch_settings(self.config, reset_timestamp))
+        reset = parse_reset(self.config.auto_offset_reset)
+        self._fetcher = Fetcher(self._subscription, _fetch_settings(self.config, reset.timestamp))
         self._group = self._make_group()
         self._loop = ConsumerLoop(
             self.config,
@@ -86,7 +87,7 @@ class Consumer:
             self._subscription,
             self._fetcher,
             self._group,
-            reset_timestamp,
+            reset,
         )
         if self._group is not None:
             self._group.on_topics = self._loop.want_topics
@@ -101,6 +102,16 @@ class Consumer:
         config = self.config
         if config.group_id is None:
             return None
+        shared = (self._network, self._subscription, self._fetcher)
+        if config.group_protocol == "consumer":
+            consumer_settings = ConsumerGroupSettings(
+                group_id=config.group_id,
+                group_instance_id=config.group_instance_id,
+                remote_assignor=config.group_remote_assignor,
+                max_poll_interval_ms=config.max_poll_interval_ms,
+            )
+            member = ConsumerMembership(consumer_settings, self._network.new_uuid())
+            return ConsumerGroupLoop(config, config.group_id, *shared, member, self._signal)
         settings = GroupSettings(
             group_id=config.group_id,
             group_instance_id=config.group_instance_id,
@@ -110,15 +121,7 @@ class Consumer:
         )
         assignors = resolve(config.partition_assignment_strategy)
         membership = Membership(settings, self._subscription, assignors)
-        return GroupLoop(
-            config,
-            config.group_id,
-            self._network,
-            self._subscription,
-            self._fetcher,
-            membership,
-            self._signal,
-        )
+        return GroupLoop(config, config.group_id, *shared, membership, self._signal)
 
     def _signal(self) -> None:
         self._fresh_until_ms = 0.0
@@ -187,7 +190,7 @@ class Consumer:
         if bool(topics) == (pattern is not None):
             raise ValueError("subscribe to topics or to a pattern: give one of them")
         if pattern is not None:
-            self._subscription.subscribe_pattern(re.compile(pattern))
+            self._subscription.subscribe_pattern(pattern)
         else:
             self._subscription.subscribe_topics(topics)
         if self._group is not None:

@@ -57,6 +57,7 @@ class Group(ABC):
         self.on_topics: Callable[[], None] = lambda: None
         self.membership_lost = asyncio.Event()
         self.membership_lost.set()
+        self._watchdog: asyncio.TimerHandle | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         #: An assignment that has come, and is being taken over.
         self._incoming: list[TopicPartition] | None = None
@@ -94,12 +95,23 @@ class Group(ABC):
     def in_group(self) -> bool:
         """Whether this consumer is, as far as it knows, a member whose partitions are its own."""
 
+    @abstractmethod
+    def _session_left_ms(self) -> int:
+        """How long until this consumer must think that the coordinator has dropped it."""
+
     def _tell_membership(self) -> None:
         """After anything that may have changed `in_group`."""
-        if self.in_group:
-            self.membership_lost.clear()
-        else:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+        if not self.in_group:
             self.membership_lost.set()
+            return
+        self.membership_lost.clear()
+        # Silence is news as well, and nothing else would tell it.
+        self._watchdog = self._network.loop.call_later(
+            max(1, self._session_left_ms()) / 1000, self._tell_membership
+        )
 
     @abstractmethod
     def identity(self) -> Identity:

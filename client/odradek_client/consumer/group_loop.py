@@ -53,11 +53,11 @@ class GroupLoop(Group):
     ) -> None:
         super().__init__(config, group_id, network, subscription, fetcher, signal)
         self.membership = membership
+        self._identity = ConsumerGroupMetadata(group_id)
         self._prepared = False
         self._join: asyncio.Task[None] | None = None
         self._stable = asyncio.Event()
         self._checked = (-1, -1)
-        self._watchdog: asyncio.TimerHandle | None = None
 
     # --- who this consumer is ---------------------------------------------------------------------
 
@@ -71,15 +71,8 @@ class GroupLoop(Group):
             and not membership.session_expired(self._now_ms())
         )
 
-    def _tell_membership(self) -> None:
-        super()._tell_membership()
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-            self._watchdog = None
-        if not self.membership_lost.is_set():
-            # Silence is news as well, and nothing else would tell it.
-            left_ms = max(1, self.membership.session_left_ms(self._now_ms()))
-            self._watchdog = self._network.loop.call_later(left_ms / 1000, self._tell_membership)
+    def _session_left_ms(self) -> int:
+        return self.membership.session_left_ms(self._now_ms())
 
     def identity(self) -> Identity:
         """Of the current generation, while the group has one. RebalanceInProgress if it has none."""
@@ -119,16 +112,13 @@ class GroupLoop(Group):
             self._signal()
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in the group now (KIP-447)."""
-        membership = self.membership
-        if not self.assigns or membership.generation == NO_GENERATION:
-            return ConsumerGroupMetadata(self._group_id)
-        return ConsumerGroupMetadata(
-            self._group_id,
-            membership.generation,
-            membership.member_id,
-            self._config.group_instance_id,
-        )
+        """Who this consumer was when it last took over partitions (KIP-447).
+
+        A member that has lost its place keeps its old name here: without one the coordinator would
+        take its offsets as those of someone outside the group, and check nothing (O-05). And what
+        was read under one generation does not pass as read under the next.
+        """
+        return self._identity if self.assigns else ConsumerGroupMetadata(self._group_id)
 
     # --- what a poll does -------------------------------------------------------------------------
 
@@ -172,6 +162,12 @@ class GroupLoop(Group):
             joined.result()
             if membership.stage is Stage.STABLE:
                 self._incoming = membership.take_assignment()
+                self._identity = ConsumerGroupMetadata(
+                    self._group_id,
+                    membership.generation,
+                    membership.member_id,
+                    self._config.group_instance_id,
+                )
                 self._tell_membership()
                 if membership.cooperative and self._subscription.assigned() - set(self._incoming):
                     membership.request_rejoin("partitions were revoked, for others to have")

@@ -3,6 +3,7 @@
 They behave alike; the compiled one is faster. It is there when a C compiler was at hand at the
 installation, and left alone where it could be another one than this source expects:
 
+- it does not load: the folder has the library of another machine;
 - its `ABI` is not ours: the folder has the library of another version;
 - a checkout's `_native.c` is not the text that it was built from: `pip install -e .` builds it anew;
 - the environment variable ODRADEK_PURE is set (and not 0): the library itself looks, when it is loaded.
@@ -15,20 +16,28 @@ import zlib
 from types import ModuleType
 from typing import Any
 
-EXPECTED_ABI = 1
+EXPECTED_ABI = 2
 """Raised, here and in `_native.c`, with every change of a signature or of what a function returns."""
+
+
+SWITCHED_OFF = "ODRADEK_PURE is set"
+"""What the compiled module says when it declines to be loaded."""
 
 
 def _load() -> tuple[ModuleType | None, str]:
     try:
         import odradek_protocol.records._native as found
     except ModuleNotFoundError:
-        return None, "there is no compiled module; a C compiler was missing when it was installed"
+        return None, "it was installed without the compiled one"
     except ImportError as error:
-        return None, str(error)
-    trouble = unfit(found, __file__.removesuffix("native.py") + "_native.c")
-    if trouble is None:
-        return found, ""
+        if str(error) == SWITCHED_OFF:
+            return None, SWITCHED_OFF
+        trouble = f"it does not load: {error}"
+    else:
+        unsuitable = unfit(found, __file__.removesuffix("native.py") + "_native.c")
+        if unsuitable is None:
+            return found, ""
+        trouble = unsuitable
     notice = f"the compiled record codec is left alone: {trouble}; install it anew"
     warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return None, trouble

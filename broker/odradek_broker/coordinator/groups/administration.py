@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.offsets import subscribed_topics
 from odradek_broker.coordinator.groups.states import GroupState
@@ -18,6 +19,7 @@ from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 #: The kind of group that DescribeGroups knows, as ListGroups calls it (KIP-848).
 CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
 
 #: How much goes into one batch. The bytes are well below the smallest sensible max.message.bytes.
 BATCH_RECORDS_MAX = 1_000
@@ -42,8 +44,10 @@ class DeletedOffsets:
     codes: list[ErrorCode]
 
 
-def summary(group: ClassicGroup) -> GroupSummary:
+def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
     """What ListGroups says of the group."""
+    if isinstance(group, ConsumerGroup):
+        return GroupSummary(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupSummary(group.group_id, group.protocol_type, group.state.value)
 
 
@@ -91,24 +95,30 @@ def not_described(group_id: str, error: ErrorCode, message: str | None = None) -
 # --- Delete ---------------------------------------------------------------------------------------
 
 
-def deletion_error(group: ClassicGroup | None) -> ErrorCode:
+def deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCode:
     """May the group be deleted? Only one that exists and has no members (O-14)."""
+    if isinstance(group, ConsumerGroup):
+        return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
     if group is None or group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
-def offset_deletion_error(group: ClassicGroup | None) -> ErrorCode:
+def offset_deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCode:
     """May offsets of the group be deleted at all? While it has members, only a consumer group's:
     of others nobody can tell which ones are in use (O-14)."""
     error = deletion_error(group)
+    if isinstance(group, ConsumerGroup):
+        return ErrorCode.NONE
     if error is ErrorCode.NON_EMPTY_GROUP and group is not None:
         return ErrorCode.NONE if group.protocol_type == PROTOCOL_TYPE else error
     return error
 
 
-def is_subscribed(group: ClassicGroup, topic: str) -> bool:
-    """Is the topic in use? A consumer group whose subscriptions cannot be read may use any."""
+def is_subscribed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
+    """Is the topic in use? A classic group whose subscriptions cannot be read may use any."""
+    if isinstance(group, ConsumerGroup):
+        return topic in group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
         return False
     topics = subscribed_topics(group)

@@ -47,6 +47,15 @@ SKIP_ASSIGNMENT_SINCE = 9
 LEAVE_LIST_SINCE = 3
 #: Ids that a group has handed out and that have not joined. Beyond it, the group counts as full.
 PENDING_MEMBERS_MAX = 10_000
+#: Protocols that one member may offer.
+PROTOCOLS_MAX = 100
+#: Names and metadata of all of them. More would hardly fit into the group's record.
+PROTOCOLS_MAX_BYTES = 1_048_576
+#: Of instance ids, protocol types and names: in UTF-8, and with a UUID behind them, they must fit
+#: into the strings of a record, which have 16 bits for their length.
+TEXT_MAX_CHARS = 8_000
+#: How much of a client id goes into the record and into the ids of members.
+CLIENT_ID_MAX_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,20 @@ class JoinCall:
         if self.api_version == 0 or request.rebalance_timeout_ms < 0:
             return request.session_timeout_ms
         return request.rebalance_timeout_ms
+
+    @property
+    def is_fit(self) -> bool:
+        """Can all that it brings be kept? (D11)"""
+        request = self.request
+        if len(request.protocols) > PROTOCOLS_MAX:
+            return False
+        texts = [request.protocol_type, request.group_instance_id or ""]
+        texts += [protocol.name for protocol in request.protocols]
+        return (
+            max(map(len, texts)) <= TEXT_MAX_CHARS
+            and sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
+            <= PROTOCOLS_MAX_BYTES
+        )
 
     @property
     def client(self) -> str:
@@ -91,7 +114,10 @@ def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -
 
 
 class ClassicProtocol:
-    """The requests. `groups` is the shard's; one that is missing is created by a first join."""
+    """The requests. `groups` is the shard's; one that is missing is created by a first join.
+
+    `create` says None when there are too many groups that have nothing yet.
+    """
 
     def __init__(
         self,
@@ -99,7 +125,7 @@ class ClassicProtocol:
         groups: dict[str, ClassicGroup],
         rebalances: Rebalances,
         random: Randomness,
-        create: Callable[[str, Moment], ClassicGroup],
+        create: Callable[[str, Moment], ClassicGroup | None],
     ) -> None:
         self._config = config
         self._groups = groups
@@ -130,6 +156,8 @@ class ClassicProtocol:
         longest_ms = config.group_max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
+        if not call.is_fit:
+            return ErrorCode.INVALID_REQUEST
         group = self._groups.get(request.group_id)
         names = [protocol.name for protocol in request.protocols]
         if group is None:
@@ -137,7 +165,10 @@ class ClassicProtocol:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if not request.protocol_type or not names:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            group = self._create(request.group_id, moment)
+            created = self._create(request.group_id, moment)
+            if created is None:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            group = created
         if group.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room(group, request.member_id):
@@ -487,11 +518,12 @@ class ClassicProtocol:
             return out
         batch = api_version >= LEAVE_LIST_SINCE
         leaving = request.members if batch else [MemberIdentity(member_id=request.member_id)]
-        before = len(group.members) if group is not None else 0
+        before = list(group.members) if group is not None else []
         errors = [self._leave(group, identity, out) for identity in leaving]
-        if group is not None and len(group.members) < before:
-            left = before - len(group.members)
-            self._rebalances.after_removal(group, out, moment, f"{left} members left")
+        if group is not None and len(group.members) < len(before):
+            left = [member_id for member_id in before if member_id not in group.members]
+            who = left[0] if len(left) == 1 else f"{len(left)} members"
+            self._rebalances.after_removal(group, out, moment, f"{who} left")
         elif group is not None:
             self._rebalances.recheck(group, out, moment)
         response = LeaveGroupResponse(error_code=ErrorCode.NONE)

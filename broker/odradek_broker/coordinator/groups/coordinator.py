@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from odradek_broker.coordinator.alarm import Alarm, Timer
 from odradek_broker.coordinator.groups.administration import (
     DeletedOffsets,
     GroupSummary,
@@ -19,9 +20,19 @@ from odradek_broker.coordinator.groups.administration import (
     not_described,
 )
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
-from odradek_broker.coordinator.groups.classic import JoinCall
+from odradek_broker.coordinator.groups.classic import CLIENT_ID_MAX_CHARS, JoinCall
+from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
+from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
-from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedOffsets, Place
+from odradek_broker.coordinator.groups.offsets import (
+    NOT_A_MEMBER,
+    CommitCall,
+    FetchedOffsets,
+    FetchingMember,
+    Place,
+)
 from odradek_broker.coordinator.groups.rebalance import GroupSettings
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.states import GroupState
@@ -39,10 +50,15 @@ from odradek_broker.coordinator.transactional_runtime import (
     TransactionalRuntime,
 )
 from odradek_broker.history import History
-from odradek_broker.later import Later
+from odradek_broker.later import Later, gather
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
@@ -52,22 +68,17 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRespo
 log = structlog.get_logger("odradek.groups")
 
 OFFSETS_TOPIC = "__consumer_offsets"
+#: Longer ones are invalid: in UTF-8 they must fit into the keys of records, whose strings have 16
+#: bits for their length.
+GROUP_ID_MAX_CHARS = 8_000
 
 A = TypeVar("A")
 
 
-class Metadata(Protocol):
+class Metadata(Topics, Protocol):
     """What is asked of the cluster metadata."""
 
-    def partition_count(self, name: str) -> int: ...
-
     def leader_of(self, name: str, partition: int) -> int | None: ...
-
-
-class Timer(Protocol):
-    """Something that was scheduled and may be called off."""
-
-    def cancel(self) -> None: ...
 
 
 class CoordinatorEnv(Protocol):
@@ -115,8 +126,7 @@ class GroupCoordinator:
         self.history = History(env.clock.wall_ms)
         self._runtimes: dict[int, TransactionalRuntime[GroupShard]] = {}
         self._closed = False
-        self._armed_ms: int | None = None
-        self._timer: Timer | None = None
+        self._alarm = Alarm(env, self.advance)
 
     # --- Start, time, end ---
 
@@ -139,7 +149,10 @@ class GroupCoordinator:
             if runtime.state is RuntimeState.LOADING:
                 self._load_slice(index, runtime)
                 return False
-        self._arm()
+        # A crash may have come between the removal of a topic and that of its offsets (O-15).
+        exists = self._env.metadata.partition_count
+        self._drop_offsets(lambda topic: not exists(topic), "the topic does not exist")
+        self._alarm.set(self.next_deadline_ms())
         return True
 
     def advance(self, now_ms: int) -> None:
@@ -147,7 +160,7 @@ class GroupCoordinator:
         moment = Moment(now_ms, self._env.clock.wall_ms())
         for runtime in list(self._runtimes.values()):
             runtime.advance(moment)
-        self._arm()
+        self._alarm.set(self.next_deadline_ms())
 
     def next_deadline_ms(self) -> int | None:
         """When `advance` has something to do; None for never."""
@@ -159,16 +172,33 @@ class GroupCoordinator:
         self._closed = True
         for runtime in self._runtimes.values():
             runtime.close()
-        self._disarm()
+        self._alarm.close()
 
-    def topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """O-15: nobody has a position in a topic that is gone. `topic_id` is not stored with them."""
+    def topic_deleted(self, name: str) -> Later[None]:
+        """O-15: nobody has a position in a topic that is gone. Called when its removal is durable,
+        for until then a crash may bring it back; resolves when the positions are gone for good."""
+        return self._drop_offsets(lambda topic: topic == name, "the topic was deleted")
+
+    def _drop_offsets(self, chosen: Callable[[str], bool], why: str) -> Later[None]:
+        """Delete what is committed for topics of such names, as far as the disk allows."""
+        written: list[Later[ErrorCode]] = []
         for runtime in list(self._runtimes.values()):
-            places = runtime.core.offsets.places_of_topics(lambda held: held == name)
-            if places:
-                runtime.core.tell_deleted(places, "the topic was deleted")
-                records = runtime.core.tombstones(places)
-                _write(runtime, records, Later(), ErrorCode.NONE, lambda error: error)
+            places = runtime.core.offsets.places_of_topics(chosen)
+            if not places:
+                continue
+            runtime.core.tell_deleted(places, why)
+            later: Later[ErrorCode] = Later()
+            written.append(later)
+            _write(
+                runtime,
+                runtime.core.tombstones(places),
+                later,
+                ErrorCode.NONE,
+                lambda error: error,
+            )
+        done: Later[None] = Later()
+        gather(written).then(lambda _: done.resolve(None))
+        return done
 
     # --- Requests ---
 
@@ -176,7 +206,7 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, api_version: int, client_id: str, client_host: str
     ) -> Later[JoinGroupResponse]:
         later: Later[JoinGroupResponse] = Later()
-        call = JoinCall(request, later, api_version, client_id, client_host)
+        call = JoinCall(request, later, api_version, client_id[:CLIENT_ID_MAX_CHARS], client_host)
         return self._ask(
             request.group_id,
             later,
@@ -209,6 +239,23 @@ class GroupCoordinator:
             later,
             lambda shard, moment: shard.leave(request, api_version, later, moment),
             lambda error: LeaveGroupResponse(error_code=error),
+        )
+
+    def consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+    ) -> Later[ConsumerGroupHeartbeatResponse]:
+        later: Later[ConsumerGroupHeartbeatResponse] = Later()
+        client_id = client_id[:CLIENT_ID_MAX_CHARS]
+        call = HeartbeatCall(request, later, api_version, client_id, client_host)
+        return self._ask(
+            request.group_id,
+            later,
+            lambda shard, moment: shard.consumer_heartbeat(call, moment),
+            heartbeat_error,
         )
 
     def commit_offsets(self, call: CommitCall) -> Later[list[ErrorCode]]:
@@ -251,14 +298,21 @@ class GroupCoordinator:
             runtime.marker_written(producer_id, commit, written)
 
     def fetch_offsets(
-        self, group_id: str, places: list[Place] | None, require_stable: bool
+        self,
+        group_id: str,
+        places: list[Place] | None,
+        require_stable: bool,
+        member: FetchingMember = NOT_A_MEMBER,
     ) -> Later[FetchedOffsets]:
-        """`places` None: everything that the group has committed (O-08)."""
+        """`places` None: everything that the group has committed (O-08).
+
+        A member of a consumer group says who it is, and is refused if it is no more (O-21).
+        """
         later: Later[FetchedOffsets] = Later()
         return self._ask(
             group_id,
             later,
-            lambda shard, moment: shard.fetch(group_id, places, require_stable, later, moment),
+            lambda shard, _: shard.fetch(group_id, places, require_stable, later, member),
             lambda error: FetchedOffsets(error, []),
         )
 
@@ -308,6 +362,22 @@ class GroupCoordinator:
             refused,
         )
 
+    def describe_consumer_group(self, group_id: str) -> Later[DescribedConsumerGroup]:
+        """The consumer group with its members; GROUP_ID_NOT_FOUND with a message if it is none."""
+
+        def refused(error: ErrorCode) -> DescribedConsumerGroup:
+            return consumer_not_described(group_id, error)
+
+        later: Later[DescribedConsumerGroup] = Later()
+        return self._ask(
+            group_id,
+            later,
+            lambda shard, _: Outcome(
+                replies=[Reply(later, shard.describe_consumer(group_id), refused)]
+            ),
+            refused,
+        )
+
     def delete_group(self, group_id: str) -> Later[ErrorCode]:
         """Delete a group that has no members, and all its offsets."""
         later: Later[ErrorCode] = Later()
@@ -352,10 +422,19 @@ class GroupCoordinator:
                     shard.offsets.count(group.group_id),
                 )
 
+    def readiness(self, group_id: str) -> ErrorCode:
+        """Why this group cannot be asked; NONE if it can (G-20)."""
+        return self._find(group_id)[1]
+
     def group(self, group_id: str) -> ClassicGroup | None:
         """One group, to look at and not to change; None if it is not here."""
         runtime, _ = self._find(group_id)
         return None if runtime is None else runtime.core.groups.get(group_id)
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """As `group`, of the next-generation protocol."""
+        runtime, _ = self._find(group_id)
+        return None if runtime is None else runtime.core.consumers.get(group_id)
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """The committed offsets of a group by (topic, partition); none if it is not here."""
@@ -379,13 +458,15 @@ class GroupCoordinator:
             later.resolve(refuse(error))
             return later
         runtime.run(lambda moment: decide(runtime.core, moment))
-        self._arm_for(runtime)
+        self._alarm.bring_forward(runtime.next_deadline_ms())
         return later
 
     def _find(self, group_id: str) -> tuple[TransactionalRuntime[GroupShard] | None, ErrorCode]:
         """The runtime of a group, and why it cannot be asked, if so (G-20, D8)."""
         if self._closed:
             return None, ErrorCode.NOT_COORDINATOR
+        if len(group_id) > GROUP_ID_MAX_CHARS:
+            return None, ErrorCode.INVALID_GROUP_ID
         count = self._env.metadata.partition_count(OFFSETS_TOPIC)
         if count == 0:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -402,9 +483,14 @@ class GroupCoordinator:
         return runtime, runtime.error
 
     def _new_runtime(self, partition: TransactionalPartition) -> TransactionalRuntime[GroupShard]:
-        shard = GroupShard(self._config, self._env.random, self.history, self._observer)
+        shard = GroupShard(
+            self._config, self._env.random, self._env.metadata, self.history, self._observer
+        )
         runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
-            shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
+            shard,
+            partition,
+            self._moment,
+            on_settled=lambda: self._alarm.bring_forward(runtime.next_deadline_ms()),
         )
         return runtime
 
@@ -423,36 +509,6 @@ class GroupCoordinator:
     def _moment(self) -> Moment:
         clock = self._env.clock
         return Moment(clock.monotonic_ms(), clock.wall_ms())
-
-    # --- The next deadline ---
-
-    def _arm_for(self, runtime: TransactionalRuntime[GroupShard]) -> None:
-        """One shard did something: is its next deadline nearer than all others?"""
-        at_ms = None if self._closed else runtime.next_deadline_ms()
-        if at_ms is not None and (self._armed_ms is None or at_ms < self._armed_ms):
-            self._set_timer(at_ms)
-
-    def _arm(self) -> None:
-        at_ms = self.next_deadline_ms()
-        if at_ms is None or self._closed:
-            self._disarm()
-        elif at_ms != self._armed_ms:
-            self._set_timer(at_ms)
-
-    def _set_timer(self, at_ms: int) -> None:
-        self._disarm()
-        self._armed_ms = at_ms
-        self._timer = self._env.call_at(at_ms, self._on_timer)
-
-    def _disarm(self) -> None:
-        timer, self._timer, self._armed_ms = self._timer, None, None
-        if timer is not None:
-            timer.cancel()
-
-    def _on_timer(self) -> None:
-        self._timer = self._armed_ms = None
-        if not self._closed:
-            self.advance(self._env.clock.monotonic_ms())
 
 
 def _write(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.classic import check_member
 from odradek_broker.coordinator.groups.group import ClassicGroup
@@ -29,6 +30,8 @@ NO_GENERATION = -1
 NO_PRODUCER = -1
 #: From this OffsetCommit on, a group that does not exist is called that (O-04).
 GROUP_ID_NOT_FOUND_SINCE = 9
+#: Whatever the setting says: in UTF-8 it must fit into a record, which has 16 bits for its length.
+METADATA_MAX_CHARS = 8_000
 
 #: What clients are told of a storage error behind a commit; others go out as they are (O-03).
 OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
@@ -69,6 +72,16 @@ class CommitCall:
     api_version: int
     retention_ms: int
     parts: list[CommitPart]
+
+
+class FetchingMember(NamedTuple):
+    """Who fetches, as a member of a consumer group; the defaults are nobody (O-21)."""
+
+    member_id: str | None = None
+    epoch: int = NO_EPOCH
+
+
+NOT_A_MEMBER = FetchingMember()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +269,7 @@ def commit_records(
     records: list[Record] = []
     errors = []
     for part in call.parts:
-        if len(part.metadata) > metadata_max:
+        if len(part.metadata) > min(metadata_max, METADATA_MAX_CHARS):
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         value = OffsetCommitValue(

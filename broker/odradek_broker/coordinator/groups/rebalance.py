@@ -15,6 +15,7 @@ from odradek_broker.coordinator.groups.answers import (
     join_reply,
     sync_refused,
 )
+from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings
 from odradek_broker.coordinator.groups.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.states import GroupState
 from odradek_broker.coordinator.runtime import Moment, Outcome
@@ -28,7 +29,7 @@ from odradek_protocol.stored.group_metadata import encode_key, encode_value
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
-class GroupSettings(Protocol):
+class GroupSettings(ConsumerGroupSettings, Protocol):
     """What the group coordinator reads of the broker's configuration."""
 
     @property
@@ -37,8 +38,6 @@ class GroupSettings(Protocol):
     def group_max_session_timeout_ms(self) -> int: ...
     @property
     def group_initial_rebalance_delay_ms(self) -> int: ...
-    @property
-    def group_max_size(self) -> int: ...
     @property
     def offset_metadata_max_bytes(self) -> int: ...
     @property
@@ -55,6 +54,10 @@ class Deadline(Enum):
     JOIN = "the join phase ends"
     SYNC = "every member must have fetched its assignment"
     EXPIRY = "look for offsets that nobody wants any more"
+    MEMBER_SESSION = "a member of a consumer group must be heard of"
+    MEMBER_REVOCATION = "it must have given its partitions back"
+    MEMBER_REJOIN = "it speaks the classic protocol, and must have joined again"
+    MEMBER_SYNC = "it speaks the classic protocol, and must have fetched its assignment"
 
 
 class TimerName(NamedTuple):
@@ -147,7 +150,8 @@ class Rebalances:
         waited = span(group.max_rebalance_timeout_ms)
         for member in late:
             self.remove(group, member, out, f"it sent no SyncGroup within {waited}")
-        why = f"{len(late)} members did not fetch their assignment of generation {group.generation}"
+        who = late[0].member_id if len(late) == 1 else f"{len(late)} members"
+        why = f"{who} did not fetch the assignment of generation {group.generation}"
         self.start(group, out, moment, why)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:

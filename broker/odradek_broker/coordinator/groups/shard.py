@@ -16,12 +16,39 @@ from odradek_broker.coordinator.groups.administration import (
     summary,
 )
 from odradek_broker.coordinator.groups.classic import ClassicProtocol, JoinCall, why_refused
+from odradek_broker.coordinator.groups.consumer.deadlines import MEMBER_DEADLINES
+from odradek_broker.coordinator.groups.consumer.describe import (
+    consumer_not_described,
+)
+from odradek_broker.coordinator.groups.consumer.describe import described as consumer_described
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.groups import ConsumerGroups
+from odradek_broker.coordinator.groups.consumer.heartbeat import (
+    HeartbeatCall,
+    Opened,
+    not_a_consumer_group,
+)
+from odradek_broker.coordinator.groups.consumer.migration import (
+    downgraded,
+    emptied,
+    may_downgrade,
+    upgraded,
+)
+from odradek_broker.coordinator.groups.consumer.offsets import check_commit as check_consumer_commit
+from odradek_broker.coordinator.groups.consumer.offsets import check_fetch
+from odradek_broker.coordinator.groups.consumer.offsets import (
+    expired_places as expired_consumer_places,
+)
+from odradek_broker.coordinator.groups.consumer.records import group_tombstones
+from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import (
     NO_PRODUCER,
+    NOT_A_MEMBER,
     OFFSET_APPEND_ERRORS,
     CommitCall,
     FetchedOffsets,
+    FetchingMember,
     OffsetStore,
     Place,
     check_commit,
@@ -48,18 +75,25 @@ from odradek_broker.history_words import What
 from odradek_broker.later import Later
 from odradek_broker.seams import Randomness
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
 from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.stored import group_metadata, offset_commit
+from odradek_protocol.stored.consumer_group import RecordType
+from odradek_protocol.stored.group_metadata import GroupMetadataValue
 
 #: Tombstones in one batch. What is left over is written at the next look.
 TOMBSTONES_MAX = 1_000
 #: When that is, if there is something left over.
 _EXPIRY_PAUSE_MS = 1_000
 _MINUTE_MS = 60_000
+#: Groups without any record: ids were handed out, or the first join phase has not ended. Beyond it
+#: newcomers are asked to come again, so that asking for ids and never joining costs only so much.
+UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
+_CONSUMER_TYPES = frozenset(RecordType)
 #: When a group died is of no interest to anyone.
 _NO_MOMENT = Moment(0, 0)
 
@@ -71,20 +105,30 @@ class GroupShard:
         self,
         config: GroupSettings,
         random: Randomness,
+        topics: Topics,
         history: History,
         observer: Observer | None = None,
     ) -> None:
         self.timers: Timers[TimerName] = Timers()
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = OffsetStore()
+        self._unrecorded: set[str] = set()
         self._config = config
+        self._topics = topics
         self._observer = observer
         self._history = history
         self._active = False
         self._rebalances = Rebalances(config, self.timers, history)
         self._classic = ClassicProtocol(config, self.groups, self._rebalances, random, self._create)
+        self._consumer = ConsumerGroups(
+            config, self.timers, topics, random, history, self._open_consumer, self._downgrade
+        )
+        self.consumers = self._consumer.groups
 
-    def _create(self, group_id: str, moment: Moment) -> ClassicGroup:
+    def _create(self, group_id: str, moment: Moment) -> ClassicGroup | None:
+        if len(self._unrecorded) >= UNRECORDED_GROUPS_MAX:
+            return None
+        self._unrecorded.add(group_id)
         group = ClassicGroup(group_id, state_since_ms=moment.wall_ms, observer=self._observer)
         self.groups[group_id] = group
         return group
@@ -116,20 +160,44 @@ class GroupShard:
             committed = None if value is None else offset_commit.decode_value(value)
             place = (where.topic, where.partition)
             self.offsets.replay(where.group, place, committed, producer_id)
-            if committed is not None:
-                self._known(where.group)
-            else:
+            if committed is None:
                 self._drop_if_void(where.group)
+            elif where.group not in self.consumers:
+                self._known(where.group)
+        elif kind in _CONSUMER_TYPES:
+            self._replay_consumer(RecordType(kind), key, value)
 
     def _replay_group(self, group_id: str, value: bytes | None) -> None:
         if value is not None:
             self._known(group_id).replay(group_metadata.decode_value(value))
         elif group_id in self.groups:
             self.groups[group_id].stored = None
-            self._drop_if_void(group_id)
+            if group_id in self.consumers:
+                self._retire_classic(group_id)
+            else:
+                self._drop_if_void(group_id)
+
+    def _replay_consumer(self, kind: RecordType, key: bytes, value: bytes | None) -> None:
+        existed = len(self.consumers)
+        group_id = self._consumer.replay(kind, key, value)
+        if len(self.consumers) > existed:
+            self._retire_classic(group_id)
+        elif len(self.consumers) < existed and self.offsets.has(group_id):
+            self._known(group_id)
+
+    def _retire_classic(self, group_id: str) -> None:
+        """The name is a consumer group's from now on (G-156)."""
+        group = self.groups.get(group_id)
+        if group is None or group.stored is not None:
+            return
+        del self.groups[group_id]
+        self._unrecorded.discard(group_id)
+        self._rebalances.forget_timers(group)
+        group.become(GroupState.DEAD, _NO_MOMENT)
 
     def _known(self, group_id: str) -> ClassicGroup:
         """Whoever has a record exists."""
+        self._unrecorded.discard(group_id)
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, observer=self._observer)
@@ -141,6 +209,7 @@ class GroupShard:
             return
         if not self.offsets.has(group_id):
             del self.groups[group_id]
+            self._unrecorded.discard(group_id)
             group.become(GroupState.DEAD, _NO_MOMENT)
             if self._active:
                 self._history.record(
@@ -153,6 +222,7 @@ class GroupShard:
             group.state_since_ms = moment.wall_ms
             group.restore(moment)
             self._rebalances.restored(group, moment)
+        self._consumer.restored(moment)
         self._active = True
         self._set_expiry(moment)
         return Outcome()
@@ -171,16 +241,27 @@ class GroupShard:
     # --- Membership ---
 
     def join(self, call: JoinCall, moment: Moment) -> Outcome:
+        consumer = self.consumers.get(call.request.group_id)
+        if consumer is not None and consumer.members:
+            return self._consumer.classic.join(consumer, call, moment)
+        if consumer is not None:
+            return self._join_empty_consumer(consumer, call, moment)
         return self._tidied(call.request.group_id, self._classic.join(call, moment))
 
     def sync(
         self, request: SyncGroupRequest, later: Later[SyncGroupResponse], moment: Moment
     ) -> Outcome:
+        consumer = self.consumers.get(request.group_id)
+        if consumer is not None:
+            return self._consumer.classic.sync(consumer, request, later, moment)
         return self._classic.sync(request, later, moment)
 
     def heartbeat(
         self, request: HeartbeatRequest, later: Later[HeartbeatResponse], moment: Moment
     ) -> Outcome:
+        consumer = self.consumers.get(request.group_id)
+        if consumer is not None:
+            return self._consumer.classic.heartbeat(consumer, request, later, moment)
         return self._classic.heartbeat(request, later, moment)
 
     def leave(
@@ -190,14 +271,115 @@ class GroupShard:
         later: Later[LeaveGroupResponse],
         moment: Moment,
     ) -> Outcome:
+        consumer = self.consumers.get(request.group_id)
+        if consumer is not None:
+            return self._consumer.classic.leave(consumer, request, api_version, later, moment)
         return self._tidied(
             request.group_id, self._classic.leave(request, api_version, later, moment)
         )
+
+    def consumer_heartbeat(self, call: HeartbeatCall, moment: Moment) -> Outcome:
+        return self._consumer.protocol.heartbeat(call, moment)
+
+    def _open_consumer(
+        self, group_id: str, joins: bool, moment: Moment, out: Outcome
+    ) -> Opened | None:
+        """The group that a member of the consumer protocol speaks to (G-150, G-156)."""
+        held = self.consumers.get(group_id)
+        if held is not None:
+            return Opened(held, [], [])
+        if not joins:
+            return None
+        classic = self.groups.get(group_id)
+        if classic is None:
+            return Opened(ConsumerGroup(group_id), [], [])
+        ending: list[Record] = []
+        if classic.stored is not None:
+            ending.append((group_metadata.encode_key(group_id), None))
+        if classic.state is GroupState.EMPTY and not classic.pending:
+            # Epochs go on from where generations ended: neither ever goes back.
+            return Opened(ConsumerGroup(group_id, epoch=classic.generation), [], ending)
+        made = upgraded(classic, self._config, self._topics)
+        if made is None:
+            raise not_a_consumer_group(group_id)
+        group, records = made
+        self._leave_classic_phase(classic, out)
+        self._consumer.deadlines.restored(group, moment)
+        return Opened(group, records, ending)
+
+    def _leave_classic_phase(self, classic: ClassicGroup, out: Outcome) -> None:
+        """Nobody waits in a join phase any more: who knows its id joins again at once."""
+        classic.storing_generation = None
+        for member in classic.members.values():
+            known = not member.is_new
+            error = ErrorCode.REBALANCE_IN_PROGRESS if known else ErrorCode.UNKNOWN_MEMBER_ID
+            self._rebalances.release(member, error, out)
+
+    def _downgrade(
+        self, group: ConsumerGroup, gone: set[str], out: Outcome, moment: Moment
+    ) -> bool:
+        """G-155: without its last members that speak the consumer protocol, a classic group again.
+
+        Its members are as they were in the record; they are told to join again.
+        """
+        if not may_downgrade(group, gone, self._config):
+            return False
+        value, records = downgraded(group, gone, self._topics, moment.wall_ms)
+        classic = self._revive_classic(group.group_id, value, moment)
+        for member in classic.members.values():
+            side = group.members[member.member_id].classic
+            if side is not None:
+                member.protocols = list(side.protocols)
+            self._rebalances.restart_session(classic, member, moment)
+        self._rebalances.start(classic, out, moment, "the group speaks the classic protocol again")
+        out.records += records
+        self._undo_if_refused(classic, group, out)
+        return True
+
+    def _revive_classic(
+        self, group_id: str, value: GroupMetadataValue, moment: Moment
+    ) -> ClassicGroup:
+        """As it will be by a record that is being written."""
+        classic = ClassicGroup(group_id, state_since_ms=moment.wall_ms, observer=self._observer)
+        self.groups[group_id] = classic
+        classic.replay(value)
+        classic.restore(moment)
+        return classic
+
+    def _undo_if_refused(self, classic: ClassicGroup, group: ConsumerGroup, out: Outcome) -> None:
+        """The classic group is there before its records are: if they are refused, it never was."""
+        before = out.settled
+
+        def settled(error: ErrorCode, then: Moment) -> Outcome:
+            if error is ErrorCode.NONE:
+                return Outcome() if before is None else before(error, then)
+            undone = Outcome()
+            for member in classic.members.values():
+                self._rebalances.release(member, error, undone)
+            self._rebalances.forget_timers(classic)
+            if self.groups.get(classic.group_id) is classic:
+                del self.groups[classic.group_id]
+            self._consumer.deadlines.restored(group, then)
+            return undone
+
+        out.settled = settled
+
+    def _join_empty_consumer(self, group: ConsumerGroup, call: JoinCall, moment: Moment) -> Outcome:
+        """G-156: nobody speaks the consumer protocol here; the first to come decides."""
+        value, records = emptied(group, moment.wall_ms)
+        classic = self._revive_classic(group.group_id, value, moment)
+        out = self._classic.join(call, moment)
+        out.records[:0] = records
+        self._undo_if_refused(classic, group, out)
+        return out
 
     def on_timer(self, name: TimerName, moment: Moment) -> Outcome:
         out = Outcome()
         if name.kind is Deadline.EXPIRY:
             return self._expire(moment)
+        if name.kind in MEMBER_DEADLINES:
+            self._consumer.on_timer(name, out, moment)
+            return out
         group = self.groups.get(name.group_id)
         if group is None:
             return out
@@ -235,7 +417,11 @@ class GroupShard:
             return [error] * len(call.parts)
 
         group = self.groups.get(call.group_id)
-        error = check_commit(group, call, transactional=producer is not None)
+        consumer = self.consumers.get(call.group_id)
+        if consumer is not None:
+            error = check_consumer_commit(consumer, call, transactional=producer is not None)
+        else:
+            error = check_commit(group, call, transactional=producer is not None)
         if error is not ErrorCode.NONE:
             self._tell_refused(call, error, producer)
             return Outcome(replies=[Reply(later, refused(error), refused)])
@@ -277,9 +463,17 @@ class GroupShard:
         places: Iterable[Place] | None,
         require_stable: bool,
         later: Later[FetchedOffsets],
-        moment: Moment,
+        member: FetchingMember = NOT_A_MEMBER,
     ) -> Outcome:
-        """O-08 to O-10."""
+        """O-08 to O-10, O-21."""
+        consumer = self.consumers.get(group_id)
+        if consumer is not None:
+            error = check_fetch(consumer, member)
+            if error is not ErrorCode.NONE:
+                refusal = FetchedOffsets(error, [])
+                return Outcome(
+                    replies=[Reply(later, refusal, lambda error: FetchedOffsets(error, []))]
+                )
         parts = list(self.offsets.fetch(group_id, places, require_stable))
         answer = FetchedOffsets(ErrorCode.NONE, parts)
         return Outcome(replies=[Reply(later, answer, lambda error: FetchedOffsets(error, []))])
@@ -287,24 +481,42 @@ class GroupShard:
     # --- Administration (O-14) ---
 
     def summaries(self) -> list[GroupSummary]:
-        return [summary(group) for group in self.groups.values()]
+        classic = [summary(group) for group in self.groups.values()]
+        return classic + [summary(group) for group in self.consumers.values()]
+
+    def _any(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        return self.consumers.get(group_id) or self.groups.get(group_id)
 
     def describe(self, group_id: str) -> DescribedGroup:
         group = self.groups.get(group_id)
         if group is None:
             message = f"Group {group_id} not found."
+            if group_id in self.consumers:
+                message = f"Group {group_id} is not a classic group."
             return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return described(group)
+
+    def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        group = self.consumers.get(group_id)
+        if group is None:
+            message = f"Group {group_id} not found."
+            if group_id in self.groups:
+                message = f"Group {group_id} is not a consumer group."
+            return consumer_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return consumer_described(group, self._config, self._topics)
 
     def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
         """Whether the group may go, and the tombstones of all that it has; its own comes last, so
         that a deletion that a crash cuts short is one that can be asked for again."""
-        error = deletion_error(self.groups.get(group_id))
+        error = deletion_error(self._any(group_id))
         if error is not ErrorCode.NONE:
             return error, []
         places = self.offsets.places_of_group(group_id)
         records = self.tombstones((group_id, place) for place in places)
         self.tell_deleted(((group_id, place) for place in places), "the group was deleted")
+        consumer = self.consumers.get(group_id)
+        if consumer is not None:
+            return error, [*records, *group_tombstones(consumer)]
         return error, [*records, (group_metadata.encode_key(group_id), None)]
 
     def offset_deletion(
@@ -312,7 +524,7 @@ class GroupShard:
     ) -> tuple[DeletedOffsets, list[Record]]:
         """A code for each place, and the tombstones. Where nothing is committed, nothing is amiss;
         an offset of an open transaction is deleted with the others."""
-        group = self.groups.get(group_id)
+        group = self._any(group_id)
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:
             return DeletedOffsets(error, []), []
@@ -351,22 +563,34 @@ class GroupShard:
         self._set_expiry(moment)
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []
-        for group_id, group in self.groups.items():
+        for group_id in [*self.groups, *self.consumers]:
             if len(records) >= TOMBSTONES_MAX:
                 break
-            held = self.offsets.of_group(group_id)
-            expired = [
-                place
-                for place in expired_places(group, held, retention_ms, moment.wall_ms)
-                if not self.offsets.is_pending(group_id, place)
-            ][:TOMBSTONES_MAX]
-            records += self.tombstones((group_id, place) for place in expired)
-            if expired:
-                why = "unused for offsets.retention.minutes"
-                self.tell_deleted(((group_id, place) for place in expired), why)
-            nothing_left = len(expired) == len(held) and not self.offsets.in_transaction(group_id)
-            if nothing_left and group.state is GroupState.EMPTY and group.stored is not None:
-                records.append((group_metadata.encode_key(group_id), None))
+            records += self._expire_group(group_id, retention_ms, moment.wall_ms)
         if len(records) >= TOMBSTONES_MAX:
             self.timers.set(TimerName(Deadline.EXPIRY), moment.now_ms + _EXPIRY_PAUSE_MS)
         return Outcome(records=records)
+
+    def _expire_group(self, group_id: str, retention_ms: int, wall_ms: int) -> list[Record]:
+        """What is to be written of one group; at most its own tombstones above the limit."""
+        held = self.offsets.of_group(group_id)
+        classic, consumer = self.groups.get(group_id), self.consumers.get(group_id)
+        if consumer is not None:
+            due = expired_consumer_places(consumer, held, retention_ms, wall_ms)
+        elif classic is not None:
+            due = expired_places(classic, held, retention_ms, wall_ms)
+        else:
+            return []
+        expired = [place for place in due if not self.offsets.is_pending(group_id, place)]
+        del expired[TOMBSTONES_MAX:]
+        records = self.tombstones((group_id, place) for place in expired)
+        if expired:
+            why = "unused for offsets.retention.minutes"
+            self.tell_deleted(((group_id, place) for place in expired), why)
+        if len(expired) < len(held) or self.offsets.in_transaction(group_id):
+            return records
+        if consumer is not None and not consumer.members:
+            records += group_tombstones(consumer)
+        elif classic is not None and classic.state is GroupState.EMPTY and classic.stored:
+            records.append((group_metadata.encode_key(group_id), None))
+        return records

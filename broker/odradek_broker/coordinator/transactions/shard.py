@@ -80,6 +80,8 @@ class TransactionSettings(Protocol):
     def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
     @property
     def transaction_two_phase_commit_enable(self) -> bool: ...
+    @property
+    def max_transactional_ids(self) -> int: ...
 
 
 class Deadline(Enum):
@@ -215,7 +217,8 @@ class TransactionShard:
     """Decides for its ids; see `runtime.Core` for who calls what.
 
     `coordinator_epoch`: the partition's leader epoch, in every marker (T-57). `exists`: is there
-    such a partition? Markers for deleted topics are not needed (T-43).
+    such a partition? Markers for deleted topics are not needed (T-43). `has_room`: may there be
+    another id (D11)?
     """
 
     def __init__(
@@ -225,6 +228,7 @@ class TransactionShard:
         exists: Callable[[TopicPartition], bool],
         observer: Observer = _ignore,
         faults: FaultPoints = NO_FAULTS,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.timers: Timers[TimerName] = Timers()
         self.transactions: dict[str, Transaction] = {}
@@ -234,6 +238,7 @@ class TransactionShard:
         self._exists = exists
         self._observer = observer
         self._faults = faults
+        self._has_room = has_room
         #: Ids with an open transaction: what the timeout scan looks at.
         self._ongoing: set[str] = set()
         #: Steps whose record is not durable yet, and those that wait for a producer id.
@@ -322,6 +327,10 @@ class TransactionShard:
             answer = InitAnswer(_E.CONCURRENT_TRANSACTIONS)
             reply = _reply(later, answer, InitAnswer)
             return self._refused(Doing.INIT, call, answer.error, reply, moment)
+        if name not in self.transactions and not self._has_room():
+            refusal = InitAnswer(_E.POLICY_VIOLATION)
+            reply = _reply(later, refusal, InitAnswer)
+            return self._refused(Doing.INIT, call, refusal.error, reply, moment)
         step = deciding.init(self.transactions.get(name), call, fresh_id, moment.wall_ms)
         if step.needs_producer_id:
             return self._take_producer_id(
@@ -430,6 +439,8 @@ class TransactionShard:
             state = _S.PREPARE_EPOCH_FENCE
         check_step(name, state, after.state)
         pending = self._pending[name] = _Pending(state if fences else after.state)
+        # Told now: what is refused because of this step comes after it.
+        self._observer(Event(moment.wall_ms, name, what, before, after, call=call))
         if after.state.is_prepared:
             self._faults.reach(FaultPoint.PREPARE_DECIDED)
             self._faults.reach(FaultPoint.PREPARE_TORN)
@@ -438,8 +449,8 @@ class TransactionShard:
         def settled(error: ErrorCode, then: Moment) -> Outcome:
             if self._pending.get(name) is pending:
                 del self._pending[name]
-            self._observer(Event(then.wall_ms, name, what, before, after, error, call))
             if error is not _E.NONE:
+                self._observer(Event(then.wall_ms, name, what, before, after, error, call))
                 return Outcome()
             self._faults.reach(durable)
             return self._finish(name, then) if after.state.is_prepared else Outcome()
@@ -568,11 +579,13 @@ class TransactionShard:
         before = self.transactions[name]
         after = deciding.complete(before, moment.wall_ms)
         check_step(name, before.state, after.state)
+        doing = Doing.MARKERS_WRITTEN
+        self._observer(Event(moment.wall_ms, name, doing, before, after))
 
         def settled(error: ErrorCode, then: Moment) -> Outcome:
-            self._observer(Event(then.wall_ms, name, Doing.MARKERS_WRITTEN, before, after, error))
             progress = self._markers.get(name)
             if error is not _E.NONE:
+                self._observer(Event(then.wall_ms, name, doing, before, after, error))
                 if progress is not None:
                     progress.attempts += 1
                     self._retry_markers(name, progress, then)

@@ -13,8 +13,8 @@ from odradek_broker.coordinator.transactions.interfaces import TopicPartition
 from odradek_broker.coordinator.transactions.shard import Doing, Event
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import NO_PRODUCER_ID, Transaction
-from odradek_broker.history import History
-from odradek_broker.history_words import What, span
+from odradek_broker.history import History, Now
+from odradek_broker.history_words import Value, What, span
 from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
@@ -26,8 +26,12 @@ _BY_LEADER = "AddPartitionsToTxn by a partition's leader"
 class _Fenced(TypedDict):
     """Who is fenced; None for nobody."""
 
+    fenced: str | None
     fenced_id: int | None
     fenced_epoch: int | None
+
+
+_NOBODY: _Fenced = {"fenced": None, "fenced_id": None, "fenced_epoch": None}
 
 
 def tell(event: Event, transactions: History, producers: History) -> None:
@@ -63,7 +67,7 @@ def _tell_step(
         known = before.partitions if before is not None and before.state is _S.ONGOING else set()
         added = tuple(after.partitions.difference(known))
     moved = before is None or before.identity != after.identity or isinstance(call, InitCall)
-    fenced = _fenced(before, after, call)
+    fenced = _fenced(before, after, call, transactions)
     transactions.record(
         event.transactional_id,
         What.TRANSACTION_STEP,
@@ -96,21 +100,37 @@ def _tell_producers(event: Event, after: Transaction, fenced: _Fenced, producers
         )
 
 
-def _fenced(before: Transaction | None, after: Transaction, call: Call) -> _Fenced:
+def _fenced(
+    before: Transaction | None, after: Transaction, call: Call, transactions: History
+) -> _Fenced:
     """A new instance takes the id over from whoever held it; an old one that asks for its next
     epoch (KIP-360), or ends its transaction, fences nobody but its own late requests."""
-    nobody: _Fenced = {"fenced_id": None, "fenced_epoch": None}
     if before is None or not isinstance(call, InitCall) or call.producer_id != NO_PRODUCER_ID:
-        return nobody
-    if after.identity == before.identity:
-        return nobody
-    producer_id, epoch = before.identity
-    return {"fenced_id": producer_id, "fenced_epoch": epoch}
+        return _NOBODY
+    return _NOBODY if after.identity == before.identity else _holder(before, transactions)
+
+
+def _holder(held: Transaction, transactions: History) -> _Fenced:
+    """Who was given the identity that an id has: found in its past, where that reaches back."""
+    producer_id, epoch = held.identity
+    holder: str | None = "whoever had it"
+    for event in reversed(transactions.about(held.transactional_id).events):
+        if event.what not in (What.TRANSACTION_STEP, What.TRANSACTION_TIMEOUT):
+            continue
+        if (event.fields.get("producer_id"), event.fields.get("epoch")) != (producer_id, epoch):
+            continue
+        fenced_only = event.what is What.TRANSACTION_TIMEOUT or (
+            event.fields.get("request") == Doing.INIT.value
+            and event.fields.get("after") == _S.PREPARE_ABORT.label
+        )
+        if fenced_only:
+            return _NOBODY  # Nobody was ever given the epoch that fences (T-14).
+        holder = str(event.fields.get("client", holder))
+        break
+    return {"fenced": holder, "fenced_id": producer_id, "fenced_epoch": epoch}
 
 
 def _note(before: Transaction | None, after: Transaction, call: Call) -> str | None:
-    if isinstance(call, EndCall):
-        return f"; {len(after.partitions)} partitions get their markers"
     if not isinstance(call, InitCall):
         return None
     if after.state is _S.PREPARE_ABORT:
@@ -163,6 +183,8 @@ def reason_of(
     held: Transaction | None, call: Call, error: ErrorCode, pending: TransactionState | None
 ) -> str:
     """Why a request was refused: what was expected, and what came (T-12, T-20, T-30, T-65)."""
+    if error is _E.POLICY_VIOLATION:
+        return "it is new, and as many transactional ids are known as max.transactional.ids allows"
     if held is None:
         return "nothing is known of this transactional id: never initialised, or expired"
     producer_id, epoch = held.identity
@@ -180,7 +202,7 @@ def reason_of(
         step = "another step" if pending is None else f"the step to {pending.label}"
         return f"{step} is being recorded; ask again"
     if error is _E.INVALID_TXN_STATE and isinstance(call, EndCall):
-        return f"a {'commit' if call.commit else 'abort'} does not fit state {held.state.label}"
+        return f"{'a commit' if call.commit else 'an abort'} does not fit state {held.state.label}"
     if error is _E.TRANSACTION_ABORTABLE:
         return f"not part of the transaction, which is {held.state.label}"
     return f"the state is {held.state.label}"
@@ -246,7 +268,7 @@ def _tell_own(event: Event, transactions: History, producers: History) -> None:
             epoch=held.epoch,
         )
     elif event.what is Doing.TIMEOUT and after is not None:
-        producer_id, epoch = held.identity
+        fenced = _holder(held, transactions)
         transactions.record(
             name,
             What.TRANSACTION_TIMEOUT,
@@ -254,11 +276,50 @@ def _tell_own(event: Event, transactions: History, producers: History) -> None:
             after=after.state.label,
             age=span(event.wall_ms - held.start_ms),
             timeout=span(held.timeout_ms),
-            fenced_id=producer_id,
-            fenced_epoch=epoch,
+            producer_id=after.identity[0],
             epoch=after.identity[1],
+            **fenced,
         )
-        _tell_producers(event, after, {"fenced_id": producer_id, "fenced_epoch": epoch}, producers)
+        _tell_producers(event, after, fenced, producers)
+
+
+# --- Now ---
+
+
+def now_of_transaction(held: Transaction | None, wall_ms: int, started_ms: int) -> Now:
+    """What a transactional id is. `started_ms`: when the history began."""
+    if held is None:
+        reason = "nothing is known of this transactional id any more"
+        return Now.of(What.NOW_NOTHING, {"reason": reason})
+    is_open = held.state is _S.ONGOING or held.state.is_prepared
+    producer_id, epoch = held.identity
+    timeout = span(held.timeout_ms) if held.has_timeout else "any time (two-phase commit)"
+    replayed = held.last_update_ms < started_ms
+    fields: dict[str, Value | None] = {
+        "state": held.state.label,
+        "producer_id": producer_id,
+        "epoch": epoch,
+        "age": span(wall_ms - held.start_ms) if is_open else None,
+        "timeout": timeout if held.state is _S.ONGOING else None,
+        "updated": span(wall_ms - held.last_update_ms) if held.last_update_ms >= 0 else None,
+        "note": "as it was found at the start, in __transaction_state" if replayed else None,
+    }
+    return Now.of(What.NOW_TRANSACTION, fields, held.partitions)
+
+
+def now_of_producer_id(held: Transaction, producer_id: int) -> Now:
+    """How a transactional id is connected with a producer id."""
+    relation = "has it"
+    if producer_id not in (held.producer_id, held.next_producer_id):
+        relation = "had it, until its epochs were used up"
+    fields: dict[str, Value | None] = {
+        "transactional_id": held.transactional_id,
+        "relation": relation,
+        "state": held.state.label,
+        "producer_id": held.identity[0],
+        "epoch": held.identity[1],
+    }
+    return Now.of(What.NOW_OWNER, fields)
 
 
 def _client(call: Call | None) -> str | None:

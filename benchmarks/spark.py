@@ -1,0 +1,290 @@
+"""The Spark connector: rows per second in and out, and what a micro-batch costs beyond Spark itself.
+
+    python -m benchmarks.spark [--rounds 5] [--records 2000000] [--only read,write,batch]
+        [--kafka-jars DIR] [--json]
+
+Warm: the first round of everything is not counted. Rows are 100 B. "batch" runs a stream over 100
+partitions with one row each: our source and sink, and beside them, in turns, a source and a sink in Python that do
+nothing with as many tasks (`spark_sources`). `--kafka-jars` names a directory with the JAR of Spark's own `kafka`
+format and those that it needs; then that format is measured in the same turns.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.clients import topic_with
+from benchmarks.support import Report, Spread, odradek_broker, parser, say
+
+READ_TARGET = 1_000_000
+WRITE_TARGET = 300_000
+EXACTLY_ONCE_SHARE = 0.8
+OVERHEAD_TARGET_MS = 150
+VALUE_BYTES = 100
+PARTITIONS = 4
+BATCH_PARTITIONS = 100
+_CORES = 2
+
+
+def spark_session(jars: Path | None) -> Any:
+    """Two cores; workers find the sources of this folder."""
+    from odradek.spark import session
+
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    )
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+    if jars is not None:
+        settings["spark.jars"] = ",".join(str(jar) for jar in sorted(jars.glob("*.jar")))
+    return session(
+        "odradek benchmark",
+        f"local[{_CORES}]",
+        log_file=Path(tempfile.gettempdir()) / "odradek-benchmark-spark.log",
+        **{name.replace(".", "_"): value for name, value in settings.items()},
+    )
+
+
+def fill(bootstrap: str, topic: str, records: int) -> None:
+    """As producers do: batches of 64 KB, evenly."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "queue.buffering.max.messages": 2_000_000,
+            "batch.size": 65_536,
+            "linger.ms": 20,
+            "log_level": 0,
+        }
+    )
+    value = bytes(range(VALUE_BYTES))
+    for index in range(records):
+        producer.produce(topic, value, partition=index % PARTITIONS)
+        if index % 1000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise SystemExit("the topic could not be filled within two minutes")
+
+
+def formats(jars: Path | None) -> list[str]:
+    return ["odradek", "kafka"] if jars is not None else ["odradek"]
+
+
+def in_turns(names: list[str], rounds: int, run: Callable[[str], float]) -> dict[str, list[float]]:
+    """Seconds of each, the first round left out."""
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds + 1):
+        for name in names:
+            seconds = run(name)
+            if number:
+                found[name].append(seconds)
+    return found
+
+
+def read(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
+    """A topic into nothing."""
+    report.table(
+        f"Read {arguments.records:,} rows of {VALUE_BYTES} B (target: {READ_TARGET:,} rows/s)",
+        ("format", "rows/s", "x kafka format"),
+    )
+    topic = topic_with(bootstrap, PARTITIONS)
+    fill(bootstrap, topic, arguments.records)
+
+    def once(name: str) -> float:
+        say(f"read, {name}")
+        frame = (
+            spark.read.format(name.partition(" ")[0])
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("subscribe", topic)
+            .options(**({"columns": "value"} if "value only" in name else {}))
+            .load()
+        )
+        started = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        return time.perf_counter() - started
+
+    found = in_turns(
+        [*formats(arguments.kafka_jars), "odradek, value only"],
+        arguments.rounds,
+        lambda name: once(name.replace("odradek,", "odradek")),
+    )
+    tell_rates(report, found, arguments.records, READ_TARGET)
+
+
+def tell_rates(report: Report, found: dict[str, list[float]], rows: int, target: float) -> None:
+    theirs = found.get("kafka")
+    for name, seconds in found.items():
+        rate = Spread.of([rows / each for each in seconds])
+        ratio = None
+        if theirs is not None and name != "kafka":
+            ratio = Spread.of([b / a for a, b in zip(seconds, theirs, strict=True)])
+        missed = name != "kafka" and rate.median < target
+        report.row(
+            (
+                name,
+                f"{rate.median:,.0f} ({rate.low:,.0f}-{rate.high:,.0f})"
+                + (" **missed**" if missed else ""),
+                "-" if ratio is None else str(ratio),
+            ),
+            rows_per_s=rate.median,
+            ratio=None if ratio is None else ratio.median,
+            met=not missed,
+        )
+
+
+def write(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
+    """Rows that Spark makes into a topic."""
+    rows = arguments.records // 2
+    report.table(
+        f"Write {rows:,} rows of {VALUE_BYTES} B (targets: {WRITE_TARGET:,} rows/s at_least_once, "
+        f"{EXACTLY_ONCE_SHARE} of that exactly_once)",
+        ("format", "rows/s", "x kafka format"),
+    )
+    frame = spark.range(0, rows, 1, PARTITIONS).selectExpr(
+        f"cast(lpad(cast(id as string), {VALUE_BYTES}, '0') as binary) as value"
+    )
+    frame.cache().count()
+
+    def once(name: str) -> float:
+        say(f"write, {name}")
+        topic = topic_with(bootstrap, PARTITIONS)
+        kind, _, semantics = name.partition(", ")
+        writer = (
+            frame.write.format(kind)
+            .mode("append")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("topic", topic)
+            .options(**({"semantics": semantics} if semantics else {}))
+        )
+        started = time.perf_counter()
+        writer.save()
+        return time.perf_counter() - started
+
+    names = ["odradek, at_least_once", "odradek, exactly_once"]
+    names += [] if arguments.kafka_jars is None else ["kafka"]
+    found = in_turns(names, arguments.rounds, once)
+    plain, exact = found[names[0]], found[names[1]]
+    tell_rates(report, found, rows, WRITE_TARGET)
+    share = Spread.of([a / b for a, b in zip(plain, exact, strict=True)])
+    missed = " **missed**" if share.median < EXACTLY_ONCE_SHARE else ""
+    report.note(f"exactly_once beside at_least_once: {share}{missed}")
+    frame.unpersist()
+
+
+def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
+    """Milliseconds of a micro-batch, as Spark itself reports them."""
+    from benchmarks.spark_sources import NothingSource
+
+    spark.dataSource.register(NothingSource)
+    report.table(
+        f"A micro-batch over {BATCH_PARTITIONS} partitions, one row each (target: at most "
+        f"{OVERHEAD_TARGET_MS} ms more than a source and a sink that do nothing)",
+        ("source and sink", "ms", "ms more"),
+    )
+    batches = max(arguments.rounds, 5) * 2
+    topic = topic_with(bootstrap, BATCH_PARTITIONS)
+
+    def nothing(checkpoint: Path) -> list[float]:
+        reader = spark.readStream.format("odradek-nothing").option("partitions", BATCH_PARTITIONS)
+        return timed(reader.load(), "odradek-nothing", {}, checkpoint, batches, lambda: None)
+
+    def ours(checkpoint: Path, semantics: str) -> list[float]:
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+
+        def row_each() -> None:
+            for number in range(BATCH_PARTITIONS):
+                producer.produce(topic, b"row", partition=number)
+            producer.flush(30)
+
+        reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+        options = {
+            "kafka.bootstrap.servers": bootstrap,
+            "topic": topic_with(bootstrap, PARTITIONS),
+            "semantics": semantics,
+        }
+        frame = reader.option("subscribe", topic).load().select("value")
+        return timed(frame, "odradek", options, checkpoint, batches, row_each)
+
+    with tempfile.TemporaryDirectory() as folder:
+        say("batch, nothing")
+        base = nothing(Path(folder) / "nothing")
+        rows = {"nothing": base}
+        for semantics in ("at_least_once", "exactly_once"):
+            say(f"batch, odradek, {semantics}")
+            rows[f"odradek, {semantics}"] = ours(Path(folder) / semantics, semantics)
+        say("batch, nothing")
+        base += nothing(Path(folder) / "nothing again")
+    least = statistics.median(base)
+    for name, found in rows.items():
+        spread = Spread.of(found)
+        more = spread.median - least
+        missed = more > OVERHEAD_TARGET_MS
+        report.row(
+            (name, str(spread), f"{more:.0f}{' **missed**' if missed else ''}"),
+            ms=spread.median,
+            more_ms=more,
+            met=not missed,
+        )
+
+
+def timed(
+    frame: Any,
+    sink: str,
+    options: dict[str, str],
+    checkpoint: Path,
+    batches: int,
+    before: Callable[[], None],
+) -> list[float]:
+    """The last `batches` of a query that had a few before to warm up."""
+    before()
+    query = (
+        frame.writeStream.format(sink)
+        .options(**options)
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+    durations: dict[int, float] = {}
+    try:
+        deadline = time.monotonic() + 30 * batches
+        while len(durations) < batches + 3:
+            if (error := query.exception()) is not None:
+                raise error
+            if time.monotonic() > deadline:
+                raise SystemExit(f"only {len(durations)} batches came")
+            for each in query.recentProgress:
+                if each.numInputRows and each.batchId not in durations:
+                    durations[each.batchId] = each.durationMs["triggerExecution"]
+                    before()
+            time.sleep(0.02)
+    finally:
+        query.stop()
+    return [durations[number] for number in sorted(durations)][3:]
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--records", type=int, default=2_000_000)
+    options.add_argument("--only", default="read,write,batch", help="parts, with commas")
+    options.add_argument("--kafka-jars", type=Path, help="where the JARs of Spark's own format are")
+    arguments = options.parse_args()
+    report = Report("spark", as_json=arguments.json)
+    report.machine()
+    spark = spark_session(arguments.kafka_jars)
+    parts = {"read": read, "write": write, "batch": batch}
+    with odradek_broker("page-cache", metrics=False) as target:
+        for name in arguments.only.split(","):
+            parts[name](report, spark, target.bootstrap, arguments)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Who gets which partitions: the assignors of the broker (rules G-140 to G-143).
+
+Pure: from the members' subscriptions, the topics' sizes and what everyone has so far to what
+everyone is to have. Each partition of a subscribed topic goes to exactly one of its subscribers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from odradek_broker.coordinator.groups.consumer.partitions import (
+    NOTHING,
+    Partitions,
+    each,
+    partitions_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber:
+    """One member, as assignors see it. `topics`: ids; `current`: what it was to have so far."""
+
+    member_id: str
+    instance_id: str | None = None
+    topics: frozenset[bytes] = frozenset()
+    current: Partitions = field(default_factory=dict)
+
+
+Assignment = dict[str, Partitions]
+Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Assignment]
+"""(members, topic id -> partition count) -> member id -> partitions."""
+
+
+# --- range (G-141) ---
+
+
+def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
+    """A run of neighbouring partitions of every topic for each of its subscribers.
+
+    The first members get one more where it does not divide evenly. Topics with the same subscribers
+    and the same number of partitions are divided alike, so that records with the same key meet in
+    one member. Static members are ordered by their instance ids, which survive a restart.
+    """
+    order = sorted(
+        members,
+        key=lambda member: (member.instance_id is None, member.instance_id or member.member_id),
+    )
+    given: dict[str, list[tuple[bytes, Iterable[int]]]] = {held.member_id: [] for held in members}
+    for topic_id, count in counts.items():
+        subscribers = [member for member in order if topic_id in member.topics]
+        if not subscribers:
+            continue
+        least, longer = divmod(count, len(subscribers))
+        start = 0
+        for place, member in enumerate(subscribers):
+            end = start + least + (place < longer)
+            given[member.member_id].append((topic_id, range(start, end)))
+            start = end
+    return {member_id: partitions_of(parts) for member_id, parts in given.items()}
+
+
+# --- uniform (G-140) ---
+
+
+def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
+    """As even as the subscriptions allow, and then with as few moves as that takes.
+
+    Even means: no chain of hand-overs, each to another subscriber of the topic, leads from a member
+    to one that has at least two partitions less.
+    """
+    return _Uniform(members, counts).assign()
+
+
+class _Uniform:
+    """One run. `held`: member -> topic -> partitions, kept in step with `loads`."""
+
+    def __init__(self, members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> None:
+        self.counts = counts
+        self.topics = {
+            member.member_id: frozenset(held for held in member.topics if held in counts)
+            for member in members
+        }
+        self.subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in counts}
+        for member_id in sorted(self.topics):
+            for topic_id in self.topics[member_id]:
+                self.subscribers[topic_id].append(member_id)
+        self.held: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in self.topics}
+        self.loads: dict[str, int] = dict.fromkeys(self.topics, 0)
+        self._keep(members)
+
+    def _keep(self, members: Sequence[Subscriber]) -> None:
+        """Whoever has a partition keeps it for now."""
+        taken: set[tuple[bytes, int]] = set()
+        for member in members:
+            for topic_id, index in each(member.current):
+                there = topic_id in self.topics[member.member_id] and index < self.counts[topic_id]
+                if there and (topic_id, index) not in taken:
+                    taken.add((topic_id, index))
+                    self._give(member.member_id, topic_id, index)
+        self.free = {
+            topic_id: [index for index in range(count) if (topic_id, index) not in taken]
+            for topic_id, count in self.counts.items()
+        }
+
+    def assign(self) -> Assignment:
+        self._give_free()
+        while self._even_out():
+            pass
+        return {
+            member_id: partitions_of(held.items()) if held else NOTHING
+            for member_id, held in self.held.items()
+        }
+
+    def _give(self, member_id: str, topic_id: bytes, index: int) -> None:
+        self.held[member_id].setdefault(topic_id, set()).add(index)
+        self.loads[member_id] += 1
+
+    def _give_free(self) -> None:
+        """To whoever has least; topics with few subscribers first, for they have no choice."""
+        for topic_id in sorted(self.free, key=lambda held: (len(self.subscribers[held]), held)):
+            subscribers = self.subscribers[topic_id]
+            if not subscribers:
+                continue
+            heap = [(self.loads[member_id], member_id) for member_id in subscribers]
+            heapq.heapify(heap)
+            for index in self.free[topic_id]:
+                load, member_id = heap[0]
+                self._give(member_id, topic_id, index)
+                heapq.heapreplace(heap, (load + 1, member_id))
+
+    def _even_out(self) -> bool:
+        """Look at everyone once, the most loaded first; was anything moved?"""
+        if not self.loads:
+            return False
+        moved = False
+        for member_id in sorted(self.loads, key=lambda held: (-self.loads[held], held)):
+            while self.loads[member_id] >= min(self.loads.values()) + 2:
+                path = self._path_from(member_id)
+                if path is None:
+                    break
+                self._move_along(path)
+                moved = True
+        return moved
+
+    def _path_from(self, source: str) -> list[tuple[str, bytes, str]] | None:
+        """The shortest chain of hand-overs (giver, topic, taker) to someone with two less.
+
+        Among equally short ones, to the one with least.
+        """
+        came: dict[str, tuple[str, bytes]] = {}
+        seen_topics: set[bytes] = set()
+        ring = [source]
+        while ring:
+            found = [held for held in ring if self.loads[held] <= self.loads[source] - 2]
+            if found:
+                taker = min(found, key=lambda held: (self.loads[held], held))
+                path = []
+                while taker != source:
+                    giver, topic_id = came[taker]
+                    path.append((giver, topic_id, taker))
+                    taker = giver
+                return path[::-1]
+            after = []
+            for giver in ring:
+                for topic_id in self.held[giver]:
+                    if topic_id in seen_topics:
+                        continue
+                    seen_topics.add(topic_id)
+                    for taker in self.subscribers[topic_id]:
+                        if taker != source and taker not in came:
+                            came[taker] = (giver, topic_id)
+                            after.append(taker)
+            ring = after
+        return None
+
+    def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
+        """As many as evens out the two ends, and as the narrowest hand-over allows."""
+        first, last = path[0][0], path[-1][2]
+        number = (self.loads[first] - self.loads[last]) // 2
+        number = min(number, *(len(self.held[giver][topic_id]) for giver, topic_id, _ in path))
+        for giver, topic_id, taker in path:
+            source = self.held[giver][topic_id]
+            for index in sorted(source)[-number:]:
+                source.remove(index)
+                self.held[taker].setdefault(topic_id, set()).add(index)
+            if not source:
+                del self.held[giver][topic_id]
+        self.loads[first] -= number
+        self.loads[last] += number
+
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+"""By the names that members and `group.consumer.assignors` use."""

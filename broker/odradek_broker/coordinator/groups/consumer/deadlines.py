@@ -1,0 +1,79 @@
+"""How long a consumer group waits for its members (rules G-123, G-124). All of it is soft."""
+
+from __future__ import annotations
+
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
+from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings
+from odradek_broker.coordinator.groups.consumer.states import MemberState
+from odradek_broker.coordinator.groups.rebalance import Deadline, TimerName
+from odradek_broker.coordinator.runtime import Moment
+from odradek_broker.coordinator.timers import Timers
+
+#: All that a member of a consumer group may be waited for with.
+MEMBER_DEADLINES = (
+    Deadline.MEMBER_SESSION,
+    Deadline.MEMBER_REVOCATION,
+    Deadline.MEMBER_REJOIN,
+    Deadline.MEMBER_SYNC,
+)
+
+
+class ConsumerDeadlines:
+    """Sets and cancels the timers of members."""
+
+    def __init__(self, config: ConsumerGroupSettings, timers: Timers[TimerName]) -> None:
+        self._config = config
+        self._timers = timers
+
+    def heard(self, group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> None:
+        """The member is alive: its session begins anew."""
+        timeout_ms = self._config.group_consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self.wait(group, member, Deadline.MEMBER_SESSION, timeout_ms, moment)
+
+    def stepped(self, group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> None:
+        """The member has another state: must it give something back, and until when?
+
+        Who speaks the classic protocol has its deadlines for rejoining and syncing instead.
+        """
+        revokes = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch >= 0
+        if revokes and member.classic is None:
+            timeout_ms = member.rebalance_timeout_ms
+            self.wait(group, member, Deadline.MEMBER_REVOCATION, timeout_ms, moment)
+        else:
+            self.cancel(group, member.member_id, Deadline.MEMBER_REVOCATION)
+
+    def wait(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        kind: Deadline,
+        timeout_ms: int,
+        moment: Moment,
+    ) -> None:
+        """Until then something must have come of the member."""
+        name = TimerName(kind, group.group_id, member.member_id)
+        self._timers.set(name, moment.now_ms + timeout_ms)
+
+    def waits(self, group: ConsumerGroup, member_id: str, kind: Deadline) -> bool:
+        return TimerName(kind, group.group_id, member_id) in self._timers
+
+    def cancel(self, group: ConsumerGroup, member_id: str, kind: Deadline) -> None:
+        self._timers.cancel(TimerName(kind, group.group_id, member_id))
+
+    def forget(self, group: ConsumerGroup, member_id: str) -> None:
+        """The member is gone."""
+        for kind in MEMBER_DEADLINES:
+            self.cancel(group, member_id, kind)
+
+    def forget_all(self, group: ConsumerGroup) -> None:
+        """The group is gone."""
+        for member_id in group.members:
+            self.forget(group, member_id)
+
+    def restored(self, group: ConsumerGroup, moment: Moment) -> None:
+        """The group was loaded: everyone has a session's time to be heard of."""
+        for member in group.members.values():
+            self.heard(group, member, moment)
+            self.stepped(group, member, moment)

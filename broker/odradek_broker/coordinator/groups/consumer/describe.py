@@ -1,0 +1,79 @@
+"""What ConsumerGroupDescribe and ListGroups show of a consumer group (G-160, G-161)."""
+
+from __future__ import annotations
+
+from odradek_broker.coordinator.groups.consumer.advance import choose_assignor
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
+from odradek_broker.coordinator.groups.consumer.partitions import Partitions
+from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.consumer_group_describe import (
+    DescribedAssignment,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+    DescribedTopicPartitions,
+)
+
+_CLASSIC_MEMBER = 0
+_CONSUMER_MEMBER = 1
+
+
+def described(
+    group: ConsumerGroup, config: ConsumerGroupSettings, topics: Topics
+) -> DescribedConsumerGroup:
+    """The group as it is now."""
+    return DescribedConsumerGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=choose_assignor(group.members, config),
+        members=[_member(group, member, topics) for member in group.members.values()],
+    )
+
+
+def _member(
+    group: ConsumerGroup, member: ConsumerMember, topics: Topics
+) -> DescribedConsumerMember:
+    return DescribedConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(member.assigned, topics),
+        target_assignment=_assignment(group.target(member.member_id), topics),
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _assignment(partitions: Partitions, topics: Topics) -> DescribedAssignment:
+    """By name; a topic that is gone has none and is left out."""
+    named = [
+        (name, topic_id, indexes)
+        for topic_id, indexes in partitions.items()
+        if (name := topics.topic_name(topic_id)) is not None
+    ]
+    return DescribedAssignment(
+        topic_partitions=[
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(indexes))
+            for name, topic_id, indexes in sorted(named)
+        ]
+    )
+
+
+def consumer_not_described(
+    group_id: str, error: ErrorCode, message: str | None = None
+) -> DescribedConsumerGroup:
+    """A group that cannot be shown."""
+    return DescribedConsumerGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        assignor_name="",
+    )

@@ -1,0 +1,260 @@
+"""A consumer group and its members: everything that its records say (rules G-100 to G-104).
+
+All of it is durable and only the `replay_*` functions change it; what a restart forgets are the
+session and revocation deadlines, which start anew, and `seen_version`, when the topics were last
+looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from odradek_broker.coordinator.groups.consumer.partitions import (
+    NOTHING,
+    Partitions,
+    each,
+    partitions_of,
+)
+from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState, MemberState
+from odradek_protocol.stored.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+)
+
+PROTOCOL_TYPE = "consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicSide:
+    """What a member that speaks the classic protocol is known by (G-150).
+
+    `protocols`: (name, metadata), the most wanted first.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    def metadata(self, protocol: str) -> bytes:
+        """Its metadata for a protocol; empty if it does not offer that one."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    """One member, between two records.
+
+    `previous_epoch`: accepted once more, since the answer with the present one may be lost (G-114).
+    `assigned` and `pending` (told to give back) are what it may own; together they belong to
+    nobody else.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    assignor: str | None = None
+    classic: ClassicSide | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = field(default_factory=dict)
+    pending: Partitions = field(default_factory=dict)
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        """Does it have all of its target?"""
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    def at_epoch(self, epoch: int) -> ConsumerMember:
+        """The same at another epoch; the one before is remembered."""
+        return (
+            self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTopic:
+    """A subscribed topic as it was when it was last looked at."""
+
+    topic_id: bytes
+    partitions: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """One group.
+
+    `epoch` grows with every change that asks for a new assignment; `assignment_epoch` is the one
+    that `targets` were computed for; `patterns` maps a regular expression to the names it matched.
+    """
+
+    group_id: str
+    epoch: int = 0
+    assignment_epoch: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    topics: dict[str, SeenTopic] = field(default_factory=dict)
+    patterns: dict[str, frozenset[str]] = field(default_factory=dict)
+    # --- made from the above ---
+    static_ids: dict[str, str] = field(default_factory=dict)
+    owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
+    # --- soft ---
+    #: The version of the cluster's topics that `topics` was made from; None: not since the start.
+    seen_version: int | None = None
+
+    # --- Questions ---
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """G-104."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        epoch = self.assignment_epoch
+        if all(member.is_reconciled(epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def target(self, member_id: str) -> Partitions:
+        """What a member is to have; nothing before it was in an assignment."""
+        return self.targets.get(member_id, NOTHING)
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        """The member that goes by an instance id."""
+        return self.members.get(self.static_ids.get(instance_id, ""))
+
+    def owner(self, topic_id: bytes, partition: int) -> str | None:
+        """Who may own a partition, be it assigned or to be given back."""
+        return self.owners.get((topic_id, partition))
+
+    def subscribers_of(self, pattern: str) -> list[str]:
+        """The members that subscribe by a regular expression."""
+        return [held for held, member in self.members.items() if member.pattern == pattern]
+
+    @property
+    def subscribed_names(self) -> frozenset[str]:
+        """Every topic that any member is subscribed to, whether it exists or not."""
+        names: set[str] = set()
+        for member in self.members.values():
+            names |= self.names_of(member)
+        return frozenset(names)
+
+    def names_of(
+        self, member: ConsumerMember, patterns: Mapping[str, frozenset[str]] | None = None
+    ) -> frozenset[str]:
+        """What one member is subscribed to, by name and by regular expression."""
+        if not member.pattern:
+            return member.topics
+        resolved = self.patterns if patterns is None else patterns
+        return member.topics | resolved.get(member.pattern, frozenset())
+
+    # --- Replay ---
+
+    def replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        """What a member says of itself; None: it is gone."""
+        before = self.members.get(member_id)
+        if before is not None and self.static_ids.get(before.instance_id or "") == member_id:
+            del self.static_ids[before.instance_id or ""]
+        if value is None:
+            if before is not None:
+                self._disown(before)
+                del self.members[member_id]
+            return
+        stored = value.classic_member_metadata
+        self.members[member_id] = replace(
+            before or ConsumerMember(member_id=member_id),
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            topics=frozenset(value.subscribed_topic_names),
+            pattern=value.subscribed_topic_regex,
+            assignor=value.server_assignor,
+            classic=None
+            if stored is None
+            else ClassicSide(
+                stored.session_timeout_ms,
+                tuple((held.name, held.metadata) for held in stored.supported_protocols),
+            ),
+        )
+        if value.instance_id is not None:
+            self.static_ids[value.instance_id] = member_id
+
+    def replay_current(
+        self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        """What a member has. None stands in front of the end of its record, or of its return."""
+        before = self.members.get(member_id)
+        if before is None:
+            if value is None:
+                return
+            before = ConsumerMember(member_id=member_id)
+        self._disown(before)
+        if value is None:
+            after = replace(
+                before,
+                epoch=0,
+                previous_epoch=0,
+                state=MemberState.STABLE,
+                assigned=NOTHING,
+                pending=NOTHING,
+            )
+        else:
+            after = replace(
+                before,
+                epoch=value.member_epoch,
+                previous_epoch=value.previous_member_epoch,
+                state=MemberState(value.state),
+                assigned=partitions_of(
+                    (held.topic_id, held.partitions) for held in value.assigned_partitions
+                ),
+                pending=partitions_of(
+                    (held.topic_id, held.partitions) for held in value.partitions_pending_revocation
+                ),
+            )
+        self.members[member_id] = after
+        for partition in (*each(after.assigned), *each(after.pending)):
+            self.owners[partition] = member_id
+
+    def _disown(self, member: ConsumerMember) -> None:
+        for partition in (*each(member.assigned), *each(member.pending)):
+            # Compaction keeps the latest record of each member, so that on a load another's claim,
+            # which is younger, may be there already.
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
+
+    def replay_target(
+        self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
+    ) -> None:
+        """What a member is to have; None: nothing was decided for it."""
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = partitions_of(
+                (held.topic_id, held.partitions) for held in value.topic_partitions
+            )
+
+    def replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
+        """The subscribed topics as they were last seen."""
+        self.topics = {
+            topic.topic_name: SeenTopic(topic.topic_id, topic.num_partitions)
+            for topic in (value.topics if value is not None else ())
+        }
+
+    def replay_pattern(
+        self, pattern: str, value: ConsumerGroupRegularExpressionValue | None
+    ) -> None:
+        """What a regular expression matched; None: nobody uses it any more."""
+        if value is None:
+            self.patterns.pop(pattern, None)
+        else:
+            self.patterns[pattern] = frozenset(value.topics)

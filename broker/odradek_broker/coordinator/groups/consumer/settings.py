@@ -1,0 +1,55 @@
+"""What consumer groups ask of the broker: settings, topics, and who is refused why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from odradek_protocol.errors import ErrorCode
+
+
+class ConsumerGroupSettings(Protocol):
+    """What is read of the broker's configuration."""
+
+    @property
+    def group_consumer_session_timeout_ms(self) -> int: ...
+    @property
+    def group_consumer_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_max_size(self) -> int: ...
+    @property
+    def group_consumer_assignors(self) -> tuple[str, ...]: ...
+    @property
+    def group_consumer_migration_policy(self) -> str: ...
+    @property
+    def group_max_size(self) -> int: ...
+
+
+class Topics(Protocol):
+    """The topics of the cluster."""
+
+    @property
+    def topics_version(self) -> int:
+        """Another number after every change."""
+        ...
+
+    def topic_names(self) -> Iterable[str]:
+        """All topics but the broker's own."""
+        ...
+
+    def partition_count(self, name: str) -> int:
+        """0 for a topic that does not exist."""
+        ...
+
+    def topic_id(self, name: str) -> bytes: ...
+
+    def topic_name(self, topic_id: bytes) -> str | None: ...
+
+
+class Refusal(Exception):
+    """A request is answered with an error; nothing has happened. `message` is for people."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message

@@ -1,0 +1,63 @@
+"""ConsumerGroupDescribe (key 69): consumer groups with their members (rule G-160)."""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, authorized_operations, denied_topics, group
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.later import Later, gather
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: ConsumerGroupDescribeRequest
+) -> Later[ConsumerGroupDescribeResponse]:
+    """One entry for every group that was asked for, in its order, each with a code of its own."""
+    later: Later[ConsumerGroupDescribeResponse] = Later()
+
+    def answer(groups: list[DescribedConsumerGroup]) -> None:
+        shown = [_shown(node, context, request, held) for held in groups]
+        later.resolve(ConsumerGroupDescribeResponse(groups=shown))
+
+    gather([_describe(node, context, name) for name in request.group_ids]).then(answer)
+    return later
+
+
+def _describe(node: Node, context: RequestContext, name: str) -> Later[DescribedConsumerGroup]:
+    if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
+        return Later.of(consumer_not_described(name, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    if not name:
+        return Later.of(consumer_not_described(name, ErrorCode.INVALID_GROUP_ID))
+    return node.groups.describe_consumer_group(name)
+
+
+def _shown(
+    node: Node,
+    context: RequestContext,
+    request: ConsumerGroupDescribeRequest,
+    held: DescribedConsumerGroup,
+) -> DescribedConsumerGroup:
+    """A group whose topics the client may not know of is not shown at all, as in Kafka."""
+    if held.error_code:
+        return held
+    names = {name for member in held.members for name in member.subscribed_topic_names}
+    for member in held.members:
+        for assignment in (member.assignment, member.target_assignment):
+            names |= {part.topic_name for part in assignment.topic_partitions}
+    if denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
+        return consumer_not_described(
+            held.group_id,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The described group uses topics that the client is not authorized to describe.",
+        )
+    if request.include_authorized_operations:
+        held.authorized_operations = authorized_operations(
+            node.authorizer, context, group(held.group_id)
+        )
+    return held

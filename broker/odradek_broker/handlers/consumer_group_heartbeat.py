@@ -1,0 +1,29 @@
+"""ConsumerGroupHeartbeat (key 68): a member of a consumer group lives (rules G-110 to G-134)."""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, denied_topics, group
+from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
+from odradek_broker.later import Later
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]:
+    """Answered at once, but never ahead of what is being made durable."""
+    authorizer = node.authorizer
+    if not authorizer.allows(context, Operation.READ, group(request.group_id)):
+        return heartbeat_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    names = request.subscribed_topic_names or ()
+    if denied_topics(authorizer, context, Operation.DESCRIBE, names):
+        return heartbeat_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return node.groups.consumer_heartbeat(
+        request, context.api_version, context.client_id or "", context.host
+    )

@@ -1,0 +1,67 @@
+"""ConsumerGroupDescribe (key 69): consumer groups with their members (KIP-848).
+
+Versions: 1 says of each member which protocol it speaks (KIP-1099).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
+
+
+@message(key=69, versions="0-1", flexible="0+")
+class ConsumerGroupDescribeRequest(Message):
+    """What the client asks."""
+
+    group_ids: list[str] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOL)
+
+
+@struct
+class DescribedTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class DescribedAssignment(Struct):
+    topic_partitions: list[DescribedTopicPartitions] = field(array(DescribedTopicPartitions))
+
+
+@struct
+class DescribedConsumerMember(Struct):
+    """`member_type`: -1 unknown, 0 speaks the classic protocol, 1 the consumer protocol."""
+
+    member_id: str = field(STRING)
+    instance_id: str | None = field(STRING, nullable="0+", default=None)
+    rack_id: str | None = field(STRING, nullable="0+", default=None)
+    member_epoch: int = field(INT32)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: list[str] = field(array(STRING))
+    subscribed_topic_regex: str | None = field(STRING, nullable="0+", default=None)
+    assignment: DescribedAssignment = field(DescribedAssignment)
+    target_assignment: DescribedAssignment = field(DescribedAssignment)
+    member_type: int = field(INT8, "1+", default=-1, ignorable=True)
+
+
+@struct
+class DescribedConsumerGroup(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    group_epoch: int = field(INT32)
+    assignment_epoch: int = field(INT32)
+    assignor_name: str = field(STRING)
+    members: list[DescribedConsumerMember] = field(array(DescribedConsumerMember))
+    authorized_operations: int = field(INT32, default=-2147483648)
+
+
+@message(key=69, versions="0-1", flexible="0+")
+class ConsumerGroupDescribeResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    groups: list[DescribedConsumerGroup] = field(array(DescribedConsumerGroup))

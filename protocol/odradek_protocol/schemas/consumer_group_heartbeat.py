@@ -1,0 +1,61 @@
+"""ConsumerGroupHeartbeat (key 68): a member of a consumer group joins, lives, reports and leaves
+(KIP-848).
+
+Versions: 1 subscribes by a regular expression, and members make their own ids (KIP-1082).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+
+
+@struct
+class OwnedTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=68, versions="0-1", flexible="0+")
+class ConsumerGroupHeartbeatRequest(Message):
+    """What the client asks. Null, or -1 for the timeout: as in the heartbeat before.
+
+    `member_epoch` 0 joins, -1 leaves, -2 is a static member that will be back.
+    """
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    member_epoch: int = field(INT32)
+    instance_id: str | None = field(STRING, nullable="0+", default=None)
+    rack_id: str | None = field(STRING, nullable="0+", default=None)
+    rebalance_timeout_ms: int = field(INT32, default=-1)
+    subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
+    subscribed_topic_regex: str | None = field(STRING, "1+", nullable="1+", default=None)
+    server_assignor: str | None = field(STRING, nullable="0+", default=None)
+    topic_partitions: list[OwnedTopicPartitions] | None = field(
+        array(OwnedTopicPartitions), nullable="0+", default=None
+    )
+
+
+@struct
+class AssignedTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class HeartbeatAssignment(Struct):
+    topic_partitions: list[AssignedTopicPartitions] = field(array(AssignedTopicPartitions))
+
+
+@message(key=68, versions="0-1", flexible="0+")
+class ConsumerGroupHeartbeatResponse(Message):
+    """What the broker answers. `assignment` null: as in the answer before."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    member_id: str | None = field(STRING, nullable="0+", default=None)
+    member_epoch: int = field(INT32)
+    heartbeat_interval_ms: int = field(INT32)
+    assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable="0+", default=None)

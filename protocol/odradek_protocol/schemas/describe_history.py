@@ -1,0 +1,70 @@
+"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id or a group.
+
+Not Kafka's: private to Odradek, and in no range that Kafka uses. What is told is for people, and
+`name` and `details` for programs that sort it. Versions: only 0.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
+
+#: Kinds of subjects. A producer id is written in decimal.
+TRANSACTIONAL_ID = 1
+PRODUCER_ID = 2
+GROUP = 3
+
+
+@message(key=10000, versions="0", flexible="0+")
+class DescribeHistoryRequest(Message):
+    """What the client asks. `limit`: the newest so many events; -1 for all that are kept."""
+
+    subject_type: int = field(INT8)
+    subject: str = field(STRING)
+    limit: int = field(INT32, default=-1)
+
+
+@struct
+class Detail(Struct):
+    name: str = field(STRING)
+    value: str = field(STRING)
+
+
+@struct
+class Event(Struct):
+    """`text` is the sentence; the same thing happened `times` times, last at `last_time_ms`."""
+
+    time_ms: int = field(INT64)
+    last_time_ms: int = field(INT64)
+    times: int = field(INT32)
+    name: str = field(STRING)
+    text: str = field(STRING)
+    details: list[Detail] = field(array(Detail))
+
+
+@struct
+class State(Struct):
+    """What holds now, in a sentence; several for several partitions or members."""
+
+    name: str = field(STRING)
+    text: str = field(STRING)
+    details: list[Detail] = field(array(Detail))
+
+
+@message(key=10000, versions="0", flexible="0+")
+class DescribeHistoryResponse(Message):
+    """What the broker answers, events oldest first.
+
+    The events are whole from `complete_since_ms` on; `started_ms` is when the broker began to keep
+    them, `now_ms` its clock, and `dropped` how many of this subject's it knows to have forgotten.
+    """
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    now_ms: int = field(INT64)
+    started_ms: int = field(INT64)
+    complete_since_ms: int = field(INT64)
+    dropped: int = field(INT64)
+    events: list[Event] = field(array(Event))
+    states: list[State] = field(array(State))

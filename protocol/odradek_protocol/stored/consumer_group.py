@@ -1,0 +1,259 @@
+"""A consumer group as `__consumer_offsets` keeps it (KIP-848; Kafka's ConsumerGroup*Key and -Value).
+
+A key is an int16 record type and the fields of its class; a value an int16 version, 0, and its
+fields, or null where the thing is gone. What a group consists of:
+
+====  ==============================  =========================================================
+type  key                             value
+====  ==============================  =========================================================
+3     group                           the group epoch
+4     group                           the subscribed topics as they were last seen
+5     group, member                   what the member said of itself
+6     group                           the epoch that the target assignment was computed for
+7     group, member                   what the member is to have in the end
+8     group, member                   what the member has, and must give back; its epoch and state
+16    group, regular expression       the topics that it matched
+====  ==============================  =========================================================
+
+Type 4 is what Kafka up to 4.0 writes; later ones keep a hash in its place and still read it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct as Packer
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID, DecodeError
+
+WRITTEN_VERSION = 0
+
+_INT16 = Packer(">h")
+
+
+class RecordType(IntEnum):
+    """The int16 in front of a key."""
+
+    GROUP = 3
+    TOPICS = 4
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+    REGULAR_EXPRESSION = 16
+
+
+# --- The group ---
+
+
+@message(key=RecordType.GROUP, versions="0")
+class ConsumerGroupMetadataKey(Message):
+    """Which group."""
+
+    group_id: str = field(STRING)
+
+
+@message(key=RecordType.GROUP, versions="0", flexible="0+")
+class ConsumerGroupMetadataValue(Message):
+    """The group epoch."""
+
+    epoch: int = field(INT32)
+
+
+@message(key=RecordType.TOPICS, versions="0")
+class ConsumerGroupPartitionMetadataKey(Message):
+    """Which group."""
+
+    group_id: str = field(STRING)
+
+
+@struct
+class PartitionRacks(Struct):
+    partition: int = field(INT32)
+    racks: list[str] = field(array(STRING))
+
+
+@struct
+class SubscribedTopic(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+    num_partitions: int = field(INT32)
+    partition_metadata: list[PartitionRacks] = field(array(PartitionRacks))
+
+
+@message(key=RecordType.TOPICS, versions="0", flexible="0+")
+class ConsumerGroupPartitionMetadataValue(Message):
+    """The topics that members are subscribed to and that exist. Racks are not written."""
+
+    topics: list[SubscribedTopic] = field(array(SubscribedTopic))
+
+
+@message(key=RecordType.REGULAR_EXPRESSION, versions="0")
+class ConsumerGroupRegularExpressionKey(Message):
+    """Which expression of which group."""
+
+    group_id: str = field(STRING)
+    regular_expression: str = field(STRING)
+
+
+@message(key=RecordType.REGULAR_EXPRESSION, versions="0", flexible="0+")
+class ConsumerGroupRegularExpressionValue(Message):
+    """The names that it matched. `timestamp` in milliseconds since the epoch."""
+
+    topics: list[str] = field(array(STRING))
+    version: int = field(INT64)
+    timestamp: int = field(INT64)
+
+
+# --- A member ---
+
+
+@message(key=RecordType.MEMBER, versions="0")
+class ConsumerGroupMemberMetadataKey(Message):
+    """Which member of which group."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class StoredClassicProtocol(Struct):
+    name: str = field(STRING)
+    metadata: bytes = field(BYTES)
+
+
+@struct
+class ClassicMemberMetadata(Struct):
+    session_timeout_ms: int = field(INT32)
+    supported_protocols: list[StoredClassicProtocol] = field(array(StoredClassicProtocol))
+
+
+@message(key=RecordType.MEMBER, versions="0", flexible="0+")
+class ConsumerGroupMemberMetadataValue(Message):
+    """`classic_member_metadata` is null for a member that speaks the consumer protocol."""
+
+    instance_id: str | None = field(STRING, nullable="0+")
+    rack_id: str | None = field(STRING, nullable="0+")
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: list[str] = field(array(STRING))
+    subscribed_topic_regex: str | None = field(STRING, nullable="0+")
+    rebalance_timeout_ms: int = field(INT32, default=-1)
+    server_assignor: str | None = field(STRING, nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        ClassicMemberMetadata, nullable="0+", tag=0, tagged="0+", default=None
+    )
+
+
+@message(key=RecordType.CURRENT, versions="0")
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    """Which member of which group."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class StoredTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=RecordType.CURRENT, versions="0", flexible="0+")
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """What the member holds. `state` is a number of Kafka's MemberState."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    assigned_partitions: list[StoredTopicPartitions] = field(array(StoredTopicPartitions))
+    partitions_pending_revocation: list[StoredTopicPartitions] = field(array(StoredTopicPartitions))
+
+
+# --- The target assignment ---
+
+
+@message(key=RecordType.TARGET_EPOCH, versions="0")
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    """Which group."""
+
+    group_id: str = field(STRING)
+
+
+@message(key=RecordType.TARGET_EPOCH, versions="0", flexible="0+")
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    """The group epoch that the target assignment belongs to."""
+
+    assignment_epoch: int = field(INT32)
+
+
+@message(key=RecordType.TARGET, versions="0")
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    """Which member of which group."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class TargetTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=RecordType.TARGET, versions="0", flexible="0+")
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    """What the member is to have."""
+
+    topic_partitions: list[TargetTopicPartitions] = field(array(TargetTopicPartitions))
+
+
+# --- Bytes ---
+
+KEYS: dict[RecordType, type[Message]] = {
+    RecordType.GROUP: ConsumerGroupMetadataKey,
+    RecordType.TOPICS: ConsumerGroupPartitionMetadataKey,
+    RecordType.MEMBER: ConsumerGroupMemberMetadataKey,
+    RecordType.TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataKey,
+    RecordType.TARGET: ConsumerGroupTargetAssignmentMemberKey,
+    RecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentKey,
+    RecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionKey,
+}
+
+VALUES: dict[RecordType, type[Message]] = {
+    RecordType.GROUP: ConsumerGroupMetadataValue,
+    RecordType.TOPICS: ConsumerGroupPartitionMetadataValue,
+    RecordType.MEMBER: ConsumerGroupMemberMetadataValue,
+    RecordType.TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataValue,
+    RecordType.TARGET: ConsumerGroupTargetAssignmentMemberValue,
+    RecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
+    RecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionValue,
+}
+
+
+def encode_key(key: Message) -> bytes:
+    """The record key; its type is the message's."""
+    return _INT16.pack(key.api_key) + codec.encode_bytes(key, 0)
+
+
+def encode_value(value: Message) -> bytes:
+    """The record value."""
+    return _INT16.pack(WRITTEN_VERSION) + codec.encode_bytes(value, WRITTEN_VERSION)
+
+
+def decode_key(kind: RecordType, key: Buffer) -> Message:
+    """From a whole key, type included; an instance of `KEYS[kind]`. DecodeError for bytes that are
+    none."""
+    return codec.decode(KEYS[kind], 0, key, _INT16.size)
+
+
+def decode_value(kind: RecordType, value: Buffer) -> Message:
+    """An instance of `VALUES[kind]`. DecodeError for bytes that are none, or an unknown version."""
+    if len(value) < _INT16.size:
+        raise DecodeError(f"{len(value)} bytes are too few for a record of type {kind.name}")
+    version = _INT16.unpack_from(value)[0]
+    if version != WRITTEN_VERSION:
+        raise DecodeError(f"version {version} of a record of type {kind.name}")
+    return codec.decode(VALUES[kind], version, value, _INT16.size)

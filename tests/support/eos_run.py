@@ -1,0 +1,327 @@
+"""Consume, transform, produce in transactions, while workers and the broker are killed: the parts.
+
+`run` is the whole: a broker, an input that is written meanwhile, workers (`eos_worker`), deaths by a
+seed. What it gives back is judged by the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+
+import eos_worker
+from running_broker import BrokerProcess, wait_until
+
+PARTITIONS = 4
+#: How long everything may take after the last kill.
+REST_S = 120.0
+#: librdkafka 2.16 now and then waits for itself for ever, in `send_offsets_to_transaction` or while
+#: it is destroyed, whatever its timeouts say. A worker of its that stands still for so long after
+#: the last kill is killed once more, which is no more than what happened to it all the time.
+FOREIGN_PATIENCE_S = 30.0
+NAMES = ("worker-0", "worker-1", "worker-2")
+KEYS = 25
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is made of.
+
+    `killing_s`: the input is written evenly over this time, in which things are killed, one after
+    the other with pauses between the `pauses_s`. One in `broker_one_in` deaths is the broker's. One
+    in `frozen_one_in` of a worker's is none: it stands still for `frozen_s` and then goes on, as if
+    nothing had happened, with what it had in hand.
+    """
+
+    library: str
+    records_each: int
+    killing_s: float
+    pauses_s: tuple[float, float]
+    broker_one_in: int
+    #: worker -> its arguments behind the count; partitions by hand, or none to subscribe.
+    arguments: dict[str, list[str]]
+    frozen_one_in: int = 0
+    frozen_s: float = 0.0
+    settings: tuple[str, ...] = ()
+
+
+@dataclass
+class Deaths:
+    """How many."""
+
+    workers: int = 0
+    brokers: int = 0
+    frozen: int = 0
+
+
+@dataclass
+class Result:
+    """What came of it. Records as (key, number), per partition of the target, in order."""
+
+    deaths: Deaths
+    starts: dict[str, int]
+    uncommitted: int
+    committed: list[list[tuple[bytes, int]]]
+    words: dict[str, str] = field(default_factory=dict)
+
+
+class MortalBroker(BrokerProcess):
+    """It may be killed, and started again on its port."""
+
+    def kill_and_restart(self) -> None:
+        os.kill(self._process.pid, signal.SIGKILL)
+        assert self._process.wait(20) == -signal.SIGKILL
+        self._command = [self.address if word.endswith(":0") else word for word in self._command]
+        self.start()
+
+
+class Worker:
+    """One of the workers, alive whenever it has work left."""
+
+    def __init__(self, plan: Plan, address: str, name: str, folder: Path) -> None:
+        self.name = name
+        self._command = [sys.executable, "-m", "eos_worker", plan.library, address, name]
+        self._command += [str(plan.records_each), *plan.arguments[name]]
+        self._output = folder / f"{name}.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thaw_at_s: float | None = None
+        self.starts = 0
+        self.done = False
+
+    def look(self) -> None:
+        """Start it if it is not there; whatever it died of is to be survived."""
+        if self.done:
+            return
+        if self._thaw_at_s is not None and time.monotonic() >= self._thaw_at_s:
+            self.thaw()
+        if self._process is not None:
+            code = self._process.poll()
+            self.done = code == 0
+            if code is None or self.done:
+                return
+        self.starts += 1
+        support = str(Path(eos_worker.__file__).parent)
+        path = os.pathsep.join([support, os.environ.get("PYTHONPATH", "")])
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+
+    @property
+    def _alive(self) -> subprocess.Popen[bytes] | None:
+        process = self._process
+        return process if process is not None and process.poll() is None else None
+
+    def kill(self) -> None:
+        self._thaw_at_s = None
+        if (process := self._alive) is not None:
+            process.kill()
+            process.wait(20)
+
+    def freeze(self, seconds: float) -> None:
+        if (process := self._alive) is not None:
+            process.send_signal(signal.SIGSTOP)
+            self._thaw_at_s = time.monotonic() + seconds
+
+    def thaw(self) -> None:
+        self._thaw_at_s = None
+        if (process := self._alive) is not None:
+            process.send_signal(signal.SIGCONT)
+
+    @property
+    def last_words(self) -> str:
+        return self._output.read_text()[-3000:] if self._output.exists() else ""
+
+
+class Feeder:
+    """Writes the input evenly over the time of the killing."""
+
+    def __init__(self, address: str, records_each: int, killing_s: float) -> None:
+        self._records_each = records_each
+        self._killing_s = killing_s
+        self._begun = time.monotonic()
+        self._sent = 0
+        self.errors: list[str] = []
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": address,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "reconnect.backoff.max.ms": 100,
+                "message.timeout.ms": 120_000,
+                "log_level": 0,
+            }
+        )
+
+    def feed(self) -> None:
+        """What is due."""
+        share = min(1.0, (time.monotonic() - self._begun) / self._killing_s)
+        while self._sent < self._records_each * share:
+            for partition in range(PARTITIONS):
+                key = b"%d:%d" % (partition, self._sent % KEYS)
+                self._producer.produce(
+                    "source", b"%d" % self._sent, key, partition, self._delivered
+                )
+            self._sent += 1
+        self._producer.poll(0)
+
+    def finish(self) -> None:
+        self.feed()
+        assert self._producer.flush(60) == 0
+        assert self._sent == self._records_each
+        assert self.errors == []
+
+    def _delivered(self, error: object, _: object) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+
+
+def _create_topics(address: str) -> None:
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
+    topics = [
+        confluent_kafka.admin.NewTopic(name, PARTITIONS, 1)  # type: ignore[attr-defined]
+        for name in ("source", "target")
+    ]
+    for created in admin.create_topics(topics).values():
+        created.result(20)
+
+
+def read_target(address: str, isolation: str) -> list[list[tuple[bytes, int]]]:
+    """(key, number) of each partition of the target, in order, up to what may be read of it."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "judge",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    found: list[list[tuple[bytes, int]]] = [[] for _ in range(PARTITIONS)]
+    ended: set[int | None] = set()
+    try:
+        places = [confluent_kafka.TopicPartition("target", index, 0) for index in range(PARTITIONS)]
+        consumer.assign(places)
+
+        def read() -> bool:
+            for message in consumer.consume(5_000, 0.2):
+                error, partition = message.error(), message.partition()
+                if error is None:
+                    number = int(message.value() or b"")
+                    found[partition or 0].append((bytes(message.key() or b""), number))
+                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    ended.add(partition)
+                else:
+                    raise confluent_kafka.KafkaException(error)
+            return len(ended) == PARTITIONS
+
+        wait_until(read, "all of the output is read", REST_S)
+    finally:
+        consumer.close()
+    return found
+
+
+def _kill_at_random(
+    plan: Plan, broker: MortalBroker, workers: list[Worker], feeder: Feeder, dice: random.Random
+) -> Deaths:
+    deaths = Deaths()
+
+    def alive_for(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            feeder.feed()
+            for worker in workers:
+                worker.look()
+            time.sleep(0.01)
+
+    end = time.monotonic() + plan.killing_s
+    alive_for(1.0)
+    while time.monotonic() < end:
+        alive_for(dice.uniform(*plan.pauses_s))
+        if dice.randrange(plan.broker_one_in) == 0:
+            broker.kill_and_restart()
+            deaths.brokers += 1
+            continue
+        worker = dice.choice(workers)
+        if plan.frozen_one_in and dice.randrange(plan.frozen_one_in) == 0:
+            worker.freeze(plan.frozen_s)
+            deaths.frozen += 1
+        else:
+            worker.kill()
+            deaths.workers += 1
+    for worker in workers:
+        worker.thaw()
+    return deaths
+
+
+def run(plan: Plan, folder: Path) -> Result:
+    """All of it. ODRADEK_SEED says who dies when."""
+    seed = int(os.environ.get("ODRADEK_SEED", "1"))
+    print(f"ODRADEK_SEED={seed}")
+    broker = MortalBroker(
+        folder,
+        ["log.durability=page-cache", "group.initial.rebalance.delay.ms=0", *plan.settings],
+    )
+    broker.start()
+    try:
+        _create_topics(broker.address)
+        feeder = Feeder(broker.address, plan.records_each, plan.killing_s)
+        workers = [Worker(plan, broker.address, name, folder) for name in NAMES]
+        try:
+            deaths = _kill_at_random(plan, broker, workers, feeder, random.Random(seed))
+            feeder.finish()
+
+            def all_done() -> bool:
+                for worker in workers:
+                    worker.look()
+                return all(worker.done for worker in workers)
+
+            if plan.library != "odradek":
+                until = time.monotonic() + FOREIGN_PATIENCE_S
+                while not all_done() and time.monotonic() < until:
+                    time.sleep(0.02)
+                for worker in workers:
+                    if not worker.done:
+                        print(f"{worker.name} stands still")
+                        worker.kill()
+            _wait_with_words(all_done, workers)
+        finally:
+            for worker in workers:
+                worker.kill()
+        print(deaths)
+        return Result(
+            deaths,
+            {worker.name: worker.starts for worker in workers},
+            sum(map(len, read_target(broker.address, "read_uncommitted"))),
+            read_target(broker.address, "read_committed"),
+            {worker.name: worker.last_words for worker in workers},
+        )
+    finally:
+        broker.stop()
+
+
+def _wait_with_words(condition: Callable[[], bool], workers: list[Worker]) -> None:
+    end = time.monotonic() + REST_S
+    while not condition():
+        if time.monotonic() > end:
+            words = "\n".join(
+                f"{worker.name}:\n{worker.last_words}" for worker in workers if not worker.done
+            )
+            pytest.fail(f"workers did not end in {REST_S} s:\n{words}")
+        time.sleep(0.02)
