@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,8 @@ class Stream:
         for lines in batches:
             path = self.input / f"{self.batches:04}.tmp"
             path.write_text("".join(f"{line}\n" for line in lines))
+            # Spark takes files by their age.
+            os.utime(path, (1_700_000_000 + self.batches,) * 2)
             path.rename(path.with_suffix(".txt"))
             self.batches += 1
 
@@ -245,11 +248,12 @@ def test_a_job_that_fails_half_way_leaves_nothing(
 
 def test_options_that_cannot_go_together(stream: Stream) -> None:
     stream.put(["a"])
-    for options, told in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"semantics": "twice"}, "must be exactly_once or at_least_once"),
         ({"commitId": "x"}, "commitId is for batch writes"),
         ({"semantics": "at_least_once", "queryId": "x"}, "queryId cannot be obeyed"),
-    ):
+    ]
+    for options, told in wrong:
         with pytest.raises(Exception, match=told):
             stream.run(**options)
     with pytest.raises(Exception, match="queryId is for streams"):
