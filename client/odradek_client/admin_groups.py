@@ -31,6 +31,7 @@ from odradek_client.producer.transaction_requests import GROUP_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import DecodeError
+from odradek_protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest
 from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest
 from odradek_protocol.schemas.list_groups import ListGroupsRequest
@@ -52,7 +53,8 @@ GROUP_STATES = (
     "Empty",
     "Dead",
 )
-GROUP_TYPES = ("classic", "consumer", "share", "streams")
+_CLASSIC, _CONSUMER = "classic", "consumer"
+GROUP_TYPES = (_CLASSIC, _CONSUMER, "share", "streams")
 _STATES_SINCE = 4
 _TYPES_SINCE = 5
 _ALL_TOPICS_SINCE = 2
@@ -75,7 +77,8 @@ class GroupListing:
 @dataclass(frozen=True)
 class GroupMember:
     """One member. `host` as the broker prints it; the topics and partitions are those of a consumer,
-    and empty until the group is stable."""
+    and empty until the group is stable. `epoch`: of a member of a consumer group (KIP-848), which
+    has what `assignment` says and is on its way to what the group's epoch gives it."""
 
     member_id: str
     instance_id: str | None
@@ -83,12 +86,13 @@ class GroupMember:
     host: str
     topics: list[str] = field(default_factory=list)
     assignment: list[TopicPartition] = field(default_factory=list)
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """One group in detail. `assignor`: the protocol that its members agreed on, empty until the group
-    is stable. `coordinator` is a node id."""
+    """One group in detail, of either protocol (`type`). `assignor`: what its members agreed on, empty
+    until the group is stable. `epoch`: of a consumer group (KIP-848). `coordinator` is a node id."""
 
     group_id: str
     coordinator: int
@@ -97,6 +101,7 @@ class GroupDescription:
     protocol_type: str
     assignor: str
     members: list[GroupMember]
+    epoch: int | None = None
 
     @property
     def is_active(self) -> bool:
@@ -134,7 +139,7 @@ class GroupAdmin(AdminBase):
                         each.group_id,
                         each.protocol_type,
                         each.group_state if version >= _STATES_SINCE else None,
-                        each.group_type.lower() or GROUP_TYPES[0],
+                        each.group_type.lower() or _CLASSIC,
                         node_id,
                     )
                     for each in response.groups
@@ -169,10 +174,34 @@ class GroupAdmin(AdminBase):
                         errors[name] = self._group_error(name, code)
                     else:
                         results[name] = _described(node_id, answer)
+                missing = [name for name in some if _is_missing(errors.get(name))]
+                errors |= await self._describe_consumer_groups(node_id, missing, results)
+                for name in missing:
+                    if name in results:
+                        del errors[name]
             return errors
 
         errors = await self._all(ids, ask)
         return settle(results, errors, raise_errors)
+
+    async def _describe_consumer_groups(
+        self, node_id: int, names: list[str], results: Results[str, GroupDescription]
+    ) -> dict[str, OdradekError]:
+        """To DescribeGroups a group of the new protocol (KIP-848) does not exist."""
+        if not names:
+            return {}
+        request = ConsumerGroupDescribeRequest(group_ids=names)
+        try:
+            response = await self._network.send(node_id, request)
+        except UnsupportedByBroker:
+            return {}
+        errors = {}
+        for answer in response.groups:
+            if not answer.error_code:
+                results[answer.group_id] = _consumer_described(node_id, answer)
+            elif answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                errors[answer.group_id] = self._group_error(answer.group_id, answer.error_code)
+        return errors
 
     async def delete_groups(
         self, group_ids: str | Iterable[str], *, raise_errors: bool = True
@@ -355,6 +384,10 @@ def _known(name: str, names: Iterable[str], what: str) -> str:
     return found
 
 
+def _is_missing(error: OdradekError | None) -> bool:
+    return error is not None and error.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
 def _require(version: int, since: int, what: str) -> None:
     if version < since:
         raise UnsupportedByBroker(f"the broker is too old to be asked for {what}")
@@ -365,7 +398,7 @@ def _described(node_id: int, answer: Any) -> GroupDescription:
     return GroupDescription(
         group_id=answer.group_id,
         coordinator=node_id,
-        type=GROUP_TYPES[0],
+        type=_CLASSIC,
         state=answer.group_state,
         protocol_type=answer.protocol_type,
         assignor=answer.protocol_data,
@@ -394,4 +427,32 @@ def _member(answer: Any, is_consumer: bool) -> GroupMember:
         host=answer.client_host,
         topics=topics,
         assignment=assignment,
+    )
+
+
+def _consumer_described(node_id: int, answer: Any) -> GroupDescription:
+    return GroupDescription(
+        group_id=answer.group_id,
+        coordinator=node_id,
+        type=_CONSUMER,
+        state=answer.group_state,
+        protocol_type=PROTOCOL_TYPE,
+        assignor=answer.assignor_name,
+        members=[
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                topics=sorted(member.subscribed_topic_names),
+                assignment=sorted(
+                    TopicPartition(part.topic_name, index)
+                    for part in member.assignment.topic_partitions
+                    for index in part.partitions
+                ),
+                epoch=member.member_epoch,
+            )
+            for member in answer.members
+        ],
+        epoch=answer.group_epoch,
     )

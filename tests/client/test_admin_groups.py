@@ -117,6 +117,38 @@ async def test_o14_a_group_with_members_is_left_alone(bootstrap: str, unique_top
         assert group in {each.group_id for each in await running.list_groups(types=["Classic"])}
 
 
+async def test_kip848_a_consumer_group_is_described_like_any_other(
+    bootstrap: str, unique_topic: str
+) -> None:
+    group = unique_topic
+    async with (
+        Admin(bootstrap_servers=bootstrap) as running,
+        Consumer(
+            unique_topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            client_id="app",
+            group_protocol="consumer",
+        ) as consumer,
+    ):
+        await running.create_topics(NewTopic(unique_topic, 2))
+        while len(consumer.assignment()) < 2:
+            await consumer.poll(50)
+        described = (await running.describe_groups([group, "nobody"], raise_errors=False))[group]
+        assert (described.type, described.protocol_type) == ("consumer", "consumer")
+        assert described.is_active and described.epoch is not None
+        (member,) = described.members
+        assert (member.client_id, member.topics) == ("app", [unique_topic])
+        assert member.assignment == [(unique_topic, 0), (unique_topic, 1)]
+        assert group in {each.group_id for each in await running.list_groups(types=["consumer"])}
+        with pytest.raises(InvalidGroup, match="still has members"):
+            await running.alter_group_offsets(group, {(unique_topic, 0): 1})
+    async with Admin(bootstrap_servers=bootstrap) as running:
+        assert (await running.describe_groups(group))[group].state == "Empty"
+        await running.alter_group_offsets(group, {(unique_topic, 0): 1})
+        await running.delete_groups(group)
+
+
 async def test_o06_partitions_that_do_not_exist(bootstrap: str, unique_topic: str) -> None:
     place, nowhere = TopicPartition(unique_topic, 0), TopicPartition(unique_topic, 7)
     async with Admin(bootstrap_servers=bootstrap) as running:
@@ -252,7 +284,11 @@ async def test_each_group_has_its_own_error() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 async def test_kip1043_a_dead_group_does_not_exist(version: int) -> None:
-    async with ScriptedBroker(versions={ApiKey.DESCRIBE_GROUPS: (0, version)}) as broker:
+    versions: dict[ApiKey, tuple[int, int] | None] = {
+        ApiKey.DESCRIBE_GROUPS: (0, version),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: None,
+    }
+    async with ScriptedBroker(versions=versions) as broker:
         broker.always(ApiKey.DESCRIBE_GROUPS, described(state="Dead"))
         async with admin(broker) as running:
             with pytest.raises(InvalidGroup, match="no such group"):

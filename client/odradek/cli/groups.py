@@ -169,6 +169,7 @@ def _group_row(
         "state": group.state,
         "protocol_type": group.protocol_type,
         "assignor": group.assignor,
+        "epoch": group.epoch,
         "coordinator_id": group.coordinator,
         "members": [_member_row(member) for member in group.members],
         "partitions": [
@@ -184,6 +185,7 @@ def _member_row(member: GroupMember) -> dict[str, Any]:
         "instance_id": member.instance_id,
         "client_id": member.client_id,
         "host": member.host,
+        "epoch": member.epoch,
         "topics": member.topics,
         "assignment": [{"topic": topic, "partition": index} for topic, index in member.assignment],
     }
