@@ -48,9 +48,7 @@ def test_at_least_once_fails_when_it_is_interrupted_between_write_and_commit(
     assert_exactly_once: ExactlyOnceCheck, kind: str
 ) -> None:
     with pytest.raises(AssertionError, match=r"\d+ repeated:\n.*2 times instead of 1") as caught:
-        assert_exactly_once(
-            doubled, numbers(40), interruptions=[kind], write_options=AT_LEAST_ONCE
-        )
+        assert_exactly_once(doubled, numbers(40), interruptions=[kind], write_options=AT_LEAST_ONCE)
     assert f"interrupted by: {kind}" in str(caught.value)
 
 
@@ -58,9 +56,7 @@ def test_a_query_with_state_is_compared_with_what_is_expected(
     assert_exactly_once: ExactlyOnceCheck,
 ) -> None:
     records = [str(n % 15) for n in range(40)]
-    report = assert_exactly_once(
-        distinct, records, expected=numbers(15), interruptions=["commit"]
-    )
+    report = assert_exactly_once(distinct, records, expected=numbers(15), interruptions=["commit"])
     assert report.rows == 15
     with pytest.raises(ValueError, match="keeps state"):
         assert_exactly_once(distinct, numbers(10), interruptions=[])
@@ -85,7 +81,9 @@ def test_a_failure_of_the_query_itself_is_told_as_it_is(
         assert_exactly_once(fragile, numbers(10), interruptions=["stop"])
 
 
-def test_what_cannot_be_asked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_cannot_be_asked(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     class Elsewhere:
         bootstrap = "127.0.0.1:1"
 
@@ -111,7 +109,9 @@ def test_a_seed_decides_order_and_moments() -> None:
     assert all(interruptions.plan(seed, kinds) == plans[seed] for seed in plans)
     assert all({each.kind for each in planned} == set(kinds) for planned in plans.values())
     assert len({tuple(each.kind for each in planned) for planned in plans.values()}) > 20
-    stops = {(each.batch, each.after_others) for p in plans.values() for each in p if each.kind == "stop"}
+    stops = {
+        (each.batch, each.after_others) for p in plans.values() for each in p if each.kind == "stop"
+    }
     assert stops == {(0, False), (1, False), (0, True)}
 
 

@@ -16,6 +16,7 @@ from odradek.broker import SubprocessBroker
 from odradek.spark_testing import interruptions as wrong
 from odradek.spark_testing import verdict
 from odradek.spark_testing.interruptions import INTERRUPTIONS, Gate, Interruption
+from odradek_client.consumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -224,7 +225,7 @@ class _Runs:
             self.restarts += 1
         per_batch = max(1, ceil(records / wrong.BATCHES_PER_RUN))
         read = self.spark.readStream.options(
-            **{"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(per_batch)}
+            startingOffsets="earliest", maxOffsetsPerTrigger=str(per_batch)
         )
         frame = self.transform(self._load(read))
         if gate is not None:
@@ -328,10 +329,12 @@ class _Runs:
                 found.update(
                     tuple(_cell(record, name) for name in columns)
                     for record in consumer.poll(500)
-                    if record.offset < stable[(record.topic, record.partition)]
+                    if record.offset < stable[TopicPartition(record.topic, record.partition)]
                 )
         open_offsets = wrong.end_of(bootstrap, self.output) - sum(stable.values())
-        undecided = f"{open_offsets} offsets of the output are in transactions that nobody has ended"
+        undecided = (
+            f"{open_offsets} offsets of the output are in transactions that nobody has ended"
+        )
         return found, [undecided] if open_offsets else []
 
 
@@ -339,7 +342,9 @@ def _through(gate: Gate, frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     kind = frame.schema["value"].dataType
-    return frame.withColumn("value", F.udf(gate, kind, useArrow=False).asNondeterministic()("value"))
+    return frame.withColumn(
+        "value", F.udf(gate, kind, useArrow=False).asNondeterministic()("value")
+    )
 
 
 def _keeps_state(query: StreamingQuery) -> bool:
