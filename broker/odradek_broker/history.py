@@ -25,7 +25,10 @@ BYTES_MAX = 8 * 1024 * 1024
 #: Characters of one text, and how many elements of a list are kept: "and 7 more" stands for the rest.
 TEXT_MAX = 300
 LIST_MAX = 20
+#: What an event takes apart from its texts: itself, its fields, its place in the ring.
 _EVENT_BYTES = 600
+_PLACE_BYTES = 100
+_INT_BYTES = 32
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
@@ -187,26 +190,30 @@ class History:
 
 def _cut_places(places: Iterable[Place]) -> tuple[tuple[Place, ...], int]:
     held = tuple(places)
-    if len(held) > LIST_MAX:
-        return tuple(sorted(held)[:LIST_MAX]), len(held) - LIST_MAX
-    return tuple(sorted(held)), 0
+    if len(held) < 2:
+        return held, 0
+    held = tuple(sorted(held))
+    return held[:LIST_MAX], max(len(held) - LIST_MAX, 0)
 
 
 def _cut(value: Value) -> Value:
+    if isinstance(value, int):
+        return value
     if isinstance(value, str):
         return value if len(value) <= TEXT_MAX else value[: TEXT_MAX - 3] + "..."
-    if isinstance(value, tuple):
-        kept = tuple(str(_cut(each)) for each in value[:LIST_MAX])
-        more = len(value) - len(kept)
-        return (*kept, f"and {more} more") if more else kept
-    return value
+    kept = tuple(str(_cut(each)) for each in value[:LIST_MAX])
+    more = len(value) - len(kept)
+    return (*kept, f"and {more} more") if more else kept
 
 
 def _size_bytes(subject: str, event: Event) -> int:
-    """About what it takes."""
-    size_bytes = _EVENT_BYTES + sys.getsizeof(subject) + 100 * len(event.places)
+    """About what it takes; names of topics and of states are shared with others."""
+    size_bytes = _EVENT_BYTES + sys.getsizeof(subject) + _PLACE_BYTES * len(event.places)
     for value in event.fields.values():
-        size_bytes += sys.getsizeof(value)
-        if isinstance(value, tuple):
-            size_bytes += sum(map(sys.getsizeof, value))
+        if type(value) is int:
+            size_bytes += _INT_BYTES
+        elif type(value) is str:
+            size_bytes += sys.getsizeof(value)
+        else:
+            size_bytes += sum(map(sys.getsizeof, value))  # type: ignore[arg-type]
     return size_bytes

@@ -40,7 +40,7 @@ class What(Enum):
         " was refused with {error}: [{places} is ]{reason}"
     )
     TRANSACTION_NOT_RECORDED = (
-        "{request}[ from {client}] could not be recorded ({error}): it is as if it had not come"
+        "{request}[ from {client}] could not be recorded ({error}), and has had no effect"
     )
     MARKERS_SENT = "{marker} markers with epoch {epoch} go to {places}[ (coordinator epoch {coordinator_epoch})]"
     MARKERS_AGAIN = "the marker for {places} was answered {error}; it is sent again in {pause}"
@@ -112,10 +112,18 @@ class What(Enum):
     )
     GROUP_EMPTIED = "nobody is left: {before} -> {after}, generation {generation}"
     GROUP_STABLE = "the assignment by the leader {leader} is stored: {before} -> {after}, generation {generation}"
-    GROUP_NOT_RECORDED = "{request} could not be recorded ({error}): everybody has to join again"
     GROUP_REFUSED = (
         "{request}[ of {member}][ (static: {instance})][ of {client}] was refused with {error}:"
         " {reason}"
+    )
+    CONSUMER_JOINED = (
+        "{member}[ (static: {instance})][ of {client}] joined[; it is subscribed to {topics}]"
+    )
+    CONSUMER_CHANGED = "{member}[ of {client}] has changed[; it is subscribed to {topics}]"
+    CONSUMER_EPOCH = "the group epoch is {epoch}: there is to be a new assignment"
+    CONSUMER_ASSIGNED = "assignment of epoch {epoch}: {members}[; the group is {state}]"
+    CONSUMER_MOVED = (
+        "{member} is at epoch {epoch}, {note}[; it has {places}][, and gives {pending} back]"
     )
     OFFSETS_DELETED = "committed offsets were deleted ({reason}): {places}"
     GROUP_GONE = "the group is gone: {reason}"
@@ -138,7 +146,14 @@ class What(Enum):
         "{state}[ for {updated}], generation {generation}[, protocol {protocol}][, leader {leader}];"
         " members: {members}; partitions with committed offsets: {offsets}"
     )
-    NOW_MEMBER = "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+    NOW_CONSUMER_GROUP = (
+        "{state}, group epoch {epoch}, assignment of epoch {assignment_epoch}; members: {members};"
+        " partitions with committed offsets: {offsets}"
+    )
+    NOW_MEMBER = (
+        "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+        "[; it has {places}]"
+    )
     NOW_NOTHING = "{reason}"
 
 

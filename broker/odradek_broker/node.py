@@ -7,7 +7,7 @@ seams, so that the simulator can run the very same object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
@@ -21,7 +21,7 @@ from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, To
 from odradek_broker.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.fetch_sessions import FetchSessions
 from odradek_broker.history import History
-from odradek_broker.later import Later
+from odradek_broker.later import Later, gather
 from odradek_broker.markers import write_markers
 from odradek_broker.metadata import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metrics import BrokerMetrics
@@ -58,6 +58,16 @@ class Scheduler(Protocol):
     """Timers of the event loop."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
+
+
+@dataclass(slots=True)
+class _Effects:
+    """What becomes of metadata records once they are durable: logs whose files go, partitions that
+    may be used, names of topics that nobody has a position in any more."""
+
+    retired: list[PartitionLog] = field(default_factory=list)
+    made: list[Partition] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
 
 
 class Node:
@@ -393,18 +403,19 @@ class Node:
             if metadata_log.log.offline:
                 self._on_fatal(f"the metadata log is offline: {metadata_log.log.offline_reason}")
             raise StorageError(appended.result(), "the metadata log cannot be written")
-        retired: list[PartitionLog] = []
-        made: list[Partition] = []
+        effects = _Effects()
         for record in records:
-            self._replay(record, retired, made)
+            self._replay(record, effects)
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                for partition in made:
+                for partition in effects.made:
                     partition.recorded = True
-                for log in retired:
+                for log in effects.retired:
                     self.logs.remove_retired(log)
-                later.resolve(None)
+                # Whoever made the topic again would find the positions of its predecessor (O-15).
+                gone = gather([self.groups.topic_deleted(name) for name in effects.removed])
+                gone.then(lambda _: later.resolve(None))
             else:
                 self._on_fatal(f"the metadata log cannot be written: {error.name}")
 
@@ -428,17 +439,15 @@ class Node:
             raise RuntimeError("the node is not loaded")
         return self._metadata_log
 
-    def _replay(
-        self, record: MetadataRecord, retired: list[PartitionLog], made: list[Partition]
-    ) -> None:
-        """Replay one record and make the logs agree with it; adds what it takes away and makes."""
+    def _replay(self, record: MetadataRecord, effects: _Effects) -> None:
+        """Replay one record and make the logs agree with it; notes what it takes away and makes."""
         removed: str | None = None
         if isinstance(record, RemoveTopicRecord):
             removed = self.metadata.topic_name(record.topic_id)
         self.metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
-            retired += self._drop_partitions(removed)
-            self.groups.topic_deleted(removed, record.topic_id)
+            effects.retired += self._drop_partitions(removed)
+            effects.removed.append(removed)
         elif isinstance(record, PartitionRecord):
             name = self.metadata.topic_name(record.topic_id)
             if name is not None:
@@ -448,7 +457,7 @@ class Node:
                 partition = held.get(record.partition_id)
                 if partition is not None and partition is not known:
                     partition.recorded = False
-                    made.append(partition)
+                    effects.made.append(partition)
 
     def topic_config_changed(self, topic: str) -> None:
         """A setting of the topic, or a default under it, is another one now."""

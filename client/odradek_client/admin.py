@@ -1,4 +1,4 @@
-"""Topics, configurations and offsets of a cluster.
+"""Topics, configurations, offsets, groups and transactions of a cluster.
 
     async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
         await admin.create_topics(NewTopic("flights", partitions=6))
@@ -10,32 +10,24 @@ error afterwards, with the others in its notes; with `raise_errors=False` it lea
 
 from __future__ import annotations
 
-import asyncio
 import random as random_module
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from odradek_client.admin_groups import GroupAdmin
 from odradek_client.admin_history import HistoryAdmin
 from odradek_client.admin_results import Results, settle
 from odradek_client.admin_transactions import TransactionAdmin
 from odradek_client.cluster import BrokerAddress
 from odradek_client.config import AdminConfig
 from odradek_client.consumer.types import OffsetAndTimestamp, TopicPartition
-from odradek_client.errors import (
-    ConnectionLost,
-    OdradekError,
-    RequestTimedOut,
-    UnknownTopicOrPartition,
-    error_for,
-)
+from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
 from odradek_client.network import Network
 from odradek_client.retry import Backoff
-from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
-from odradek_protocol.message import Message
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -62,18 +54,11 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from odradek_protocol.schemas.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
+from odradek_protocol.schemas.metadata import MetadataResponseTopic
 
 EARLIEST = -2
 LATEST = -1
 _DELETE_BY_STATE_FROM = 6
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class ResourceType(IntEnum):
@@ -201,7 +186,7 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
-class Admin(TransactionAdmin, HistoryAdmin):
+class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 
     Use it with `async with`, or call `start` and `close`. Every call tries for
@@ -522,43 +507,6 @@ class Admin(TransactionAdmin, HistoryAdmin):
         errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
         return settle(results, errors, raise_errors)
 
-    # --- how requests find their broker -----------------------------------------------------------
-
-    async def _to_controller(
-        self, request: Message, *, shape: Callable[[Any, int], None] | None = None
-    ) -> Any:
-        """Send to the controller. A broker that is not it answers NOT_CONTROLLER, which `_all`
-        retries behind new metadata; one that forwards (KRaft) may be any.
-        """
-        controller = self._network.cluster.controller_id
-        if controller is None or controller not in self._network.cluster.brokers:
-            controller = await self._network.least_loaded_node()
-        if shape is None:
-            return await self._network.send(controller, request)
-        version = await self._network.version_for(controller, ApiKey.DELETE_TOPICS)
-        shape(request, version)
-        return await self._network.send(controller, request, max_version=version)
-
-    async def _metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """Metadata of some topics, or of all, without changing what the network keeps fresh."""
-
-        async def ask() -> MetadataResponse:
-            node_id = await self._network.least_loaded_node()
-            version = await self._network.version_for(node_id, ApiKey.METADATA)
-            asked = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
-            if asked is None and version == 0:
-                asked = []
-            # Before version 4 there is no such switch, and it may not be set.
-            request = MetadataRequest(topics=asked, allow_auto_topic_creation=version < 4)
-            response: MetadataResponse = await self._network.send(
-                node_id, request, max_version=version
-            )
-            if response.error_code:
-                raise error_for(response.error_code, about="metadata")
-            return response
-
-        return await self._retrying(ask)
-
     async def _by_home(
         self, resources: Iterable[ConfigResource]
     ) -> dict[int, list[ConfigResource]]:
@@ -571,94 +519,6 @@ class Admin(TransactionAdmin, HistoryAdmin):
                 node_id = await self._network.least_loaded_node()
             homes.setdefault(node_id, []).append(resource)
         return homes
-
-    async def _by_leader(
-        self, tps: Iterable[TopicPartition]
-    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OdradekError]]:
-        """The partitions by leader, and those that have none."""
-        tps = list(tps)
-        response = await self._metadata(sorted({tp.topic for tp in tps}))
-        leaders: dict[TopicPartition, int] = {}
-        errors: dict[TopicPartition, OdradekError] = {}
-        for topic in response.topics:
-            name = topic.name or ""
-            for part in topic.partitions:
-                leaders[TopicPartition(name, part.partition_index)] = part.leader_id
-            if topic.error_code:
-                error = error_for(topic.error_code, about=f"topic {name!r}")
-                errors |= {tp: error for tp in tps if tp.topic == name}
-        for broker in response.brokers:
-            self._network.cluster.add_broker(
-                BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
-            )
-        homes: dict[int, list[TopicPartition]] = {}
-        for tp in tps:
-            if tp in errors:
-                continue
-            leader = leaders.get(tp)
-            if leader is None:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                errors[tp] = error_for(code, about=f"{tp.topic}-{tp.partition}")
-            elif leader < 0:
-                code = ErrorCode.LEADER_NOT_AVAILABLE
-                errors[tp] = error_for(code, about=f"{tp.topic}-{tp.partition}")
-            else:
-                homes.setdefault(leader, []).append(tp)
-        return homes, errors
-
-    # --- trying again -----------------------------------------------------------------------------
-
-    async def _all(
-        self,
-        items: list[K],
-        ask: Callable[[list[K]], Awaitable[dict[K, OdradekError]]],
-        *,
-        final: tuple[type[OdradekError], ...] = (),
-    ) -> dict[K, OdradekError]:
-        """Ask about all items, and again about those with a retriable error while there is time.
-
-        `final`: errors that are retriable elsewhere but are the answer here.
-        """
-        loop = self._network.loop
-        deadline = loop.time() + self.config.default_api_timeout_ms / 1000
-        errors: dict[K, OdradekError] = {}
-        failures = 0
-        while items:
-            try:
-                answered = await ask(items)
-            except (ConnectionLost, RequestTimedOut) as lost:
-                answered = dict.fromkeys(items, lost)
-            again = []
-            for item, error in answered.items():
-                errors[item] = error
-                if error.retriable and not isinstance(error, final):
-                    again.append(item)
-            for item in items:
-                if item not in answered:
-                    errors.pop(item, None)
-            items = again
-            failures += 1
-            delay_s = self._backoff.delay_ms(failures) / 1000
-            if not items or loop.time() + delay_s >= deadline:
-                break
-            self._network.request_metadata_update()
-            await asyncio.sleep(delay_s)
-        return errors
-
-    async def _retrying(self, ask: Callable[[], Awaitable[V]]) -> V:
-        """One question, again while its error is retriable and there is time."""
-        loop = self._network.loop
-        deadline = loop.time() + self.config.default_api_timeout_ms / 1000
-        failures = 0
-        while True:
-            try:
-                return await ask()
-            except OdradekError as error:
-                failures += 1
-                delay_s = self._backoff.delay_ms(failures) / 1000
-                if not error.retriable or loop.time() + delay_s >= deadline:
-                    raise
-            await asyncio.sleep(delay_s)
 
 
 def _error(item: Any, about: str) -> OdradekError:

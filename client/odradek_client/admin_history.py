@@ -5,11 +5,10 @@ A part of `Admin`. Only Odradek's broker keeps a history; others raise Unsupport
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
 
+from odradek_client.admin_base import AdminBase
 from odradek_client.errors import (
     ConnectionLost,
     CoordinatorUnavailable,
@@ -23,9 +22,6 @@ from odradek_client.producer.transaction_requests import TRANSACTION_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
 from odradek_protocol.schemas.describe_history import DescribeHistoryRequest
-
-if TYPE_CHECKING:
-    from odradek_client.network import Network
 
 
 class Subject(Enum):
@@ -105,11 +101,8 @@ class HistoryDescription:
         return self.complete_since_ms > self.started_ms
 
 
-class HistoryAdmin:
+class HistoryAdmin(AdminBase):
     """The call about the past."""
-
-    _network: Network
-    _retrying: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
     async def describe_history(
         self, subject: Subject, name: str, *, limit: int = -1
@@ -144,8 +137,8 @@ class HistoryAdmin:
 
         if subject is Subject.PRODUCER_ID:
             await self._network.refresh_metadata()
-            return await self._retrying(ask_all)  # type: ignore[no-any-return]
-        return await self._retrying(ask_coordinator)  # type: ignore[no-any-return]
+            return await self._retrying(ask_all)
+        return await self._retrying(ask_coordinator)
 
     async def _ask_history(
         self, node_id: int, request: DescribeHistoryRequest, subject: Subject

@@ -5,25 +5,20 @@ A part of `Admin`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from odradek_client.admin_base import AdminBase
 from odradek_client.admin_results import Results, settle
-from odradek_client.config import AdminConfig
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import (
-    ConnectionLost,
-    CoordinatorUnavailable,
-    NotCoordinator,
     OdradekError,
     Refused,
-    RequestTimedOut,
     UnknownTopicOrPartition,
     error_for,
 )
 from odradek_client.producer.transaction_requests import TRANSACTION_COORDINATOR
-from odradek_protocol.message import Message
 from odradek_protocol.schemas.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek_protocol.schemas.describe_transactions import DescribeTransactionsRequest
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
@@ -33,9 +28,6 @@ from odradek_protocol.schemas.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-
-if TYPE_CHECKING:
-    from odradek_client.network import Network
 
 #: States in which a transaction holds back consumers that read committed records only.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -87,14 +79,8 @@ class ProducerDescription:
     transaction_start_offset: int | None
 
 
-class TransactionAdmin:
+class TransactionAdmin(AdminBase):
     """The calls about transactions."""
-
-    config: AdminConfig
-    _network: Network
-    _all: Callable[..., Awaitable[Any]]
-    _by_leader: Callable[..., Awaitable[Any]]
-    _retrying: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
     async def list_transactions(
         self,
@@ -132,7 +118,7 @@ class TransactionAdmin:
             return sorted(found, key=lambda each: each.transactional_id)
 
         await self._network.refresh_metadata()
-        return await self._retrying(ask)  # type: ignore[no-any-return]
+        return await self._retrying(ask)
 
     async def describe_transactions(
         self, transactional_ids: str | Iterable[str], *, raise_errors: bool = True
@@ -145,7 +131,7 @@ class TransactionAdmin:
         results: Results[str, TransactionDescription] = Results()
 
         async def ask(names: list[str]) -> dict[str, OdradekError]:
-            homes, errors = await self._by_coordinator(names)
+            homes, errors = await self._by_coordinator(names, TRANSACTION_COORDINATOR)
             for node_id, group in homes.items():
                 request = DescribeTransactionsRequest(transactional_ids=group)
                 response = await self._network.send(node_id, request)
@@ -177,12 +163,18 @@ class TransactionAdmin:
         )
 
         async def ask() -> None:
-            response = await self._to_coordinator(transactional_id, request)
+            response = await self._to_coordinator(
+                transactional_id, TRANSACTION_COORDINATOR, request
+            )
             if response.error_code:
                 raise self._refused(transactional_id, response.error_code)
 
         await self._retrying(ask)
         return described
+
+    def _refused(self, name: str, code: int) -> OdradekError:
+        about = f"transactional id {name!r}"
+        return self._coordinator_error(code, name, TRANSACTION_COORDINATOR, about)
 
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
@@ -216,7 +208,7 @@ class TransactionAdmin:
                             )
                         else:
                             results[tp] = [_producer(each) for each in part.active_producers]
-            return errors  # type: ignore[no-any-return]
+            return errors
 
         errors = await self._all(wanted, ask, final=(UnknownTopicOrPartition,))
         return settle(results, errors, raise_errors)
@@ -264,41 +256,11 @@ class TransactionAdmin:
                                 errors[tp] = error_for(
                                     part.error_code, about=f"{tp.topic}-{tp.partition}"
                                 )
-            return errors  # type: ignore[no-any-return]
+            return errors
 
         errors = await self._all([tp], ask, final=(UnknownTopicOrPartition,))
         settle(Results[TopicPartition, None](), errors, True)
         return producer
-
-    # --- coordinators -----------------------------------------------------------------------------
-
-    async def _by_coordinator(
-        self, names: list[str]
-    ) -> tuple[dict[int, list[str]], dict[str, OdradekError]]:
-        homes: dict[int, list[str]] = {}
-        errors: dict[str, OdradekError] = {}
-        for name in names:
-            try:
-                node_id = await self._network.find_coordinator(name, TRANSACTION_COORDINATOR)
-            except OdradekError as error:
-                errors[name] = error
-            else:
-                homes.setdefault(node_id, []).append(name)
-        return homes, errors
-
-    async def _to_coordinator(self, name: str, request: Message) -> Any:
-        node_id = await self._network.find_coordinator(name, TRANSACTION_COORDINATOR)
-        try:
-            return await self._network.send(node_id, request)
-        except (ConnectionLost, RequestTimedOut):
-            self._network.forget_coordinator(name, TRANSACTION_COORDINATOR)
-            raise
-
-    def _refused(self, name: str, code: int) -> OdradekError:
-        error = error_for(code, about=f"transactional id {name!r}")
-        if isinstance(error, NotCoordinator | CoordinatorUnavailable):
-            self._network.forget_coordinator(name, TRANSACTION_COORDINATOR)
-        return error
 
 
 def _described(node_id: int, state: Any) -> TransactionDescription:

@@ -10,6 +10,7 @@ from typing import Any
 
 from odradek_client.assignors import Assignor
 from odradek_client.assignors import resolve as resolve_assignors
+from odradek_client.consumer.reset import parse_reset
 from odradek_client.errors import ConfigError
 from odradek_client.settings import INT32_MAX, INT64_MAX, Settings, config, setting
 
@@ -110,8 +111,8 @@ class ConsumerConfig(ClientConfig):
     )
     auto_offset_reset: str = setting(
         "latest",
-        choices=("earliest", "latest", "none"),
-        doc="Where to begin without a committed offset (O-16).",
+        doc="Where to begin without a committed offset (O-16): earliest, latest, none (raise), or "
+        "by_duration:PT1H for the records of the last hour.",
     )
     enable_auto_commit: bool = setting(
         True, doc="Commit in the background what earlier polls returned (K-39)."
@@ -172,6 +173,10 @@ class ConsumerConfig(ClientConfig):
             if values[name] == "":
                 raise ConfigError(f"{name} is empty; leave it out or give a name")
         _resolve_group_protocol(values, given)
+        try:
+            parse_reset(values["auto_offset_reset"])
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         heartbeat_ms, session_ms = values["heartbeat_interval_ms"], values["session_timeout_ms"]
         if heartbeat_ms >= session_ms:
             raise ConfigError(

@@ -168,6 +168,10 @@ class Network:
         """The loop's clock, in milliseconds: never goes back."""
         return self.loop.time() * 1000
 
+    async def pause(self, seconds: float) -> None:
+        """Wait before something is tried again."""
+        await asyncio.sleep(seconds)
+
     def new_uuid(self) -> str:
         """A random UUID as Kafka writes them: 22 characters, the first of which is no dash."""
         while True:

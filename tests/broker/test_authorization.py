@@ -6,6 +6,7 @@ A real broker with a list of rules for an authorizer; what no rule allows is den
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from odradek_broker.authorizer import (
     denied_topics,
 )
 from odradek_broker.context import RequestContext
+from odradek_broker.dispatch import HANDLERS
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
@@ -586,3 +589,15 @@ def test_a20_each_topic_is_asked_for_once() -> None:
     assert found == {"ab", "b"}
     assert rules.asked == [(O.READ, Resource(TOPIC, name)) for name in ("a", "ab", "b")]
     assert CLUSTER.type is THE_CLUSTER
+
+
+#: Requests that ask nobody, and why.
+OPEN_TO_ALL = {
+    ApiKey.API_VERSIONS: "what a client asks before anybody knows who it is",
+}
+
+
+@pytest.mark.parametrize("key", HANDLERS, ids=lambda key: key.name)
+def test_a20_every_request_asks_the_authorizer(key: ApiKey) -> None:
+    source = inspect.getsource(inspect.getmodule(HANDLERS[key]))  # type: ignore[arg-type]
+    assert ("authorizer" in source) != (key in OPEN_TO_ALL)

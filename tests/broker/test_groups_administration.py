@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from acl_rules import Rule, RuleList
-from group_world import GROUP, GroupWorld, context, part
+from group_world import GROUP, CountedIds, GroupWorld, context, part
 from odradek_broker.authorizer import Operation, ResourceType
+from odradek_broker.config import parse_config
+from odradek_broker.config_admin import Change, ResourceChanges, alter_configs
+from odradek_broker.config_admin import Operation as ConfigOperation
+from odradek_broker.config_keys import SETTING_OF_KEY
 from odradek_broker.coordinator.groups.administration import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
@@ -18,6 +22,7 @@ from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.coordinator.groups.states import GroupState
 from odradek_broker.handlers import delete_groups, describe_groups, list_groups, offset_delete
 from odradek_broker.later import Later
+from odradek_broker.metadata import RESOURCE_BROKER, ClusterMetadata
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST
@@ -516,3 +521,29 @@ def test_g91_when_the_disk_refuses_the_answer_says_so(world: GroupWorld) -> None
     world.log.refuse = E.KAFKA_STORAGE_ERROR
     assert delete_offsets(world, topic=[0]) == (E.NOT_COORDINATOR, {})
     assert world.committed() == 5
+
+
+# --- Settings ---
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "group.min.session.timeout.ms",
+        "group.max.session.timeout.ms",
+        "group.initial.rebalance.delay.ms",
+        "group.max.size",
+        "offset.metadata.max.bytes",
+        "offsets.retention.minutes",
+        "offsets.retention.check.interval.ms",
+    ],
+)
+def test_g05_settings_of_groups_are_read_only_as_in_kafka(key: str) -> None:
+    """So nobody can believe to have changed one that the coordinator does not follow."""
+    assert not SETTING_OF_KEY[key].dynamic
+    config, _ = parse_config({})
+    metadata = ClusterMetadata(config, CountedIds())
+    change = Change(key, ConfigOperation.SET, "100000")
+    records, (result,) = alter_configs(metadata, [ResourceChanges(RESOURCE_BROKER, "1", [change])])
+    assert (records, result.error) == ([], E.INVALID_REQUEST)
+    assert result.message is not None and key in result.message

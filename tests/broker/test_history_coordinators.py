@@ -398,7 +398,7 @@ def test_o11_o15_offsets_that_went_and_a_group_that_is_gone() -> None:
     world = GroupWorld(offsets_retention_minutes=1)
     assert world.commit() is E.NONE
     assert now(world)[0].endswith("partitions with committed offsets: 1")
-    world.groups.topic_deleted("topic", bytes(16))
+    world.groups.topic_deleted("topic")
     assert sentences(world) == [
         "committed offsets were deleted (the topic was deleted): topic-0",
         "the group is gone: it has neither members nor offsets",

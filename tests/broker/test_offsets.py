@@ -394,7 +394,7 @@ def test_o11_much_to_remove_is_removed_in_pieces(world: GroupWorld) -> None:
 def test_o15_a_deleted_topics_offsets_go(world: GroupWorld) -> None:
     for group in ("a", "b"):
         world.commit_later(part(1), part(2, partition=1), part(3, "other"), group=group)
-    world.groups.topic_deleted("topic", b"T" * 16)
+    assert world.groups.topic_deleted("topic").done
     for group in ("a", "b"):
         assert [found.topic for found in world.fetch(group=group, everything=True).parts] == [
             "other"
@@ -402,6 +402,36 @@ def test_o15_a_deleted_topics_offsets_go(world: GroupWorld) -> None:
     world.restart()
     assert world.committed("a") == -1
     assert world.committed("b", "other") == 3
+
+
+def test_o15_the_deletion_is_over_when_the_offsets_are_gone_for_good(world: GroupWorld) -> None:
+    world.commit(5)
+    world.log.hold = True
+    gone = world.groups.topic_deleted("topic")
+    assert not gone.done
+    world.log.flush()
+    assert gone.done
+    assert world.groups.topic_deleted("nowhere").done
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_o15_offsets_that_outlived_their_topic_go_at_the_next_start(
+    world: GroupWorld, refused: bool
+) -> None:
+    """The crash came between the removal of the topic and that of its offsets."""
+    world.commit_later(part(1), part(2, "other"), group="both")
+    world.commit(3, group="only")
+    if refused:
+        world.log.refuse = E.KAFKA_STORAGE_ERROR
+        assert world.groups.topic_deleted("topic").done
+        world.log.refuse = E.NONE
+    del world.metadata.counts["topic"]
+    world.restart()
+    world.metadata.counts["topic"] = 10
+    for _ in range(2):
+        assert [held.group_id for held in world.groups.groups()] == ["both"]
+        assert (world.committed("both"), world.committed("both", "other")) == (-1, 2)
+        world.restart()
 
 
 # --- Transactions and reload ---

@@ -257,3 +257,28 @@ async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
     other = await broker.client()
     await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
     assert only(await client.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_d11_p24_the_broker_forgets_producers_beyond_its_limit(
+    start_broker: StartBroker,
+) -> None:
+    """Those that wrote longest ago; whoever comes again is taken as one that is not known (P-14)."""
+    broker = await start_broker(max_producer_ids="1000", log_durability="page-cache")
+    client = await broker.client()
+    await client.create_topic("t")
+    start_ms = broker.node.clock.wall_ms()
+    for number in range(1_010):
+        batch = batch_of(
+            b"a",
+            timestamp_ms=start_ms + number,
+            producer_id=number,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        client.send(produce_request("t", batch), 9)
+        assert only(await client.receive()).error_code == ErrorCode.NONE
+    broker.node.keep_house()
+    producers = broker.node.partition("t", 0).log.producers
+    assert [entry.producer_id for entry in producers.entries()] == list(range(10, 1_010))
+    again = batch_of(b"b", producer_id=3, producer_epoch=0, base_sequence=1)
+    assert only(await client.call(produce_request("t", again), 9)).error_code == ErrorCode.NONE

@@ -13,11 +13,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 from tests.cli.test_cli_data import Shell, shell
+from typer.testing import CliRunner
 
-from odradek_client.admin import Admin
-from odradek_client.admin_history import Subject
+from odradek.cli import explain
 from odradek_client.broker_link import BrokerLink
-from odradek_client.errors import UnsupportedByBroker
 from odradek_protocol.keys import ApiKey
 from running_broker import BrokerProcess, wait_until
 
@@ -194,11 +193,64 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     assert b"\nnow: Empty" in output  # the survivor left
 
 
+def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
+    shell = Shell(broker.address)
+    shell.run("topic", "create", "t", "--partitions", "2")
+    consumers: list[Any] = []
+
+    def join(client: str) -> None:
+        settings: Any = {
+            "bootstrap.servers": broker.address,
+            "group.id": "readers",
+            "client.id": client,
+            "group.protocol": "consumer",
+            "log_level": 0,
+        }
+        consumers.append(confluent_kafka.Consumer(settings))
+        consumers[-1].subscribe(["t"])
+
+    def have(*counts: int) -> bool:
+        for consumer in consumers:
+            consumer.poll(0.05)
+        return tuple(len(consumer.assignment()) for consumer in consumers) == counts
+
+    try:
+        join("one")
+        wait_until(lambda: have(2), "one has all")
+        join("two")
+        wait_until(lambda: have(1, 1), "each has a partition")
+        consumers.pop().close()
+        wait_until(lambda: have(2), "one has all again")
+        output = shell.run("explain", "group", "readers")
+    finally:
+        for consumer in consumers:
+            consumer.close()
+    told = sentences(output)
+    assert re.match(r"\S+ of client one at 127.0.0.1 joined; it is subscribed to t$", told[0])
+    expected = [
+        r"assignment of epoch \d+: \S+ \(2 partitions\)",
+        r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
+        r"\S+ of client two at 127.0.0.1 joined",
+        r"\S+ is at epoch \d+, to give partitions back first; it has t-\d, and gives 1 back$",
+        r"\S+ of client two at 127.0.0.1 left$",
+        r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
+    ]
+    rest = iter(told)
+    for pattern in expected:
+        assert any(re.match(pattern, text) for text in rest), (pattern, told)
+    assert re.search(rb"\nnow: \w+, group epoch \d+, assignment of epoch \d+; members: 1;", output)
+    assert re.search(rb"\nnow: member \S+ of client one .*; it has t-0, t-1\n", output)
+
+
 # --- A broker that keeps no history ---
 
 
-async def test_another_broker_keeps_no_history(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [("txn", "txn describe"), ("producer", "txn list"), ("group", "group desc")],
+)
+def test_another_broker_keeps_no_history(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str, instead: str
 ) -> None:
     """As Apache Kafka does, this one does not advertise the API."""
     handshake = BrokerLink._handshake
@@ -208,6 +260,8 @@ async def test_another_broker_keeps_no_history(
         return {key: served for key, served in versions.items() if key != ApiKey.DESCRIBE_HISTORY}
 
     monkeypatch.setattr(BrokerLink, "_handshake", without_history)
-    async with Admin(bootstrap_servers=shell.environment["ODRADEK_BOOTSTRAP"]) as admin:
-        with pytest.raises(UnsupportedByBroker, match="this broker keeps no history"):
-            await admin.describe_history(Subject.GROUP, "readers")
+    bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
+    done = CliRunner().invoke(explain.app, [kind, "7", "--bootstrap", bootstrap])
+    assert done.exit_code == 1 and done.stdout == ""
+    assert done.stderr.startswith("odradek: this broker keeps no history: only Odradek's own does")
+    assert instead in done.stderr and done.stderr.count("\n") == 1

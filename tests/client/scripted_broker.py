@@ -126,6 +126,7 @@ class ScriptedBroker:
         self.topics = dict(topics or {})
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.leaders: dict[tuple[str, int], int] = {}
+        self.leader_epochs: dict[tuple[str, int], int] = {}
         self.peers: list[ScriptedBroker] = [self]
         self.requests: list[tuple[ApiKey, int, Any]] = []
         self.connections = 0
@@ -245,6 +246,8 @@ class ScriptedBroker:
             answer = await answer
         if answer is DEFAULT:
             answer = getattr(self, f"_{key.name.lower()}")(request, version)
+            if inspect.isawaitable(answer):
+                answer = await answer
         return answer
 
     # --- the ordinary answers ---------------------------------------------------------------------
@@ -285,7 +288,7 @@ class ScriptedBroker:
                 MetadataResponsePartition(
                     partition_index=index,
                     leader_id=self.leaders.get((name, index), self.node_id),
-                    leader_epoch=0,
+                    leader_epoch=self.leader_epochs.get((name, index), 0),
                     replica_nodes=[self.node_id],
                     isr_nodes=[self.node_id],
                 )

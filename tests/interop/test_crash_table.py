@@ -318,6 +318,36 @@ def test_t50e_a_commit_that_was_decided_is_carried_out(
     carried_out(client, tmp_path, P.PREPARE_COMMIT_DURABLE)
 
 
+@RESULTS
+@pytest.mark.parametrize("version", [1, 2])
+async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_been(
+    tmp_path: Path, version: int, commit: bool
+) -> None:
+    """CONCURRENT_TRANSACTIONS until the markers are written, then NONE; in version 2 with the identity
+    that the lost answer had."""
+    point = P.PREPARE_COMMIT_DURABLE if commit else P.PREPARE_ABORT_DURABLE
+    async with dying(tmp_path, point) as broker:
+        who = await begun(broker)
+        if version == 1:
+            await told_added(broker, who)
+        await written(broker, who, version)
+        end, api_version = end_request(who, commit), 5 if version == 2 else 4
+        await dies_of(broker, end, api_version)
+        answers = []
+
+        async def retried() -> int:
+            answers.append(await told(broker, end, api_version))
+            code: int = answers[-1].error_code
+            assert code in (E.NONE, E.CONCURRENT_TRANSACTIONS)
+            return code
+
+        await becomes(retried, E.NONE)
+        if version == 2:
+            assert (answers[-1].producer_id, answers[-1].producer_epoch) == (who[0], who[1] + 1)
+        marker_epoch = who[1] + (version == 2)
+        assert await batches(broker) == [(who[1], False), (marker_epoch, True)]
+
+
 @EVERY_CLIENT
 def test_t50f_an_abort_that_was_decided_is_carried_out(
     client: TransactionalClient, tmp_path: Path
@@ -369,19 +399,23 @@ async def test_t50h_t50i_without_a_retry_it_is_never_committed(
     tmp_path: Path, point: FaultPoint, version: int
 ) -> None:
     async with dying(tmp_path, point) as broker:
-        who = await begun(broker, timeout_ms=1_500)
+        who = await begun(broker, timeout_ms=3_000)
         if version == 1:
             await told_added(broker, who)
-        client = await connected(broker)
-        batch = transactional_batch(0, producer_id=who[0], epoch=who[1])
-        produced = await client.call(
-            transactional_produce(batch, transactional_id=ID), 12 if version == 2 else 11
-        )
-        assert produced.responses[0].partition_responses[0].error_code == E.NONE
-        client.close()
+        await written(broker, who, version)
         await dies_of(broker, end_request(who), 5 if version == 2 else 4)
         await becomes(lambda: state_name(broker), "CompleteAbort")
         assert await batches(broker) == [(who[1], False), (who[1] + 1, True)]
+
+
+async def written(broker: DyingBroker, who: tuple[int, int], version: int) -> None:
+    """A batch of the transaction."""
+    client = await connected(broker)
+    batch = transactional_batch(0, producer_id=who[0], epoch=who[1])
+    request = transactional_produce(batch, transactional_id=ID)
+    answer = await client.call(request, 12 if version == 2 else 11)
+    assert answer.responses[0].partition_responses[0].error_code == E.NONE
+    client.close()
 
 
 async def told_added(broker: DyingBroker, who: tuple[int, int]) -> None:

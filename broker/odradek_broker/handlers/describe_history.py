@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from odradek_broker.authorizer import CLUSTER, Operation, group, topic, transactional_id
 from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.consumer.telling import now_of_consumer_group
 from odradek_broker.coordinator.groups.telling import now_of_group
 from odradek_broker.coordinator.transactions.telling import now_of_producer_id, now_of_transaction
 from odradek_broker.coordinator.transactions.transaction import Transaction
@@ -88,10 +89,15 @@ def _group(
     if error is not _E.NONE:
         return _failed(error)
     history = node.groups.history
-    held = node.groups.group(name)
-    if held is None and not history.about(name).events:
+    held, consumer = node.groups.group(name), node.groups.consumer_group(name)
+    offsets = len(node.groups.committed(name))
+    if consumer is not None:
+        session_ms = node.config.group_consumer_session_timeout_ms
+        now = now_of_consumer_group(consumer, node.metadata, offsets, session_ms)
+    elif held is None and not history.about(name).events:
         return _failed(_E.GROUP_ID_NOT_FOUND)
-    now = now_of_group(held, len(node.groups.committed(name)), node.clock.wall_ms())
+    else:
+        now = now_of_group(held, offsets, node.clock.wall_ms())
     return _answer(node, context, request, history, now)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, topic
+from odradek_broker.authorizer import Operation, denied_topics
 from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
@@ -23,13 +23,14 @@ def handle(
     node: Node, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Every partition by itself; authorization before existence (A-18, A-20)."""
+    names = (asked.name for asked in request.topics)
+    denied = denied_topics(node.authorizer, context, Operation.READ, names)
     answers = []
     for asked in request.topics:
-        allowed = node.authorizer.allows(context, Operation.READ, topic(asked.name))
         partitions = [
-            _partition(node, asked.name, index)
-            if allowed
-            else _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if asked.name in denied
+            else _partition(node, asked.name, index)
             for index in asked.partition_indexes
         ]
         answers.append(TopicResponse(name=asked.name, partitions=partitions))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group
-from odradek_broker.authorizer import topic as topic_resource
+from odradek_broker.authorizer import Operation, denied_topics, group
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.later import Later
@@ -25,21 +24,9 @@ def handle(
 ) -> Later[OffsetCommitResponse]:
     """Partitions that do not exist or may not be read get their own error; what is left goes to the
     coordinator."""
-    allows = node.authorizer.allows
-    may_use_group = allows(context, Operation.READ, group(request.group_id))
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
-    for topic in request.topics:
-        name: str | None = topic.name
-        refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if context.api_version >= _TOPIC_IDS_SINCE:
-            name = node.metadata.topic_name(topic.topic_id)
-        if not may_use_group:
-            name, refusal = None, ErrorCode.GROUP_AUTHORIZATION_FAILED
-        elif name is None:
-            refusal = ErrorCode.UNKNOWN_TOPIC_ID
-        elif not allows(context, Operation.READ, topic_resource(name)):
-            name, refusal = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for topic, (name, refusal) in zip(request.topics, _names(node, context, request), strict=True):
         answers = []
         for asked in topic.partitions:
             index = asked.partition_index
@@ -77,3 +64,26 @@ def handle(
 
     node.groups.commit_offsets(call).then(committed)
     return later
+
+
+def _names(
+    node: Node, context: RequestContext, request: OffsetCommitRequest
+) -> list[tuple[str | None, ErrorCode]]:
+    """For each topic its name, and what its partitions are answered that do not exist; None and an
+    error for those of which no position may be stored (A-14)."""
+    if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
+        return [(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)] * len(request.topics)
+    names: list[str | None] = [topic.name for topic in request.topics]
+    if context.api_version >= _TOPIC_IDS_SINCE:
+        names = [node.metadata.topic_name(topic.topic_id) for topic in request.topics]
+    denied = denied_topics(
+        node.authorizer, context, Operation.READ, (name for name in names if name is not None)
+    )
+    return [
+        (None, ErrorCode.UNKNOWN_TOPIC_ID)
+        if name is None
+        else (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if name in denied
+        else (name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for name in names
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group, topic
+from odradek_broker.authorizer import Operation, denied_topics, group
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.administration import DeletedOffsets
 from odradek_broker.coordinator.groups.offsets import Place
@@ -25,13 +25,14 @@ def handle(
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
     fit: list[tuple[OffsetDeleteResponsePartition, Place]] = []
+    names = (asked.name for asked in request.topics)
+    denied = denied_topics(node.authorizer, context, Operation.READ, names)
     for asked in request.topics:
-        allowed = node.authorizer.allows(context, Operation.READ, topic(asked.name))
         answers = []
         for part in asked.partitions:
             index = part.partition_index
             error = ErrorCode.NONE
-            if not allowed:
+            if asked.name in denied:
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif node.metadata.leader_of(asked.name, index) is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

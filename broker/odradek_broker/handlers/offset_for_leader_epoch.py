@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, topic
+from odradek_broker.authorizer import Operation, denied_topics
 from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
@@ -20,13 +20,15 @@ def handle(
     node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Every partition by itself; errors are per partition."""
+    names = (asked.topic for asked in request.topics)
+    denied = denied_topics(node.authorizer, context, Operation.DESCRIBE, names)
     answers = []
     for asked in request.topics:
-        if node.authorizer.allows(context, Operation.DESCRIBE, topic(asked.topic)):
-            partitions = [_partition(node, asked.topic, each) for each in asked.partitions]
+        if asked.topic in denied:
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            partitions = [_failed(each, refusal) for each in asked.partitions]
         else:
-            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            partitions = [_failed(each, denied) for each in asked.partitions]
+            partitions = [_partition(node, asked.topic, each) for each in asked.partitions]
         answers.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=answers)
 

@@ -7,7 +7,7 @@ AddOffsetsToTxn and is only verified; from 5 on it is added here (T-61, T-62).
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group, topic, transactional_id
+from odradek_broker.authorizer import Operation, denied_topics, group, transactional_id
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
@@ -39,12 +39,14 @@ def handle(
 ) -> TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]:
     """Partitions that may not be stored get their own error, the others the coordinator's."""
     refusal = _refusal(node, context, request)
+    denied: frozenset[str] = frozenset()
+    if not refusal:
+        names = (asked.name for asked in request.topics)
+        denied = denied_topics(node.authorizer, context, Operation.READ, names)
     response = TxnOffsetCommitResponse()
     fit: Fit = []
     for asked in request.topics:
-        error = refusal
-        if not error and not node.authorizer.allows(context, Operation.READ, topic(asked.name)):
-            error = _E.TOPIC_AUTHORIZATION_FAILED
+        error = _E.TOPIC_AUTHORIZATION_FAILED if asked.name in denied else refusal
         response.topics.append(_topic(node, asked, error, fit))
     if not fit:
         return response

@@ -43,6 +43,9 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("topic", "odradek.cli.topics:app", "List, create, alter, delete topics.", DATA),
     CommandRow("produce", "odradek.cli.produce:produce", "Write records from stdin.", DATA),
     CommandRow("consume", "odradek.cli.consume:consume", "Write records to stdout.", DATA),
+    CommandRow(
+        "group", "odradek.cli.groups:app", "List, describe, reset, delete consumer groups.", DATA
+    ),
     CommandRow("txn", "odradek.cli.transactions:app", "List, describe, abort transactions.", DATA),
     CommandRow("explain", "odradek.cli.explain:app", "Say what happened, in words.", DATA),
     CommandRow("log", "odradek.cli.dump_log:app", "Look into log files on disk.", TOOLS),

@@ -319,7 +319,6 @@ def bench(
         "compression_type": compression,
     }
     _check(settings)
-    typer.echo(f"record codec: {native.describe()}", err=True)
     load = Load(records, size_bytes, partitions, settings)
     results: list[Result] = []
 
@@ -333,3 +332,4 @@ def bench(
         run(main(address), fast=True)
     if not as_json:
         _print(results)
+        typer.echo(f"record codec: {native.describe()}", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from odradek.cli import fail
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from odradek_client.admin import Admin
 
 T = TypeVar("T")
 
@@ -51,17 +54,40 @@ def client_settings(bootstrap: str, assignments: list[str] | None) -> dict[str, 
     return settings
 
 
-def run(main: Coroutine[Any, Any, T], *, fast: bool = False) -> T:
+def open_admin(bootstrap: str, assignments: list[str] | None) -> Admin:
+    """To be used with `async with`. Ends the program for an assignment without `=`."""
+    from odradek_client.admin import Admin
+
+    return Admin(**client_settings(bootstrap, assignments))
+
+
+def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: bool = False) -> T:
     """Run a client to its end; what goes wrong is one line on stderr.
 
     `fast`: on uvloop where it is installed, which takes longer to start and is faster then.
-    Ends the program with 130 on Ctrl+C, 2 for a wrong setting, 1 for anything else.
+    `close_on_sigterm`: SIGTERM closes the client like Ctrl+C, and does not end it on the spot.
+    Ends the program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for anything else.
     """
     from odradek_client.errors import ConfigError, OdradekError
 
+    stopped = False
+
+    async def stoppable() -> T:
+        task = asyncio.current_task()
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            if task is not None:
+                task.cancel()
+
+        if close_on_sigterm:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+        return await main
+
     try:
         with asyncio.Runner(loop_factory=_uvloop_factory() if fast else None) as runner:
-            return runner.run(main)
+            return runner.run(stoppable())
     except ConfigError as error:
         fail(str(error), 2)
     except OdradekError as error:
@@ -70,6 +96,10 @@ def run(main: Coroutine[Any, Any, T], *, fast: bool = False) -> T:
         # Whoever read our output has had enough. Python must not complain while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        raise typer.Exit(143) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -100,6 +130,16 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
     for row in [columns, *rows]:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         typer.echo(line.rstrip())
+
+
+def cell(value: Any) -> str:
+    """A value in a table; what is not known or empty is a dash, as in Kafka's tools."""
+    return "-" if value is None or value == "" else str(value)
+
+
+def tell(text: str) -> None:
+    """A line for people, on stderr."""
+    typer.echo(text, err=True)
 
 
 class Progress:

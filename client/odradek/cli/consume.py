@@ -21,6 +21,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
+from odradek_client.consumer.listener import RebalanceListener
 
 if TYPE_CHECKING:
     from odradek_client.consumer.consumer import Consumer
@@ -31,13 +32,18 @@ _POLL_RECORDS = 5000
 
 @dataclass(slots=True)
 class Reading:
-    """How far one run has come. `ends`: where it stops in each partition, if it does at all."""
+    """How far one run has come. `ends`: where it stops in each partition, if it does at all.
+
+    `own`: in a group, what this member has to read; None until the group has said so.
+    """
 
     printer: Printer
     shown: Progress
     records_left: int | None
     ends: dict[TopicPartition, int] | None = None
     finished: set[TopicPartition] = field(default_factory=set)
+    in_group: bool = False
+    own: set[TopicPartition] | None = None
 
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
         """What to print of these records; remembers what they finish."""
@@ -56,7 +62,24 @@ class Reading:
     def done(self) -> bool:
         if self.records_left == 0:
             return True
-        return self.ends is not None and self.finished.issuperset(self.ends)
+        if self.ends is None:
+            return False
+        left = self.ends.keys() - self.finished
+        # What the group gives to others is theirs to finish.
+        return not left or (self.in_group and self.own is not None and left.isdisjoint(self.own))
+
+
+class _Ownership(RebalanceListener):
+    """Keeps `Reading.own` up to date."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self._reading.own = (self._reading.own or set()) | partitions
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self._reading.own = (self._reading.own or set()) - partitions
 
 
 async def _start_offsets(
@@ -125,7 +148,8 @@ async def _consume(
         if settings.get("group_id") is None or partitions:
             await _assign(consumer, topics, partitions, span, stop_at_end, reading)
         else:
-            consumer.subscribe(topics)
+            reading.in_group = True
+            consumer.subscribe(topics, listener=_Ownership(reading))
             if stop_at_end or span.stop_ms is not None:
                 all_of_them = await _find_partitions(consumer, topics, [])
                 reading.ends = await _stop_offsets(consumer, all_of_them, span, stop_at_end)
@@ -174,6 +198,10 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
         found = await consumer.getmany(timeout_ms=500, max_records=limit)
         for partition, records in found.items():
             out.write(reading.take(partition, records))
+            if reading.ends is not None and partition in reading.finished:
+                # What came behind the end was not printed, and must not be committed as if it were.
+                consumer.seek(partition, reading.ends[partition])
+                consumer.pause(partition)
         if found:
             out.flush()
         if reading.ends is not None and not found:
@@ -264,7 +292,10 @@ def consume(
     }
     with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
         reading = Reading(printer, shown, count)
-        run(_consume(settings, topics, partition or [], span, exit_at_end, reading))
+        run(
+            _consume(settings, topics, partition or [], span, exit_at_end, reading),
+            close_on_sigterm=True,
+        )
 
 
 def _printer(

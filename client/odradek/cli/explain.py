@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -145,7 +144,7 @@ async def _ask(admin: Admin, subject: Subject, name: str, limit: int) -> list[Hi
     try:
         return await admin.describe_history(subject, name, limit=limit)
     except UnsupportedByBroker as error:
-        fail(f"{error}; {_INSTEAD[subject.value]}")
+        raise UnsupportedByBroker(f"{error}; {_INSTEAD[subject.value]}") from error
 
 
 # --- Showing ------------------------------------------------------------------------------------------
@@ -157,9 +156,9 @@ def _moment(time_ms: int) -> str:
 
 
 def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, HistoryEvent]]:
-    """The events of all brokers, oldest first."""
+    """The events of all brokers, oldest first. Those of one are in order, whatever its clock did."""
     pairs = [(each, event) for each in found for event in each.events]
-    return sorted(pairs, key=lambda pair: pair[1].time_ms)
+    return sorted(pairs, key=lambda pair: pair[1].time_ms) if len(found) > 1 else pairs
 
 
 def _print_json(kind: str, name: str, found: list[HistoryDescription]) -> None:

@@ -15,7 +15,7 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
-    client_settings,
+    open_admin,
     print_table,
     run,
 )
@@ -46,12 +46,6 @@ def _assignments(texts: list[str] | None) -> dict[str, str]:
     return settings
 
 
-def _admin(bootstrap: str, settings: list[str] | None) -> Admin:
-    from odradek_client.admin import Admin
-
-    return Admin(**client_settings(bootstrap, settings))
-
-
 @app.command()
 def create(
     topics: Topics,
@@ -78,7 +72,7 @@ def create(
     configs = _assignments(config)
 
     async def main() -> Errors:
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             created = await admin.create_topics(
                 [NewTopic(name, partitions, replication_factor, configs) for name in topics],
                 validate_only=validate_only,
@@ -103,7 +97,7 @@ def list_(
     """Print the names of all topics, a line each."""
 
     async def main() -> list[str]:
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             return await admin.list_topics(internal=internal)
 
     for name in run(main()):
@@ -143,7 +137,7 @@ async def _describe(
 ) -> dict[str, Any]:
     from odradek_client.admin import ConfigResource
 
-    async with _admin(bootstrap, setting) as admin:
+    async with open_admin(bootstrap, setting) as admin:
         names = topics or await admin.list_topics()
         found = await admin.describe_topics(names, raise_errors=False)
         configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
@@ -233,7 +227,7 @@ def alter(
 
     async def main() -> Errors:
         errors: Errors = {}
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             if partitions is not None:
                 counts = dict.fromkeys(topics, partitions)
                 errors.update((await admin.create_partitions(counts, raise_errors=False)).errors)
@@ -259,7 +253,7 @@ def delete(
     from odradek_client.errors import UnknownTopicOrPartition
 
     async def main() -> Errors:
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             return (await admin.delete_topics(topics, raise_errors=False)).errors
 
     errors = run(main())

@@ -14,25 +14,18 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
-    client_settings,
+    open_admin,
     print_table,
     run,
 )
 
 if TYPE_CHECKING:
-    from odradek_client.admin import Admin
     from odradek_client.admin_transactions import TransactionDescription
     from odradek_client.errors import OdradekError
 
 app = typer.Typer(help="List, describe, abort transactions.", no_args_is_help=True)
 
 Ids = Annotated[list[str], typer.Argument(help="Transactional ids.")]
-
-
-def _admin(bootstrap: str, settings: list[str] | None) -> Admin:
-    from odradek_client.admin import Admin
-
-    return Admin(**client_settings(bootstrap, settings))
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
@@ -82,7 +75,7 @@ def list_(
     """All transactional ids, and how long their transactions have been open."""
 
     async def main() -> list[dict[str, Any]]:
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             listed = await admin.list_transactions(
                 states=state or (), longer_than_ms=longer_than_ms
             )
@@ -113,7 +106,7 @@ def describe(
     """State, identity and partitions of transactional ids."""
 
     async def main() -> tuple[list[dict[str, Any]], list[OdradekError]]:
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             found = await admin.describe_transactions(transactional_ids, raise_errors=False)
             rows = [_row(found[name]) for name in transactional_ids if name in found]
             return rows, list(found.errors.values())
@@ -159,7 +152,7 @@ def abort(
 
     async def one_hanging() -> str:
         assert topic is not None and partition is not None and start_offset is not None
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             found = await admin.abort_hanging_transaction((topic, partition), start_offset)
         return (
             f"aborted the transaction of producer id {found.producer_id} at {topic}-{partition}, "
@@ -174,7 +167,7 @@ def abort(
         from odradek_client.errors import OdradekError
 
         outcomes: list[tuple[str, OdradekError | None]] = []
-        async with _admin(bootstrap, setting) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             for name in transactional_ids or []:
                 try:
                     await admin.abort_transaction(name)

@@ -20,6 +20,7 @@ from odradek_client.consumer.fetcher import Fetcher, FetchSettings
 from odradek_client.consumer.group import Group
 from odradek_client.consumer.group_loop import GroupLoop
 from odradek_client.consumer.listener import RebalanceListener
+from odradek_client.consumer.reset import parse_reset
 from odradek_client.consumer.subscription import SubscriptionState
 from odradek_client.consumer.types import (
     EARLIEST_TIMESTAMP,
@@ -36,8 +37,6 @@ from odradek_protocol.records.arrow import ArrowRows, chosen_columns
 
 if TYPE_CHECKING:
     import pyarrow
-
-_RESETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "none": None}
 
 #: How long single records may be handed out without a full poll pass in between.
 _FRESH_MS = 20
@@ -79,8 +78,8 @@ class Consumer:
         self.config = ConsumerConfig.from_settings(settings)
         self._network = Network(self.config)
         self._subscription = SubscriptionState()
-        reset_timestamp = _RESETS[self.config.auto_offset_reset]
-        self._fetcher = Fetcher(self._subscription, _fetch_settings(self.config, reset_timestamp))
+        reset = parse_reset(self.config.auto_offset_reset)
+        self._fetcher = Fetcher(self._subscription, _fetch_settings(self.config, reset.timestamp))
         self._group = self._make_group()
         self._loop = ConsumerLoop(
             self.config,
@@ -88,7 +87,7 @@ class Consumer:
             self._subscription,
             self._fetcher,
             self._group,
-            reset_timestamp,
+            reset,
         )
         if self._group is not None:
             self._group.on_topics = self._loop.want_topics

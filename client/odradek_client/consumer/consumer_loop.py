@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
@@ -22,16 +23,24 @@ from odradek_client.consumer.offsets import (
     list_offsets_requests,
     read_list_offsets,
 )
+from odradek_client.consumer.reset import BY_DURATION, ResetPolicy
 from odradek_client.consumer.subscription import Kind, Phase, SubscriptionState
-from odradek_client.consumer.types import OffsetAndTimestamp, TopicPartition
+from odradek_client.consumer.types import LATEST_TIMESTAMP, OffsetAndTimestamp, TopicPartition
+from odradek_client.consumer.validation import (
+    OFFSET_FOR_LEADER_EPOCH_OLDEST,
+    plan_validation,
+    read_validation,
+)
 from odradek_client.errors import (
     Closed,
     OdradekError,
     RequestTimedOut,
     Retriable,
+    UnsupportedByBroker,
     error_for,
 )
 from odradek_client.network import Network
+from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import WireError
 from odradek_protocol.records.arrow import ArrowRows
 
@@ -53,17 +62,17 @@ class ConsumerLoop:
         subscription: SubscriptionState,
         fetcher: Fetcher,
         group: Group | None,
-        reset_timestamp: int | None,
+        reset: ResetPolicy,
     ) -> None:
         self._config = config
         self._network = network
         self._subscription = subscription
         self._fetcher = fetcher
         self._group = group
-        self._reset_timestamp = reset_timestamp
+        self._reset = reset
         self._fetches: set[asyncio.Task[None]] = set()
         self._positions: asyncio.Task[None] | None = None
-        self._positions_known_at = -1
+        self._positions_known_at = (-1, -1)
         self._cluster_seen = -1
         self._failure: OdradekError | None = None
         self._news = asyncio.Event()
@@ -212,23 +221,25 @@ class ConsumerLoop:
     # --- positions --------------------------------------------------------------------------------
 
     def _find_positions(self) -> None:
-        """Have the job running while any partition's position is unknown; raise what ended it."""
+        """Have the job running while any partition's position is unknown or in doubt; raise what ended
+        it."""
+        subscription, cluster = self._subscription, self._network.cluster
+        if self._positions_known_at != (subscription.changes, cluster.version):
+            # Before anything is fetched with the new leader's epoch.
+            subscription.validate(lambda partition: cluster.leader_epoch_of(*partition))
         job = self._positions
         if job is not None:
             if not job.done():
                 return
             self._positions = None
             job.result()
-        subscription = self._subscription
-        if self._positions_known_at == subscription.changes:
+        if self._positions_known_at == (subscription.changes, cluster.version):
             return
         if subscription.all_fetching():
-            self._positions_known_at = subscription.changes
+            self._positions_known_at = (subscription.changes, cluster.version)
             return
         now_ms = self.now_ms()
-        if any(
-            subscription.in_phase(each, now_ms) for each in (Phase.INITIALIZING, Phase.RESETTING)
-        ):
+        if any(subscription.in_phase(each, now_ms) for each in Phase if each is not Phase.FETCHING):
             self._positions = self._network.loop.create_task(self._position_job())
             self._positions.add_done_callback(lambda _: self.signal())
 
@@ -249,33 +260,45 @@ class ConsumerLoop:
                 await asyncio.sleep(min(left_ms, self._config.retry_backoff_ms) / 1000)
 
     async def _position_job(self) -> None:
-        """One try for every partition whose time it is (K-25, O-16)."""
+        """One try for every partition whose time it is (K-25, K-26, O-16)."""
         subscription = self._subscription
         unset = subscription.in_phase(Phase.INITIALIZING, self.now_ms())
         if unset:
             await self._begin(unset)
-        now_ms = self.now_ms()
+        doubtful = subscription.in_phase(Phase.VALIDATING, self.now_ms())
+        if doubtful:
+            await self._validate(doubtful)
+        resetting = subscription.in_phase(Phase.RESETTING, self.now_ms())
+        if resetting:
+            await self._find_by_time(resetting)
+
+    async def _find_by_time(self, partitions: list[TopicPartition]) -> None:
+        subscription, cluster = self._subscription, self._network.cluster
         wanted = {
             partition: state.reset_timestamp
-            for partition in subscription.in_phase(Phase.RESETTING, now_ms)
+            for partition in partitions
             if (state := subscription.get(partition)) and state.reset_timestamp is not None
         }
-        if not wanted:
-            return
-        if any(each.topic not in self._network.cluster.topics for each in wanted):
+        if any(each.topic not in cluster.topics for each in wanted):
             # A mere hint would wait for its turn, and this try would be in vain: the first record
             # after assign() would be late by two backoffs.
             await self._network.refresh_metadata()
-        found = await self.list_offsets_once(wanted)
+        since_ms = int(time.time() * 1000) - self._reset.duration_ms
+        found = await self.list_offsets_once(
+            {each: since_ms if at == BY_DURATION else at for each, at in wanted.items()}
+        )
         for partition, at in found.found.items():
             state = subscription.get(partition)
             # A seek meanwhile is newer.
-            if at is not None and state and state.reset_timestamp == wanted[partition]:
+            if state is None or state.reset_timestamp != wanted[partition]:
+                continue
+            if at is not None:
                 subscription.seek(partition, at.offset, at.leader_epoch)
-        for partition in found.retry:
-            state = subscription.get(partition)
-            if state is not None:
-                state.retry_at_ms = self.now_ms() + self._config.retry_backoff_ms
+                # It is the leader itself that said so.
+                state.checked_epoch = max(at.leader_epoch, cluster.leader_epoch_of(*partition))
+            elif wanted[partition] == BY_DURATION:
+                subscription.reset(partition, LATEST_TIMESTAMP)  # nothing is so new
+        self._put_off(found.retry)
 
     async def _begin(self, partitions: list[TopicPartition]) -> None:
         """From the group's offsets, else by auto.offset.reset."""
@@ -291,12 +314,50 @@ class ConsumerLoop:
             offset = committed.get(partition)
             if offset is not None:
                 subscription.seek(partition, offset.offset, offset.leader_epoch)
-            elif self._reset_timestamp is not None:
-                subscription.reset(partition, self._reset_timestamp)
+            elif self._reset.timestamp is not None:
+                subscription.reset(partition, self._reset.timestamp)
             else:
                 nowhere.append(partition)
         if nowhere:
             raise NoOffset(nowhere)
+
+    async def _validate(self, partitions: list[TopicPartition]) -> None:
+        """K-26. Brokers that cannot be asked are believed."""
+        subscription, network = self._subscription, self._network
+        plans, retry = plan_validation(partitions, subscription, network.cluster)
+        failure: Exception | None = None
+        for node_id, plan in plans.items():
+            try:
+                version = await network.version_for(node_id, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+                if version < OFFSET_FOR_LEADER_EPOCH_OLDEST:
+                    raise UnsupportedByBroker("only brokers may ask where an epoch ends")
+                response = await network.send(node_id, plan.request, max_version=version)
+            except UnsupportedByBroker:
+                for partition, asked in plan.asked.items():
+                    state = subscription.get(partition)
+                    if state is not None and state.phase is Phase.VALIDATING:
+                        subscription.validated(partition, asked.checked_epoch)
+            except Retriable as error:
+                log.info("node %d was not asked where epochs end: %s", node_id, error)
+                retry |= set(plan.asked)
+                network.request_metadata_update()
+            else:
+                verdict = read_validation(plan, response, subscription, self._reset.timestamp)
+                retry |= verdict.retry
+                failure = failure or verdict.failure
+                if verdict.metadata_wanted:
+                    network.request_metadata_update()
+        if retry and not plans:
+            network.request_metadata_update()
+        self._put_off(retry)
+        if failure is not None:
+            raise failure
+
+    def _put_off(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            state = self._subscription.get(partition)
+            if state is not None:
+                state.retry_at_ms = self.now_ms() + self._config.retry_backoff_ms
 
     # --- ListOffsets ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
     ├── Refused
     │   ├── OffsetOutOfRange
     │   │   └── PositionOutOfRange   the position is not in the log, and auto_offset_reset is "none"
+    │   │       └── LogTruncated     records that were read are gone from the log
     │   └── CommitFailed             the group has gone on without this member: its offsets are others'
     └── LocalError
         ├── NoOffset                 nothing committed, and auto_offset_reset is "none"
@@ -35,6 +36,7 @@ __all__ = [
     "CorruptRecord",
     "DeserializationFailed",
     "IllegalState",
+    "LogTruncated",
     "NoOffset",
     "NotAssigned",
     "OversizedRecord",
@@ -58,6 +60,24 @@ class PositionOutOfRange(OffsetOutOfRange):
             code=ErrorCode.OFFSET_OUT_OF_RANGE,
         )
         self.partition, self.offset = partition, offset
+
+
+class LogTruncated(PositionOutOfRange):
+    """A new leader does not have all the records that were read (K-26). `divergent_offset`: the first
+    that is not what it was, None if that cannot be told. `seek` to go on."""
+
+    def __init__(
+        self, partition: TopicPartition, offset: int, divergent_offset: int | None
+    ) -> None:
+        where = "an unknown offset" if divergent_offset is None else f"offset {divergent_offset}"
+        OffsetOutOfRange.__init__(
+            self,
+            f"{describe(partition)}: the log was truncated; records from {where} on, which were read "
+            f"up to {offset}, are gone; undo what they did, and seek to go on",
+            code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        )
+        self.partition, self.offset = partition, offset
+        self.divergent_offset = divergent_offset
 
 
 class CommitFailed(Refused):

@@ -120,8 +120,7 @@ class Fetcher:
             position = state.position
             if (
                 position is None
-                or state.paused
-                or state.revoking
+                or state.held_back
                 or partition in buffer
                 or partition in self._errors
             ):
@@ -197,26 +196,32 @@ class Fetcher:
                     continue
                 state = self._subscription.get(partition)
                 if state is not None and state.position == want.offset:
-                    self._on_partition(partition, state, want.offset, data, now_ms)
+                    self._on_partition(partition, state, want, data, now_ms)
 
     def _on_partition(
         self,
         partition: TopicPartition,
         state: PartitionState,
-        offset: int,
+        want: Wanted,
         data: PartitionData,
         now_ms: int,
     ) -> None:
         code = ErrorCode.of(data.error_code)
         if code is not ErrorCode.NONE:
-            self._on_error(partition, state, offset, code, now_ms)
+            self._on_error(partition, state, want.offset, code, now_ms)
             return
+        # The leader of this epoch took the position for its own.
+        state.checked_epoch = max(state.checked_epoch, want.leader_epoch)
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
         if data.records:
             self._buffer[partition] = FetchedPartition(
-                partition, offset, data.records, data.aborted_transactions, self._settings.decode
+                partition,
+                want.offset,
+                data.records,
+                data.aborted_transactions,
+                self._settings.decode,
             )
             self._subscription.move_to_end(partition)
 
@@ -266,7 +271,7 @@ class Fetcher:
 
     def _held_back(self, partition: TopicPartition) -> bool:
         state = self._subscription.get(partition)
-        return state is not None and (state.paused or state.revoking)
+        return state is not None and state.held_back
 
     def collect(
         self, limit: int, only: Collection[TopicPartition] = (), rows: ArrowRows | None = None
@@ -291,7 +296,7 @@ class Fetcher:
                 if state is None or state.position != fetched.next_offset:
                     used_up.append(partition)
                     continue
-                if state.paused or state.revoking:
+                if state.held_back:
                     continue
                 taken, got, failure = self._take(fetched, limit - count, rows)
                 if state.position != fetched.next_offset:
@@ -356,7 +361,7 @@ class Fetcher:
         head, state = self._head, self._head_state
         if head is None or state is None:
             return None
-        if state.position != head.next_offset or state.paused or state.revoking:
+        if state.position != head.next_offset or state.held_back:
             return None
         # The last of a batch is left to `collect`: the buffer, too, moves on with it.
         if head.cursor + 1 >= len(head.records):

@@ -1,10 +1,12 @@
 """What a consumer reads, and how far it is: subscription, assignment, positions.
 
-Each assigned partition is in one of three phases; `PHASE_STEPS` has the legal steps::
+Each assigned partition is in one of four phases; `PHASE_STEPS` has the legal steps::
 
     INITIALIZING   nothing known: the group's committed offset is to be asked for (K-25)
     RESETTING      the log's end, start or a time is to be asked for (O-16)
-    FETCHING       the position is known: the only phase with a position, and the only one fetched
+    FETCHING       the position is known: the only phase that is fetched
+    VALIDATING     the position is known, but of an older leader's time: whether it still is in the
+                   log is to be asked (K-26); nothing is fetched or handed out before
 
 A seek leads from anywhere to FETCHING, a reset from anywhere to RESETTING.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 
 from odradek_client.consumer.errors import IllegalState, NotAssigned
@@ -26,12 +28,14 @@ class Phase(Enum):
     INITIALIZING = "initializing"
     RESETTING = "resetting"
     FETCHING = "fetching"
+    VALIDATING = "validating"
 
 
 PHASE_STEPS: dict[Phase, frozenset[Phase]] = {
     Phase.INITIALIZING: frozenset({Phase.RESETTING, Phase.FETCHING}),
     Phase.RESETTING: frozenset({Phase.RESETTING, Phase.FETCHING}),
-    Phase.FETCHING: frozenset({Phase.RESETTING, Phase.FETCHING}),
+    Phase.FETCHING: frozenset({Phase.RESETTING, Phase.FETCHING, Phase.VALIDATING}),
+    Phase.VALIDATING: frozenset({Phase.RESETTING, Phase.FETCHING}),
 }
 
 
@@ -47,12 +51,15 @@ class Kind(Enum):
 class PartitionState:
     """One assigned partition.
 
-    `position`: the next offset to hand out, None unless FETCHING (and once no longer assigned).
+    `position`: the next offset to hand out, None unless FETCHING or VALIDATING (and once no longer
+    assigned). `leader_epoch`: of the record before it, -1 if unknown. `checked_epoch`: of the leader
+    that has, as far as is known, everything before it.
     `high_watermark`, `last_stable_offset`, `log_start_offset`: as of the last answer, or None.
     `retry_at_ms`: not to be asked about before.
     """
 
     __slots__ = (
+        "checked_epoch",
         "high_watermark",
         "last_stable_offset",
         "leader_epoch",
@@ -69,6 +76,7 @@ class PartitionState:
         self.phase = Phase.INITIALIZING
         self.position: int | None = None
         self.leader_epoch = -1
+        self.checked_epoch = -1
         self.reset_timestamp: int | None = None
         self.paused = False
         self.revoking = False
@@ -87,9 +95,14 @@ class PartitionState:
         """Position known: by a commit, a reset or a seek."""
         self.step(Phase.FETCHING)
         self.position = offset
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = self.checked_epoch = leader_epoch
         self.reset_timestamp = None
         self.retry_at_ms = 0
+
+    @property
+    def held_back(self) -> bool:
+        """Whether what was fetched must not be handed out now."""
+        return self.paused or self.revoking or self.phase is Phase.VALIDATING
 
     def reset(self, timestamp: int) -> None:
         """Position to be found by ListOffsets with this timestamp."""
@@ -219,6 +232,23 @@ class SubscriptionState:
     def reset(self, partition: TopicPartition, timestamp: int) -> None:
         """Ask ListOffsets for the position. Raises NotAssigned."""
         self.state(partition).reset(timestamp)
+        self.changes += 1
+
+    def validate(self, leader_epoch_of: Callable[[TopicPartition], int]) -> None:
+        """Have positions validated whose partition has a newer leader than they were checked with.
+        Where the epoch of the record before is not known there is nothing to ask about (K-26)."""
+        for partition, state in self._partitions.items():
+            if state.phase is not Phase.FETCHING or state.leader_epoch < 0:
+                continue
+            if leader_epoch_of(partition) > state.checked_epoch:
+                state.step(Phase.VALIDATING)
+                self.changes += 1
+
+    def validated(self, partition: TopicPartition, checked_epoch: int) -> None:
+        """The position is in the log of the leader of this epoch. Raises NotAssigned."""
+        state = self.state(partition)
+        state.step(Phase.FETCHING)
+        state.checked_epoch = checked_epoch
         self.changes += 1
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

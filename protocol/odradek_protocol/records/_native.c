@@ -20,7 +20,7 @@
 #include <string.h>
 
 /* What `native.py` expects: raised with every change of a signature or of what a function returns. */
-#define NATIVE_ABI 1
+#define NATIVE_ABI 2
 
 /* A checksum of this file, from the build: a checkout whose source has moved on does not use it. */
 #ifndef NATIVE_SOURCE_CRC
@@ -332,7 +332,9 @@ done:
 
 /* --- Columns as Arrow lays them out --------------------------------------------------------------- */
 
+/* What grows is the inside of a bytearray, which can be handed out without a copy. */
 typedef struct {
+    PyObject *array; /* NULL while there is nothing */
     char *bytes;
     size_t size;
     size_t room;
@@ -372,12 +374,16 @@ room_for(buffer_t *buffer, size_t more)
             }
             room *= 2;
         }
-        char *bytes = PyMem_Realloc(buffer->bytes, room);
-        if (bytes == NULL) {
-            PyErr_NoMemory();
+        if (buffer->array == NULL) {
+            buffer->array = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)room);
+            if (buffer->array == NULL) {
+                return NULL;
+            }
+        }
+        else if (PyByteArray_Resize(buffer->array, (Py_ssize_t)room) < 0) {
             return NULL;
         }
-        buffer->bytes = bytes;
+        buffer->bytes = PyByteArray_AsString(buffer->array);
         buffer->room = room;
     }
     return buffer->bytes + buffer->size;
@@ -577,10 +583,19 @@ undo:
     return refused();
 }
 
+static void
+forget(rows_t *rows)
+{
+    for (int index = 0; index < BUFFERS; index++) {
+        Py_XDECREF(rows->buffers[index].array);
+        rows->buffers[index] = (buffer_t){0};
+    }
+}
+
 PyDoc_STRVAR(take_doc,
 "take() -> (rows, headers, buffers)\n\n"
 "What was gathered, and begin anew: the numbers of rows and of headers, and the 15 buffers in Arrow's\n"
-"layout, each as bytes.");
+"layout, each as bytes or bytearray.");
 
 static PyObject *
 rows_take(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -589,12 +604,24 @@ rows_take(PyObject *self, PyObject *Py_UNUSED(ignored))
     PyObject *buffers = PyTuple_New(BUFFERS);
     for (int index = 0; buffers != NULL && index < BUFFERS; index++) {
         buffer_t *buffer = rows->buffers + index;
-        PyObject *bytes = PyBytes_FromStringAndSize(buffer->bytes, (Py_ssize_t)buffer->size);
-        if (bytes == NULL) {
+        PyObject *part;
+        if (buffer->size == 0) {
+            part = PyBytes_FromStringAndSize("", 0);
+        }
+        else if (PyByteArray_Resize(buffer->array, (Py_ssize_t)buffer->size) < 0) {
+            part = NULL;
+        }
+        else {
+            /* It may lie elsewhere now, and has room for no more. */
+            buffer->bytes = PyByteArray_AsString(buffer->array);
+            buffer->room = buffer->size;
+            part = Py_NewRef(buffer->array);
+        }
+        if (part == NULL) {
             Py_CLEAR(buffers);
         }
         else {
-            PyTuple_SetItem(buffers, index, bytes);
+            PyTuple_SetItem(buffers, index, part);
         }
     }
     if (buffers == NULL) {
@@ -603,9 +630,7 @@ rows_take(PyObject *self, PyObject *Py_UNUSED(ignored))
     PyObject *result = Py_BuildValue("(nnN)", rows->count, rows->header_count, buffers);
     if (result != NULL) {
         rows->count = rows->header_count = rows->size_bytes = 0;
-        for (int index = 0; index < BUFFERS; index++) {
-            rows->buffers[index].size = 0;
-        }
+        forget(rows);
     }
     return result;
 }
@@ -634,9 +659,7 @@ rows_dealloc(PyObject *self)
 {
     rows_t *rows = (rows_t *)self;
     PyTypeObject *type = Py_TYPE(self);
-    for (int index = 0; index < BUFFERS; index++) {
-        PyMem_Free(rows->buffers[index].bytes);
-    }
+    forget(rows);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);

@@ -11,11 +11,11 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from . import native
 from .batch import BatchHeader, CorruptBatch
-from .record import Headers, body_columns, placed_columns
+from .record import Headers, RecordColumns, body_columns, placed_columns
 
 COLUMNS = (
     "key",
@@ -247,11 +247,11 @@ class PureRows:
         self._begin()
 
     def _begin(self) -> None:
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
+        self._keys = _BinaryColumn()
+        self._values = _BinaryColumn()
         self._offsets = array("q")
         self._timestamps = array("q")
-        self._headers: list[list[tuple[bytes, bytes | None]]] = []
+        self._headers: list[tuple[tuple[bytes, bytes | None], ...]] = []
         self.size_bytes = 0
 
     @property
@@ -278,79 +278,117 @@ class PureRows:
         timestamps = _microseconds(columns.timestamps)
         offsets = columns.offsets
         left = -1
-        chosen: Sequence[int] = range(len(offsets))
         if offsets and not (
-            offsets.__class__ is range and first <= offsets[0] and offsets[-1] < end
+            offsets.__class__ is range
+            and first <= offsets[0]
+            and offsets[-1] < end
+            and len(offsets) <= limit
         ):
-            chosen = [index for index in chosen if first <= offsets[index] < end]
-        if len(chosen) > limit:
-            left = offsets[chosen[limit]]
-            chosen = chosen[:limit]
-        self._offsets.extend([offsets[index] for index in chosen])
-        self._timestamps.extend([timestamps[index] for index in chosen])
+            chosen = [index for index, offset in enumerate(offsets) if first <= offset < end]
+            if len(chosen) > limit:
+                left = offsets[chosen[limit]]
+                del chosen[limit:]
+            offsets = [offsets[index] for index in chosen]
+            timestamps = [timestamps[index] for index in chosen]
+            columns = RecordColumns(
+                offsets,
+                timestamps,
+                [columns.keys[index] for index in chosen],
+                [columns.values[index] for index in chosen],
+                [columns.headers[index] for index in chosen],
+            )
+        # array() is fast with a list, and with nothing else.
+        self._offsets += array("q", list(offsets))
+        self._timestamps += array("q", timestamps)
         if self.wanted & _KEY:
-            self.size_bytes += _append(self._keys, columns.keys, chosen)
+            self.size_bytes += self._keys.add(columns.keys)
         if self.wanted & _VALUE:
-            self.size_bytes += _append(self._values, columns.values, chosen)
+            self.size_bytes += self._values.add(columns.values)
         if self.wanted & _HEADERS:
-            for index in chosen:
-                self._add_headers(columns.headers[index])
+            for headers in columns.headers:
+                self._headers.append(self._pairs(headers) if headers else ())
         return left
 
-    def _add_headers(self, headers: Headers) -> None:
-        pairs = [(name.encode("utf-8", "surrogateescape"), content) for name, content in headers]
-        self.size_bytes += sum(len(name) + len(content or b"") for name, content in pairs)
-        self._headers.append([(_text(name), content) for name, content in pairs])
+    def _pairs(self, headers: Headers) -> tuple[tuple[bytes, bytes | None], ...]:
+        pairs = []
+        for name, content in headers:
+            octets = name.encode("utf-8", "surrogateescape")
+            self.size_bytes += len(octets) + len(content or b"")
+            pairs.append((_text(octets), content))
+        return tuple(pairs)
 
     def take(self) -> tuple[int, int, tuple[bytes, ...]]:
         """What was gathered, and begin anew: rows, headers of all of them, 15 buffers."""
         count = self.count
-        headers = [pair for each in self._headers for pair in each]
+        names, contents = _BinaryColumn(), _BinaryColumn()
+        pairs = [pair for headers in self._headers for pair in headers]
+        names.add([name for name, _ in pairs])
+        contents.add([content for _, content in pairs])
         buffers = (
-            *(_binary_buffers(self._keys) if self.wanted & _KEY else _NOTHING),
-            *(_binary_buffers(self._values) if self.wanted & _VALUE else _NOTHING),
+            *self._keys.buffers(),
+            *self._values.buffers(),
             self._offsets.tobytes(),
             self._timestamps.tobytes(),
-            _bits([bool(each) for each in self._headers]),
-            _ends(map(len, self._headers), len(self._headers)),
-            *_binary_buffers([name for name, _ in headers])[1:],
-            *_binary_buffers([content for _, content in headers]),
+            _bits(len(self._headers), [n for n, each in enumerate(self._headers) if not each]),
+            _ends(map(len, self._headers)).tobytes() if self._headers else b"",
+            *names.buffers()[1:],
+            *contents.buffers(),
         )
         self._begin()
-        return count, len(headers), buffers
+        return count, len(pairs), buffers
 
 
-_NOTHING = (b"", b"", b"")
+class _BinaryColumn:
+    """A growing column and its three buffers, all empty for no entries."""
+
+    __slots__ = ("_ends", "_nulls", "_octets")
+
+    def __init__(self) -> None:
+        self._octets: list[bytes] = []
+        self._nulls: list[int] = []
+        self._ends = array("i")
+
+    def add(self, column: Sequence[bytes | None]) -> int:
+        """How many bytes they have together."""
+        count = len(self._octets)
+        try:
+            lengths = list(map(len, cast("Sequence[bytes]", column)))
+            self._octets += cast("Sequence[bytes]", column)
+        except TypeError:  # a null somewhere
+            if column.count(None) == len(column):
+                self._nulls += range(count, count + len(column))
+                self._octets += [b""] * len(column)
+                lengths = [0] * len(column)
+            else:
+                self._nulls += [n for n, each in enumerate(column, count) if each is None]
+                self._octets += [each or b"" for each in column]
+                lengths = list(map(len, self._octets[count:]))
+        ends = _ends(lengths, self._ends[-1] if count else 0)
+        self._ends += ends[1:] if count else ends
+        return sum(lengths)
+
+    def buffers(self) -> tuple[bytes, bytes, bytes]:
+        """Validity, ends, data."""
+        if not self._octets:
+            return b"", b"", b""
+        valid = _bits(len(self._octets), self._nulls)
+        return valid, self._ends.tobytes(), b"".join(self._octets)
 
 
-def _append(to: list[bytes | None], column: list[bytes | None], chosen: Sequence[int]) -> int:
-    """How many bytes were added."""
-    some = column if len(chosen) == len(column) else [column[index] for index in chosen]
-    to += some
-    return sum(map(len, filter(None, some)))
+def _ends(lengths: Iterable[int], start: int = 0) -> array[int]:
+    """Arrow's offsets: where each entry ends, behind the end of what was before."""
+    return array("i", list(accumulate(lengths, initial=start)))
 
 
-def _binary_buffers(column: list[bytes | None]) -> tuple[bytes, bytes, bytes]:
-    octets = [each or b"" for each in column]
-    valid = _bits([each is not None for each in column])
-    return valid, _ends(map(len, octets), len(octets)), b"".join(octets)
-
-
-def _ends(lengths: Iterable[int], count: int) -> bytes:
-    """Arrow's offsets: where each entry ends, behind a first 0; nothing for no entries."""
-    return array("i", accumulate(lengths, initial=0)).tobytes() if count else b""
-
-
-def _bits(flags: list[bool]) -> bytes:
-    """Arrow's validity: one bit each, lowest first."""
-    count = len(flags)
-    if not count:
-        return b""
-    if all(flags):
-        number = (1 << count) - 1
-    else:
-        number = int("".join(["1" if flag else "0" for flag in reversed(flags)]), 2)
-    return number.to_bytes((count + 7) // 8, "little")
+def _bits(count: int, nulls: list[int]) -> bytes:
+    """Arrow's validity: one bit each, lowest first; none for `nulls`."""
+    if len(nulls) == count:
+        return bytes((count + 7) // 8)
+    digits = bytearray(b"1") * count
+    for index in nulls:
+        digits[index] = 0x30
+    digits.reverse()
+    return int(digits, 2).to_bytes((count + 7) // 8, "little")
 
 
 def _text(name: bytes) -> bytes:
@@ -359,11 +397,14 @@ def _text(name: bytes) -> bytes:
 
 
 def _microseconds(timestamps: list[int]) -> list[int]:
-    microseconds = [timestamp * 1000 for timestamp in timestamps]
-    if microseconds:
-        for extreme in (min(microseconds), max(microseconds)):
-            if not _MIN_MICROSECONDS <= extreme <= _MAX_MICROSECONDS:
-                raise TimestampBeyondMicroseconds(
-                    f"the timestamp {extreme // 1000} ms is beyond what Arrow's microseconds hold"
-                )
-    return microseconds
+    if not timestamps:
+        return []
+    lowest, highest = min(timestamps), max(timestamps)
+    for extreme in (lowest, highest):
+        if not _MIN_MICROSECONDS <= extreme * 1000 <= _MAX_MICROSECONDS:
+            raise TimestampBeyondMicroseconds(
+                f"the timestamp {extreme} ms is beyond what Arrow's microseconds hold"
+            )
+    if lowest == highest:
+        return [lowest * 1000] * len(timestamps)
+    return [timestamp * 1000 for timestamp in timestamps]

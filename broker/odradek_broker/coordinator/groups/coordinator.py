@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from odradek_broker.coordinator.alarm import Alarm, Timer
 from odradek_broker.coordinator.groups.administration import (
     DeletedOffsets,
     GroupSummary,
@@ -21,6 +22,7 @@ from odradek_broker.coordinator.groups.administration import (
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
 from odradek_broker.coordinator.groups.classic import CLIENT_ID_MAX_CHARS, JoinCall
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
 from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
@@ -48,7 +50,7 @@ from odradek_broker.coordinator.transactional_runtime import (
     TransactionalRuntime,
 )
 from odradek_broker.history import History
-from odradek_broker.later import Later
+from odradek_broker.later import Later, gather
 from odradek_broker.seams import Clock, Randomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
@@ -77,12 +79,6 @@ class Metadata(Topics, Protocol):
     """What is asked of the cluster metadata."""
 
     def leader_of(self, name: str, partition: int) -> int | None: ...
-
-
-class Timer(Protocol):
-    """Something that was scheduled and may be called off."""
-
-    def cancel(self) -> None: ...
 
 
 class CoordinatorEnv(Protocol):
@@ -130,8 +126,7 @@ class GroupCoordinator:
         self.history = History(env.clock.wall_ms)
         self._runtimes: dict[int, TransactionalRuntime[GroupShard]] = {}
         self._closed = False
-        self._armed_ms: int | None = None
-        self._timer: Timer | None = None
+        self._alarm = Alarm(env, self.advance)
 
     # --- Start, time, end ---
 
@@ -154,7 +149,10 @@ class GroupCoordinator:
             if runtime.state is RuntimeState.LOADING:
                 self._load_slice(index, runtime)
                 return False
-        self._arm()
+        # A crash may have come between the removal of a topic and that of its offsets (O-15).
+        exists = self._env.metadata.partition_count
+        self._drop_offsets(lambda topic: not exists(topic), "the topic does not exist")
+        self._alarm.set(self.next_deadline_ms())
         return True
 
     def advance(self, now_ms: int) -> None:
@@ -162,7 +160,7 @@ class GroupCoordinator:
         moment = Moment(now_ms, self._env.clock.wall_ms())
         for runtime in list(self._runtimes.values()):
             runtime.advance(moment)
-        self._arm()
+        self._alarm.set(self.next_deadline_ms())
 
     def next_deadline_ms(self) -> int | None:
         """When `advance` has something to do; None for never."""
@@ -174,16 +172,33 @@ class GroupCoordinator:
         self._closed = True
         for runtime in self._runtimes.values():
             runtime.close()
-        self._disarm()
+        self._alarm.close()
 
-    def topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """O-15: nobody has a position in a topic that is gone. `topic_id` is not stored with them."""
+    def topic_deleted(self, name: str) -> Later[None]:
+        """O-15: nobody has a position in a topic that is gone. Called when its removal is durable,
+        for until then a crash may bring it back; resolves when the positions are gone for good."""
+        return self._drop_offsets(lambda topic: topic == name, "the topic was deleted")
+
+    def _drop_offsets(self, chosen: Callable[[str], bool], why: str) -> Later[None]:
+        """Delete what is committed for topics of such names, as far as the disk allows."""
+        written: list[Later[ErrorCode]] = []
         for runtime in list(self._runtimes.values()):
-            places = runtime.core.offsets.places_of_topics(lambda held: held == name)
-            if places:
-                runtime.core.tell_deleted(places, "the topic was deleted")
-                records = runtime.core.tombstones(places)
-                _write(runtime, records, Later(), ErrorCode.NONE, lambda error: error)
+            places = runtime.core.offsets.places_of_topics(chosen)
+            if not places:
+                continue
+            runtime.core.tell_deleted(places, why)
+            later: Later[ErrorCode] = Later()
+            written.append(later)
+            _write(
+                runtime,
+                runtime.core.tombstones(places),
+                later,
+                ErrorCode.NONE,
+                lambda error: error,
+            )
+        done: Later[None] = Later()
+        gather(written).then(lambda _: done.resolve(None))
+        return done
 
     # --- Requests ---
 
@@ -416,6 +431,11 @@ class GroupCoordinator:
         runtime, _ = self._find(group_id)
         return None if runtime is None else runtime.core.groups.get(group_id)
 
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """As `group`, of the next-generation protocol."""
+        runtime, _ = self._find(group_id)
+        return None if runtime is None else runtime.core.consumers.get(group_id)
+
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """The committed offsets of a group by (topic, partition); none if it is not here."""
         runtime, _ = self._find(group_id)
@@ -438,7 +458,7 @@ class GroupCoordinator:
             later.resolve(refuse(error))
             return later
         runtime.run(lambda moment: decide(runtime.core, moment))
-        self._arm_for(runtime)
+        self._alarm.bring_forward(runtime.next_deadline_ms())
         return later
 
     def _find(self, group_id: str) -> tuple[TransactionalRuntime[GroupShard] | None, ErrorCode]:
@@ -467,7 +487,10 @@ class GroupCoordinator:
             self._config, self._env.random, self._env.metadata, self.history, self._observer
         )
         runtime: TransactionalRuntime[GroupShard] = TransactionalRuntime(
-            shard, partition, self._moment, on_settled=lambda: self._arm_for(runtime)
+            shard,
+            partition,
+            self._moment,
+            on_settled=lambda: self._alarm.bring_forward(runtime.next_deadline_ms()),
         )
         return runtime
 
@@ -486,36 +509,6 @@ class GroupCoordinator:
     def _moment(self) -> Moment:
         clock = self._env.clock
         return Moment(clock.monotonic_ms(), clock.wall_ms())
-
-    # --- The next deadline ---
-
-    def _arm_for(self, runtime: TransactionalRuntime[GroupShard]) -> None:
-        """One shard did something: is its next deadline nearer than all others?"""
-        at_ms = None if self._closed else runtime.next_deadline_ms()
-        if at_ms is not None and (self._armed_ms is None or at_ms < self._armed_ms):
-            self._set_timer(at_ms)
-
-    def _arm(self) -> None:
-        at_ms = self.next_deadline_ms()
-        if at_ms is None or self._closed:
-            self._disarm()
-        elif at_ms != self._armed_ms:
-            self._set_timer(at_ms)
-
-    def _set_timer(self, at_ms: int) -> None:
-        self._disarm()
-        self._armed_ms = at_ms
-        self._timer = self._env.call_at(at_ms, self._on_timer)
-
-    def _disarm(self) -> None:
-        timer, self._timer, self._armed_ms = self._timer, None, None
-        if timer is not None:
-            timer.cancel()
-
-    def _on_timer(self) -> None:
-        self._timer = self._armed_ms = None
-        if not self._closed:
-            self.advance(self._env.clock.monotonic_ms())
 
 
 def _write(

@@ -121,7 +121,7 @@ class GroupShard:
         self._rebalances = Rebalances(config, self.timers, history)
         self._classic = ClassicProtocol(config, self.groups, self._rebalances, random, self._create)
         self._consumer = ConsumerGroups(
-            config, self.timers, topics, random, self._open_consumer, self._downgrade
+            config, self.timers, topics, random, history, self._open_consumer, self._downgrade
         )
         self.consumers = self._consumer.groups
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from odradek_broker.coordinator.alarm import Alarm, Timer
 from odradek_broker.coordinator.placement import place
 from odradek_broker.coordinator.runtime import (
     InternalPartition,
@@ -75,12 +76,6 @@ class Metadata(Protocol):
     def leader_epoch_of(self, name: str, partition: int, /) -> int: ...
 
 
-class Timer(Protocol):
-    """Something that was scheduled and may be called off."""
-
-    def cancel(self) -> None: ...
-
-
 class TransactionEnv(Protocol):
     """What the coordinator asks of the node that it runs in."""
 
@@ -126,8 +121,7 @@ class TransactionCoordinator:
         self._closed = False
         self._loading = True
         self._is_full = False
-        self._armed_ms: int | None = None
-        self._timer: Timer | None = None
+        self._alarm = Alarm(env, self.advance)
         self._draining: set[int] = set()
         self._markers_waiting: deque[tuple[Runtime[TransactionShard], SendMarkers]] = deque()
         self._markers_in_flight = 0
@@ -162,7 +156,7 @@ class TransactionCoordinator:
             if not self._closed and runtime.state is RuntimeState.LOADING:
                 self._load_slice(index, runtime)
                 return False
-        self._arm()
+        self._alarm.set(self.next_deadline_ms())
         return True
 
     def advance(self, now_ms: int) -> None:
@@ -171,7 +165,7 @@ class TransactionCoordinator:
         for index, runtime in list(self._runtimes.items()):
             runtime.advance(moment)
             self._drain(index, runtime)
-        self._arm()
+        self._alarm.set(self.next_deadline_ms())
 
     def next_deadline_ms(self) -> int | None:
         """When `advance` has something to do; None for never."""
@@ -184,7 +178,7 @@ class TransactionCoordinator:
         self._markers_waiting.clear()
         for runtime in self._runtimes.values():
             runtime.close()
-        self._disarm()
+        self._alarm.close()
 
     # --- Requests ---
 
@@ -332,7 +326,7 @@ class TransactionCoordinator:
             return later
         runtime.run(lambda moment: decide(runtime.core, moment))
         self._drain(index, runtime)
-        self._arm_for(runtime)
+        self._alarm.bring_forward(runtime.next_deadline_ms())
         return later
 
     def _find(
@@ -376,7 +370,7 @@ class TransactionCoordinator:
 
         def settled() -> None:
             self._drain(index, runtime)
-            self._arm_for(runtime)
+            self._alarm.bring_forward(runtime.next_deadline_ms())
 
         runtime: Runtime[TransactionShard] = Runtime(
             shard, partition, self._moment, on_settled=settled
@@ -468,7 +462,7 @@ class TransactionCoordinator:
             return
         runtime.run(lambda moment: effect.decide(given, moment))
         self._drain(index, runtime)
-        self._arm_for(runtime)
+        self._alarm.bring_forward(runtime.next_deadline_ms())
 
     def _send_waiting(self) -> None:
         while self._markers_waiting and self._markers_in_flight < MARKERS_IN_FLIGHT_MAX:
@@ -506,34 +500,4 @@ class TransactionCoordinator:
         runtime.run(lambda moment: runtime.core.markers_answered(sent, codes, moment))
         index = place(sent.transactional_id, self._env.metadata.partition_count(TRANSACTIONS_TOPIC))
         self._drain(index, runtime)
-        self._arm_for(runtime)
-
-    # --- The next deadline ---
-
-    def _arm_for(self, runtime: Runtime[TransactionShard]) -> None:
-        """One shard did something: is its next deadline nearer than all others?"""
-        at_ms = None if self._closed else runtime.next_deadline_ms()
-        if at_ms is not None and (self._armed_ms is None or at_ms < self._armed_ms):
-            self._set_timer(at_ms)
-
-    def _arm(self) -> None:
-        at_ms = self.next_deadline_ms()
-        if at_ms is None or self._closed:
-            self._disarm()
-        elif at_ms != self._armed_ms:
-            self._set_timer(at_ms)
-
-    def _set_timer(self, at_ms: int) -> None:
-        self._disarm()
-        self._armed_ms = at_ms
-        self._timer = self._env.call_at(at_ms, self._on_timer)
-
-    def _disarm(self) -> None:
-        timer, self._timer, self._armed_ms = self._timer, None, None
-        if timer is not None:
-            timer.cancel()
-
-    def _on_timer(self) -> None:
-        self._timer = self._armed_ms = None
-        if not self._closed:
-            self.advance(self._env.clock.monotonic_ms())
+        self._alarm.bring_forward(runtime.next_deadline_ms())

@@ -183,6 +183,8 @@ def reason_of(
     held: Transaction | None, call: Call, error: ErrorCode, pending: TransactionState | None
 ) -> str:
     """Why a request was refused: what was expected, and what came (T-12, T-20, T-30, T-65)."""
+    if error is _E.POLICY_VIOLATION:
+        return "it is new, and as many transactional ids are known as max.transactional.ids allows"
     if held is None:
         return "nothing is known of this transactional id: never initialised, or expired"
     producer_id, epoch = held.identity

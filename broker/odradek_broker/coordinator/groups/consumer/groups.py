@@ -17,9 +17,11 @@ from odradek_broker.coordinator.groups.consumer.heartbeat import (
 )
 from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.consumer.states import MemberState
+from odradek_broker.coordinator.groups.consumer.telling import tell_replayed
 from odradek_broker.coordinator.groups.rebalance import Deadline, GroupSettings, TimerName
 from odradek_broker.coordinator.runtime import Moment, Outcome
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.history import History
 from odradek_broker.seams import Randomness
 from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value
 
@@ -33,13 +35,17 @@ class ConsumerGroups:
         timers: Timers[TimerName],
         topics: Topics,
         random: Randomness,
+        history: History,
         open_group: Opener,
         downgrade: Downgrader,
     ) -> None:
+        self._history = history
+        self._topics = topics
+        self._active = False
         self.groups: dict[str, ConsumerGroup] = {}
         self.deadlines = ConsumerDeadlines(config, timers)
         self.protocol = ConsumerProtocol(
-            config, self.groups, topics, self.deadlines, random, open_group, downgrade
+            config, self.groups, topics, self.deadlines, random, history, open_group, downgrade
         )
         self.classic = ClassicMembers(config, topics, self.deadlines, self.protocol, random)
 
@@ -57,7 +63,12 @@ class ConsumerGroups:
             if value is None:
                 return group_id
             held = self.groups[group_id] = ConsumerGroup(group_id)
+        member_id = str(getattr(named, "member_id", ""))
+        before = held.members.get(member_id)
         make.replay(held, kind, named, None if value is None else decode_value(kind, value))
+        if self._active and value is not None:
+            after = held.members.get(member_id)
+            tell_replayed(self._history, self._topics, kind, held, before, after)
         if kind is RecordType.GROUP and value is None:
             del self.groups[group_id]
             self.deadlines.forget_all(held)
@@ -65,6 +76,7 @@ class ConsumerGroups:
 
     def restored(self, moment: Moment) -> None:
         """Everything is loaded: deadlines begin."""
+        self._active = True
         for group in self.groups.values():
             self.deadlines.restored(group, moment)
 

@@ -35,6 +35,8 @@ from odradek_broker.coordinator.groups.consumer.states import (
     MemberState,
 )
 from odradek_broker.coordinator.runtime import Moment, Outcome, Record, Reply
+from odradek_broker.history import History
+from odradek_broker.history_words import What, describe_client
 from odradek_broker.later import Later
 from odradek_broker.seams import Randomness
 from odradek_protocol.errors import ErrorCode
@@ -98,9 +100,11 @@ class ConsumerProtocol:
         topics: Topics,
         deadlines: ConsumerDeadlines,
         random: Randomness,
+        history: History,
         open_group: Opener,
         downgrade: Downgrader,
     ) -> None:
+        self._history = history
         self._config = config
         self._groups = groups
         self._topics = topics
@@ -124,8 +128,21 @@ class ConsumerProtocol:
             # Nothing is written; what was parked on the way is answered all the same.
             response = heartbeat_error(refusal.error, refusal.message)
             out.records.clear()
+            self._tell_refused(call, refusal)
         out.replies.append(Reply(call.later, response, heartbeat_error))
         return out
+
+    def _tell_refused(self, call: HeartbeatCall, refusal: Refusal) -> None:
+        self._history.record(
+            call.request.group_id,
+            What.GROUP_REFUSED,
+            error=refusal.error,
+            request="ConsumerGroupHeartbeat",
+            member=call.request.member_id or None,
+            instance=call.request.instance_id,
+            client=describe_client(call.client_id, call.client_host),
+            reason=refusal.message,
+        )
 
     def _live(
         self, call: HeartbeatCall, out: Outcome, moment: Moment
@@ -263,6 +280,14 @@ class ConsumerProtocol:
         """
         gone = {member.member_id for member in members}
         for member in members:
+            self._history.record(
+                group.group_id,
+                What.MEMBER_LEFT if why is None else What.MEMBER_REMOVED,
+                member=member.member_id,
+                instance=member.instance_id,
+                client=describe_client(member.client_id, member.client_host),
+                reason=why,
+            )
             self._deadlines.forget(group, member.member_id)
         if self._downgrade(group, gone, out, moment):
             return

@@ -1,0 +1,283 @@
+"""`odradek group reset-offsets`: have groups begin elsewhere. See `offset_reset` for what that means."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    cell,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek.cli.offset_grammar import OffsetError
+from odradek.cli.offset_reset import (
+    Partition,
+    Range,
+    Target,
+    Where,
+    parse_target,
+    parse_topics,
+    plan,
+    read_csv,
+    write_csv,
+)
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
+
+Groups = Annotated[list[str], typer.Argument(help="Group ids.")]
+TopicSpecs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC[:P,...]",
+        help="All partitions of a topic, or only these; repeatable.",
+    ),
+]
+AllTopics = Annotated[bool, typer.Option("--all-topics", help="Wherever the group has a position.")]
+
+
+def reset_offsets(
+    groups: Groups,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    topic: TopicSpecs = None,
+    all_topics: AllTopics = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last one.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Where the group stands, back inside the log.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="The first record at TIME or later: ms since 1970, or 2024-05-01T12:30 (local "
+            "time unless a zone is given).",
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--by-duration", metavar="TIME", help="The records of the last 90m, 12h, 7d, PT1H30M."
+        ),
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option("--shift-by", metavar="N", help="N records on; back if it is negative."),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file", metavar="CSV", help="What --export wrote; - for standard input."
+        ),
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this the plan is shown only.")
+    ] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="CSV for --from-file instead of a table.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Have groups begin elsewhere; their members must have stopped.
+
+    Nothing is changed without --execute. An offset outside of the log becomes the nearest one inside.
+    """
+    try:
+        topics = parse_topics(topic or [])
+        target = parse_target(
+            to_earliest=to_earliest,
+            to_latest=to_latest,
+            to_current=to_current,
+            to_offset=to_offset,
+            to_datetime=to_datetime,
+            by_duration=by_duration,
+            shift_by=shift_by,
+            from_file=from_file is not None,
+            now_ms=int(time.time() * 1000),
+        )
+        listed = {} if from_file is None else read_csv(_read(from_file), groups)
+    except OffsetError as error:
+        fail(str(error), 2)
+    if sum([bool(topics), all_topics, from_file is not None]) != 1:
+        fail("say what to reset: --topic TOPIC[:P,...], --all-topics or --from-file", 2)
+    if as_json and export:
+        fail("--json and --export are two forms; ask for one", 2)
+    if target.where is Where.TIME:
+        tell(f"to the first record at {_utc(target.value)} or later")
+    reset = Reset(groups, topics, target, listed, execute)
+    rows, errors = run(_reset(bootstrap, setting, reset))
+    _print_reset(rows, as_json, export, len(groups) > 1)
+    for problem in errors:
+        tell(f"odradek: {problem}")
+    if not rows and not errors:
+        tell("there is nothing to reset: the groups have no position there")
+    if rows and not execute:
+        tell("nothing was changed: this is the plan; --execute carries it out")
+    if errors:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What is to be done. `topics`: see `parse_topics`; empty for all; `listed`: from a file."""
+
+    groups: list[str]
+    topics: dict[str, list[int] | None]
+    target: Target
+    listed: dict[str, dict[Partition, int]]
+    execute: bool
+
+
+async def _reset(
+    bootstrap: str, setting: list[str] | None, reset: Reset
+) -> tuple[list[dict[str, Any]], list[Exception]]:
+    """A row for each partition that has, or would get, a new offset; and what went wrong."""
+    from odradek_client.errors import OdradekError
+
+    rows: list[dict[str, Any]] = []
+    errors: list[Exception] = []
+    async with open_admin(bootstrap, setting) as admin:
+        for group in dict.fromkeys(reset.groups):
+            try:
+                await _reset_group(admin, group, reset, rows, errors)
+            except (OdradekError, OffsetError) as error:
+                errors.append(error)
+    return rows, errors
+
+
+async def _reset_group(
+    admin: Admin, group: str, reset: Reset, rows: list[dict[str, Any]], errors: list[Exception]
+) -> None:
+    await _require_inactive(admin, group)
+    held = await admin.list_group_offsets(group)
+    committed: dict[Partition, int] = {
+        place: found.offset for place, found in held.items() if found is not None
+    }
+    partitions = await _partitions(admin, group, reset, committed)
+    ranges = await _ranges(admin, partitions, errors)
+    at_time: dict[Partition, int | None] = {}
+    if reset.target.where is Where.TIME:
+        found = await admin.list_offsets(dict.fromkeys(ranges, reset.target.value))
+        at_time.update({tp: None if at is None else at.offset for tp, at in found.items()})
+    made = plan(reset.target, ranges, committed, at_time, reset.listed.get(group, {}))
+    for note in made.notes:
+        tell(f"group {group!r}, {note}")
+    done: Iterable[Partition] = made.offsets
+    if reset.execute:
+        altered = await admin.alter_group_offsets(group, made.offsets, raise_errors=False)
+        errors += altered.errors.values()
+        done = altered
+    rows += [
+        {
+            "group": group,
+            "topic": topic,
+            "partition": partition,
+            "current_offset": committed.get((topic, partition)),
+            "new_offset": made.offsets[topic, partition],
+        }
+        for topic, partition in sorted(done)
+    ]
+
+
+async def _require_inactive(admin: Admin, group: str) -> None:
+    """Members would not notice that their positions were moved, and commit over it."""
+    from odradek_client.errors import InvalidGroup, Refused
+
+    try:
+        described = (await admin.describe_groups(group))[group]
+    except InvalidGroup:
+        tell(f"group {group!r} does not exist so far")
+        return
+    if described.is_active:
+        count = len(described.members)
+        members = "1 member" if count == 1 else f"{count} members"
+        raise Refused(
+            f"group {group!r} is in use (state {described.state}, {members}); its offsets can be "
+            f"reset when its consumers have stopped"
+        )
+
+
+async def _partitions(
+    admin: Admin, group: str, reset: Reset, committed: Mapping[Partition, int]
+) -> list[Partition]:
+    from odradek_client.errors import Refused
+
+    if reset.target.where is Where.FILE:
+        return sorted(reset.listed.get(group, {}))
+    if not reset.topics:
+        return sorted(committed)
+    described = await admin.describe_topics(list(reset.topics))
+    found: list[Partition] = []
+    for topic, wanted in reset.topics.items():
+        there = [each.partition for each in described[topic].partitions]
+        missing = [index for index in wanted or () if index not in there]
+        if missing:
+            raise Refused(f"topic {topic!r} has no partition {missing[0]}; it has {len(there)}")
+        found += [(topic, index) for index in wanted or there]
+    return sorted(found)
+
+
+async def _ranges(
+    admin: Admin, partitions: Sequence[Partition], errors: list[Exception]
+) -> dict[Partition, Range]:
+    """What each partition holds; those that cannot be asked for are left out, and said so."""
+    from odradek_client.admin import EARLIEST, LATEST
+
+    starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST), raise_errors=False)
+    ends = await admin.list_offsets(dict.fromkeys(starts, LATEST), raise_errors=False)
+    errors += [*starts.errors.values(), *ends.errors.values()]
+    found = {}
+    for place, end in ends.items():
+        start = starts[place]
+        if start is not None and end is not None:
+            found[place[0], place[1]] = Range(start.offset, end.offset)
+    return found
+
+
+def _print_reset(rows: list[dict[str, Any]], as_json: bool, export: bool, with_group: bool) -> None:
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif export:
+        cells = [(r["group"], r["topic"], r["partition"], r["new_offset"]) for r in rows]
+        typer.echo(write_csv(cells, with_group=with_group), nl=False)
+    elif rows:
+        print_table(
+            ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"],
+            [[cell(value) for value in row.values()] for row in rows],
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{path} cannot be read: {error}")
+
+
+def _utc(time_ms: int) -> str:
+    moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

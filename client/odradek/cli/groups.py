@@ -1,0 +1,378 @@
+"""`odradek group list|describe|reset-offsets|delete-offsets|delete`: what kafka-consumer-groups does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    cell,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek.cli.group_reset import AllTopics, Groups, TopicSpecs, reset_offsets
+from odradek.cli.offset_grammar import OffsetError
+from odradek.cli.offset_reset import Partition, parse_topics
+
+if TYPE_CHECKING:
+    from odradek_client.admin_groups import GroupDescription, GroupMember
+    from odradek_client.cluster import BrokerAddress
+    from odradek_client.consumer.types import OffsetAndMetadata, TopicPartition
+    from odradek_client.errors import OdradekError
+
+    Offsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata | None]
+
+app = typer.Typer(help="List, describe, reset, delete consumer groups.", no_args_is_help=True)
+
+_REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only those in this state, such as Stable; repeatable."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only groups of this type, classic or consumer; repeatable."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Type, protocol, state and coordinator too.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Print the ids of all groups, a line each."""
+
+    async def main() -> list[dict[str, Any]]:
+        async with open_admin(bootstrap, setting) as admin:
+            found = await admin.list_groups(states=state or (), types=kind or ())
+            return [
+                {
+                    "group": each.group_id,
+                    "type": each.type,
+                    "protocol_type": each.protocol_type,
+                    "state": each.state,
+                    "coordinator_id": each.coordinator,
+                }
+                for each in found
+            ]
+
+    rows = run(main())
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif verbose:
+        print_table(
+            ["GROUP", "TYPE", "PROTOCOL", "STATE", "COORDINATOR-ID"],
+            [[cell(value) for value in row.values()] for row in rows],
+        )
+    else:
+        for row in rows:
+            typer.echo(row["group"])
+
+
+# --- describe -------------------------------------------------------------------------------------
+
+
+@app.command()
+def describe(
+    groups: Annotated[list[str] | None, typer.Argument(help="All, if none is named.")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    members: Annotated[
+        bool, typer.Option("--members", help="Who is in it, instead of where it stands.")
+    ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="State, assignor and coordinator instead.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Leader epochs; with --members what each one is assigned."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Positions, lag and members of groups.
+
+    With --json a line for each group has all of it. LAG is what is behind the group's position.
+    """
+    if members and state:
+        fail("--members and --state are two tables; ask for one", 2)
+    rows, errors = run(_describe(bootstrap, groups, setting))
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif state:
+        _print_states(rows)
+    else:
+        _print_groups(rows, members, verbose)
+    for error in errors:
+        tell(f"odradek: {error}")
+    if errors:
+        raise typer.Exit(1)
+
+
+async def _describe(
+    bootstrap: str, groups: list[str] | None, setting: list[str] | None
+) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+    from odradek_client.admin import LATEST
+
+    async with open_admin(bootstrap, setting) as admin:
+        names = groups or [each.group_id for each in await admin.list_groups()]
+        described = await admin.describe_groups(names, raise_errors=False)
+        # Of all groups, those that went in between are no error.
+        errors = list(described.errors.values()) if groups else []
+        found = [described[name] for name in dict.fromkeys(names) if name in described]
+        committed = {each.group_id: await admin.list_group_offsets(each.group_id) for each in found}
+        places = {place for offsets in committed.values() for place in offsets}
+        places |= {tp for group in found for member in group.members for tp in member.assignment}
+        ends = await admin.list_offsets(dict.fromkeys(places, LATEST), raise_errors=False)
+        end_offsets = {tp: None if end is None else end.offset for tp, end in ends.items()}
+        brokers = {each.node_id: each for each in (await admin.describe_cluster()).brokers}
+        return [
+            {
+                **_group_row(each, committed[each.group_id], end_offsets),
+                "coordinator": _address(brokers.get(each.coordinator)),
+            }
+            for each in found
+        ], errors
+
+
+def _address(broker: BrokerAddress | None) -> str | None:
+    return None if broker is None else f"{broker.host}:{broker.port}"
+
+
+def _group_row(
+    group: GroupDescription, committed: Offsets, ends: Mapping[TopicPartition, int | None]
+) -> dict[str, Any]:
+    owners = {tp: member for member in group.members for tp in member.assignment}
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "coordinator_id": group.coordinator,
+        "members": [_member_row(member) for member in group.members],
+        "partitions": [
+            _partition_row(tp, committed.get(tp), ends.get(tp), owners.get(tp))
+            for tp in sorted({*committed, *owners})
+        ],
+    }
+
+
+def _member_row(member: GroupMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "epoch": member.epoch,
+        "topics": member.topics,
+        "assignment": [{"topic": topic, "partition": index} for topic, index in member.assignment],
+    }
+
+
+def _partition_row(
+    place: TopicPartition,
+    committed: OffsetAndMetadata | None,
+    end: int | None,
+    owner: GroupMember | None,
+) -> dict[str, Any]:
+    current = None if committed is None else committed.offset
+    epoch = None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "leader_epoch": epoch,
+        "current_offset": current,
+        "log_end_offset": end,
+        # A position behind the end is one of before a truncation: there is nothing to catch up with.
+        "lag": None if current is None or end is None else max(end - current, 0),
+        "metadata": None if committed is None else committed.metadata,
+        "member_id": None if owner is None else owner.member_id,
+        "host": None if owner is None else owner.host,
+        "client_id": None if owner is None else owner.client_id,
+    }
+
+
+def _print_groups(rows: list[dict[str, Any]], members: bool, verbose: bool) -> None:
+    """A table for each group that has something to show."""
+    first = True
+    for row in rows:
+        name, state = row["group"], row["state"]
+        shown = bool(row["members"] or (row["partitions"] and not members))
+        if shown and not first:
+            typer.echo()
+        if state in _REBALANCING:
+            tell(f"group {name!r} is rebalancing")
+        elif not row["members"]:
+            tell(f"group {name!r} has no active members")
+        if not shown:
+            continue
+        first = False
+        if members:
+            _print_members(row, verbose)
+        else:
+            _print_offsets(row, verbose)
+
+
+def _print_offsets(row: dict[str, Any], verbose: bool) -> None:
+    columns = {
+        "TOPIC": "topic",
+        "PARTITION": "partition",
+        **({"LEADER-EPOCH": "leader_epoch"} if verbose else {}),
+        "CURRENT-OFFSET": "current_offset",
+        "LOG-END-OFFSET": "log_end_offset",
+        "LAG": "lag",
+        "CONSUMER-ID": "member_id",
+        "HOST": "host",
+        "CLIENT-ID": "client_id",
+    }
+    idle = [member for member in row["members"] if not member["assignment"]]
+    print_table(
+        ["GROUP", *columns],
+        [
+            [row["group"], *(cell(each.get(name)) for name in columns.values())]
+            for each in [*row["partitions"], *idle]
+        ],
+    )
+
+
+def _print_members(row: dict[str, Any], verbose: bool) -> None:
+    columns = {
+        "CONSUMER-ID": "member_id",
+        **(
+            {"GROUP-INSTANCE-ID": "instance_id"}
+            if any(member["instance_id"] for member in row["members"])
+            else {}
+        ),
+        "HOST": "host",
+        "CLIENT-ID": "client_id",
+    }
+    more = ["ASSIGNMENT"] if verbose else []
+    lines = []
+    for member in row["members"]:
+        assignment = member["assignment"]
+        line = [row["group"], *(cell(member[name]) for name in columns.values())]
+        line.append(str(len(assignment)))
+        if verbose:
+            line.append(_assignment(assignment))
+        lines.append(line)
+    print_table(["GROUP", *columns, "#PARTITIONS", *more], lines)
+
+
+def _assignment(places: Iterable[dict[str, Any]]) -> str:
+    """`orders(0,1), users(3)`, as Kafka writes it."""
+    topics: dict[str, list[str]] = {}
+    for place in places:
+        topics.setdefault(place["topic"], []).append(str(place["partition"]))
+    return ", ".join(f"{topic}({','.join(held)})" for topic, held in topics.items()) or "-"
+
+
+def _print_states(rows: list[dict[str, Any]]) -> None:
+    print_table(
+        ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
+        [
+            [
+                row["group"],
+                f"{row['coordinator']} ({row['coordinator_id']})",
+                cell(row["assignor"]),
+                row["state"],
+                str(len(row["members"])),
+            ]
+            for row in rows
+        ],
+    )
+
+
+app.command("reset-offsets")(reset_offsets)
+
+
+# --- delete ---------------------------------------------------------------------------------------
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: Annotated[str, typer.Argument(help="Group id.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    topic: TopicSpecs = None,
+    all_topics: AllTopics = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete positions of a group in topics that it does not read now."""
+    try:
+        topics = parse_topics(topic or [])
+    except OffsetError as error:
+        fail(str(error), 2)
+    if bool(topics) == all_topics:
+        fail("say which: --topic TOPIC[:P,...] or --all-topics", 2)
+
+    async def main() -> tuple[list[Partition], list[OdradekError]]:
+        async with open_admin(bootstrap, setting) as admin:
+            wanted: list[Partition] = [
+                (name, index)
+                for name, index in await admin.list_group_offsets(group)
+                if all_topics or (name in topics and index in (topics[name] or (index,)))
+            ]
+            deleted = await admin.delete_group_offsets(group, wanted, raise_errors=False)
+            return sorted(deleted), list(deleted.errors.values())
+
+    deleted, errors = run(main())
+    for name, index in deleted:
+        tell(f"deleted the offset of {group} for {name}-{index}")
+    for problem in errors:
+        tell(f"odradek: {problem}")
+    if not deleted and not errors:
+        tell(f"group {group!r} has no position there")
+    if errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def delete(
+    groups: Groups,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="A group that is not there is no error.")
+    ] = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete groups that have no members, and all their positions."""
+    from odradek_protocol.errors import ErrorCode
+
+    async def main() -> dict[str, OdradekError]:
+        async with open_admin(bootstrap, setting) as admin:
+            return (await admin.delete_groups(groups, raise_errors=False)).errors
+
+    errors = run(main())
+    failed = False
+    for name in dict.fromkeys(groups):
+        error = errors.get(name)
+        if error is None:
+            tell(f"deleted {name}")
+        elif if_exists and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            tell(f"left {name} as it is: nothing to do")
+        else:
+            tell(f"odradek: {error}")
+            failed = True
+    if failed:
+        raise typer.Exit(1)

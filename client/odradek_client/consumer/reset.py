@@ -1,0 +1,57 @@
+"""Where to begin without a committed offset: auto.offset.reset (O-16, KIP-1106)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from odradek_client.consumer.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+#: Stands for "so long ago" where a timestamp of ListOffsets is kept; resolved when it is asked for.
+BY_DURATION = -1_000_000
+
+_PREFIX = "by_duration:"
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+_UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+
+
+class ResetPolicy(NamedTuple):
+    """`timestamp`: what to ask ListOffsets for, None to raise instead, BY_DURATION for the first
+    record of the last `duration_ms`."""
+
+    timestamp: int | None
+    duration_ms: int = 0
+
+
+_NAMED = {
+    "earliest": ResetPolicy(EARLIEST_TIMESTAMP),
+    "latest": ResetPolicy(LATEST_TIMESTAMP),
+    "none": ResetPolicy(None),
+}
+
+
+def parse_reset(text: str) -> ResetPolicy:
+    """ "earliest", "latest", "none", or "by_duration:" and an ISO 8601 duration. ValueError says what is
+    wrong."""
+    plain = text.strip()
+    named = _NAMED.get(plain.lower())
+    if named is not None:
+        return named
+    if not plain.lower().startswith(_PREFIX):
+        raise ValueError(
+            f"auto_offset_reset={text!r} must be one of {', '.join(_NAMED)}, or "
+            f"by_duration:PT1H for one hour back"
+        )
+    match = _DURATION.fullmatch(plain[len(_PREFIX) :])
+    parts = match.groupdict() if match is not None else {}
+    given = {unit: amount for unit, amount in parts.items() if amount is not None}
+    if not given or plain.upper().endswith("T"):
+        raise ValueError(
+            f"auto_offset_reset={text!r} names no duration; write it as in P7D, PT1H30M or PT0.5S"
+        )
+    duration_ms = round(sum(float(amount) * _UNITS_MS[unit] for unit, amount in given.items()))
+    return ResetPolicy(BY_DURATION, duration_ms)
