@@ -132,12 +132,20 @@ def test_both_write_the_same_bytes_at_every_width(
     agree(compiled, body, count, (7, count - 1, NOW, None), (7, MAX_INT64, count), 7)
 
 
+class Index:
+    """Not an int, though it could say one."""
+
+    def __index__(self) -> int:
+        raise AssertionError("the compiled twin ran Python code")
+
+
 @pytest.mark.parametrize(
     "rows",
     [
         [(NOW, None, b"v")],
         [[NOW, None, b"v", ()]],
         [("now", None, b"v", ())],
+        [(Index(), None, b"v", ())],
         [(2**64, None, b"v", ())],
         [(2**63 - 1, None, b"v", ())],
         [(NOW, "key", b"v", ())],

@@ -761,7 +761,11 @@ read_row(PyObject *rows, PyObject *blocks, Py_ssize_t index, int64_t base_timest
     if (tuple == NULL || !PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
         return 0;
     }
-    long long timestamp = PyLong_AsLongLong(PyTuple_GetItem(tuple, 0));
+    PyObject *number = PyTuple_GetItem(tuple, 0);
+    if (!PyLong_Check(number)) {
+        return 0; /* to ask it for one would run its code */
+    }
+    long long timestamp = PyLong_AsLongLong(number);
     if ((timestamp == -1 && PyErr_Occurred())
         || __builtin_sub_overflow((int64_t)timestamp, base_timestamp, &row->timestamp_delta)
         || !row_octets(PyTuple_GetItem(tuple, 1), &row->key)
@@ -771,9 +775,9 @@ read_row(PyObject *rows, PyObject *blocks, Py_ssize_t index, int64_t base_timest
     row->block.start = (at_t)""; /* no headers: one byte, 0 */
     row->block.length = 1;
     if (blocks != NULL) {
-        PyObject *number = PyLong_FromSsize_t(index);
-        PyObject *block = number != NULL ? PyDict_GetItemWithError(blocks, number) : NULL;
-        Py_XDECREF(number);
+        PyObject *which = PyLong_FromSsize_t(index);
+        PyObject *block = which != NULL ? PyDict_GetItemWithError(blocks, which) : NULL;
+        Py_XDECREF(which);
         if (PyErr_Occurred()
             || (block != NULL && (!row_octets(block, &row->block) || row->block.start == NULL))) {
             return 0;
