@@ -234,6 +234,16 @@ def test_g102_targets_are_computed_at_the_first_heartbeat_after(world: GroupWorl
     assert (group.assignment_epoch, group.state) == (3, ConsumerGroupState.STABLE)
 
 
+def test_g103_a_member_catches_up_with_the_group(world: GroupWorld) -> None:
+    a, b = joined(world, "a", "b")
+    assert (a.epoch, b.epoch) == (2, 2)
+    grow(world, "topic", 12)
+    assert b.beat().member_epoch == 3
+    assert a.epoch == stored(world, "a").epoch == 2, "it has not been heard of since"
+    assert a.beat().member_epoch == 3
+    assert (stored(world, "a").epoch, stored(world, "a").previous_epoch) == (3, 2)
+
+
 def test_g104_the_states_of_a_group(world: GroupWorld) -> None:
     a = FakeMember(world, "a")
     a.beat()
