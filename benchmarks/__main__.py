@@ -12,7 +12,7 @@ import sys
 
 from benchmarks.support import parser, say
 
-ALL = ("broker", "clients", "transactions", "start", "codec", "append", "records")
+ALL = ("broker", "clients", "transactions", "start", "codec", "append", "records", "groups")
 
 
 def main() -> None:

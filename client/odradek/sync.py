@@ -21,6 +21,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
 from re import Pattern
@@ -335,6 +336,7 @@ class Consumer(_Blocking):
     _getone = _waits(_consumer.Consumer.getone)
     _poll_arrow = _waits(_consumer.Consumer.poll_arrow)
     commit = _waits(_consumer.Consumer.commit)
+    _commit_soon = _calls(_consumer.Consumer.commit_soon)
     committed = _waits(_consumer.Consumer.committed)
     position = _waits(_consumer.Consumer.position)
     seek = _calls(_consumer.Consumer.seek)
@@ -393,6 +395,27 @@ class Consumer(_Blocking):
             found = self._getone()
             self._fresh_until_s = time.monotonic() + _FRESH_S
             return found
+
+    def commit_soon(self, offsets: Any = None) -> Future[None]:
+        """As `odradek.Consumer.commit_soon`; `result` of what it returns waits."""
+        done: Future[None] = Future()
+
+        def settle(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                done.cancel()
+            elif (error := task.exception()) is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        task = self._commit_soon(offsets)
+        _loop_thread().loop.call_soon_threadsafe(task.add_done_callback, settle)
+        return done
+
+    @property
+    def is_member(self) -> bool:
+        """As `odradek.Consumer.is_member`."""
+        return self._inner.is_member  # type: ignore[no-any-return]
 
     def seek_to_beginning(self, *partitions: _consumer.Partition) -> None:
         """As `odradek.Consumer.seek_to_beginning`."""

@@ -33,6 +33,7 @@ from odradek_protocol.schemas.create_partitions import (
 )
 from odradek_protocol.schemas.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from odradek_protocol.schemas.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from odradek_protocol.schemas.describe_cluster import (
     DescribeClusterRequest,
@@ -117,6 +118,7 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
@@ -200,6 +202,7 @@ APIS: dict[ApiKey, Api] = {
         _row(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
         _row(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
         _row(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
+        _row(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
         _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
         _row(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,

@@ -4,7 +4,9 @@
   the list of which only the leader has.
 - Every request is answered, at the latest when every deadline has passed.
 - A member that has its assignment has the one that its generation's leader gave.
-- What is durable is the same before and after a reload, and acknowledged offsets are there.
+- Within a generation no partition has two owners, and once it is settled none is forgotten.
+- What is durable is the same before and after a reload. Committed offsets never go back, except by
+  a commit that came later: what is stored is the last acknowledged one or one that was sent after.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ S = GroupState
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
+PARTITIONS = 7
 #: Longer than any deadline there is: the 300 s of a new member, then a whole join phase.
 ALL_DEADLINES_MS = 1_000_000
 
@@ -71,6 +74,12 @@ class Generation:
     members: tuple[str, ...] | None = None
 
 
+def _partitions(share: str) -> range:
+    """ "1/3": the second of three members, and what it is dealt."""
+    at, among = map(int, share.split("/"))
+    return range(at, PARTITIONS, among)
+
+
 class GroupMachine(RuleBasedStateMachine):
     """Clients that may do anything at any time, in any order."""
 
@@ -86,8 +95,11 @@ class GroupMachine(RuleBasedStateMachine):
         self.unanswered: list[Later[Any]] = []
         self.generations: dict[int, Generation] = {}
         self.highest = 0
+        #: offset -> how many were committed before it, anywhere.
+        self.order: dict[int, int] = {}
         self.acknowledged: dict[int, int] = {}
-        self.next_offset = 0
+        #: (generation, partition) -> member id, as members were told.
+        self.owners: dict[tuple[int, int], str] = {}
 
         if delay_ms == 0:
             self.everyone_joins(9, False)
@@ -217,8 +229,8 @@ class GroupMachine(RuleBasedStateMachine):
         given: dict[str, bytes] = {}
         if client.leader:
             given = {
-                member_id: f"{client.generation}:{member_id}".encode()
-                for member_id in client.members
+                member_id: f"{client.generation}:{member_id}:{at}/{len(client.members)}".encode()
+                for at, member_id in enumerate(client.members)
             }
         self.world.log.refuse = E.MESSAGE_TOO_LARGE if refused else E.NONE
         later = self.world.sync(
@@ -231,8 +243,14 @@ class GroupMachine(RuleBasedStateMachine):
 
     def _synced(self, asked: tuple[str, int], answer: SyncGroupResponse) -> None:
         member_id, generation = asked
-        if answer.error_code == E.NONE and answer.assignment and self._is_dynamic(member_id):
-            assert answer.assignment == f"{generation}:{member_id}".encode()
+        if answer.error_code != E.NONE or not answer.assignment:
+            return
+        number, dealt_to, share = answer.assignment.decode().split(":")
+        assert int(number) == generation
+        # A static member has a new id after it came back, and what was dealt to the old one.
+        assert dealt_to == member_id or (dealt_to[:3] == member_id[:3] and dealt_to.startswith("i"))
+        for partition in _partitions(share):
+            assert self.owners.setdefault((generation, partition), dealt_to) == dealt_to
 
     @rule(at=CLIENTS)
     def heartbeat(self, at: int) -> None:
@@ -257,10 +275,13 @@ class GroupMachine(RuleBasedStateMachine):
     def change_offer(self, at: int, offer: int) -> None:
         self.clients[at].offer = offer
 
-    @rule(at=CLIENTS, partition=st.integers(0, 2))
-    def commit(self, at: int, partition: int) -> None:
+    @rule(at=CLIENTS, partition=st.integers(0, 2), reset=RARELY)
+    def commit(self, at: int, partition: int, reset: bool) -> None:
+        """`reset`: to an earlier offset than any other."""
         client = self.clients[at]
-        offset = self.next_offset = self.next_offset + 1
+        number = len(self.order)
+        offset = 1_000_000 - number if reset else 1_000_000 + number
+        self.order[offset] = number
         later = self.world.commit_later(
             part(offset, partition=partition),
             member_id=client.member_id,
@@ -272,7 +293,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def _committed(self, partition: int, offset: int, errors: list[ErrorCode]) -> None:
         if errors == [E.NONE]:
-            self.acknowledged[partition] = max(self.acknowledged.get(partition, 0), offset)
+            self.acknowledged[partition] = offset
 
     # --- What the world does ---
 
@@ -356,13 +377,24 @@ class GroupMachine(RuleBasedStateMachine):
             assert len(names) == 1
 
     @invariant()
+    def a_settled_generation_forgets_no_partition(self) -> None:
+        group = self._shard().groups.get(GROUP)
+        if group is None or group.state is not S.STABLE:
+            return
+        dealt: list[int] = []
+        for member_id in group.members:
+            share = group.assignment(member_id).decode().rpartition(":")[2]
+            dealt += _partitions(share)
+        assert sorted(dealt) == list(range(PARTITIONS))
+
+    @invariant()
     def acknowledged_offsets_are_there(self) -> None:
         (runtime,) = self.world.groups._runtimes.values()
         if runtime.state is not RuntimeState.ACTIVE:
             return
         stored = self._shard().offsets.of_group(GROUP)
         for partition, offset in self.acknowledged.items():
-            assert stored["topic", partition].offset >= offset
+            assert self.order[stored["topic", partition].offset] >= self.order[offset]
 
     def teardown(self) -> None:
         """In the end the disk answers and every deadline passes: nobody is left waiting."""

@@ -7,122 +7,21 @@ import errno
 from typing import Any
 
 import pytest
-from tests.sim.files import Failure, MemoryFiles
+from tests.sim.files import Failure
 
-from logs import NOW_MS, append, make_batch
-from odradek_broker.config import parse_config
-from odradek_broker.later import Later
+from logs import make_batch
+from node_world import NodeWorld
 from odradek_broker.metadata import METADATA_TOPIC, OFFSETS_TOPIC
-from odradek_broker.metrics import BrokerMetrics
-from odradek_broker.node import Node
-from odradek_broker.real import RealRandomness
 from odradek_broker.storage.checkpoints import encode_partition_metadata
 from odradek_broker.storage.errors import StorageError
-from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.manager import LogManager, StartReport
-from odradek_broker.topic_admin import NewTopic, TopicRef, create_topics, delete_topics
-from odradek_protocol.errors import ErrorCode
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now_ms = 0
-
-    def wall_ms(self) -> int:
-        return NOW_MS + self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-
-class _Timer:
-    def cancel(self) -> None:
-        pass
-
-
-class _Scheduler:
-    def call_later(self, delay_ms: float, callback: Any) -> _Timer:
-        return _Timer()
-
-
-class World:
-    """One data directory and the node on it. Flushes happen when `flush` is called."""
-
-    def __init__(self) -> None:
-        self.files = MemoryFiles(now_ms=NOW_MS)
-        self.clock = _Clock()
-        self.fatal: list[str] = []
-        self.start()
-
-    def start(self) -> StartReport:
-        self.asked: dict[PartitionLog, None] = {}
-        config, _ = parse_config({"log.dirs": "data"})
-        self.logs = LogManager(
-            "data", self.files, self.clock, RealRandomness(), config.default_log_config()
-        )
-        self.node = Node(
-            config,
-            clock=self.clock,
-            randomness=RealRandomness(),
-            logs=self.logs,
-            scheduler=_Scheduler(),
-            request_flush=lambda log: self.asked.setdefault(log),
-            metrics=BrokerMetrics(lambda: 0),
-            on_fatal=self.fatal.append,
-        )
-        self.report = self.node.load()
-        return self.report
-
-    def crash(self, *, keep_page_cache: bool = True) -> StartReport:
-        self.files.heal()
-        self.files.crash(keep_page_cache=keep_page_cache)
-        return self.start()
-
-    def flush(self) -> None:
-        asked, self.asked = self.asked, {}
-        for log in asked:
-            ticket = log.begin_flush()
-            if ticket is not None:
-                try:
-                    ticket.sync()
-                except OSError as problem:
-                    log.finish_flush(ticket, problem)
-                else:
-                    log.finish_flush(ticket, None)
-
-    def create(self, name: str, partitions: int = 1) -> Later[None]:
-        records, results = create_topics(self.node.metadata, [NewTopic(name, partitions)])
-        assert results[0].error is ErrorCode.NONE, results
-        return self.node.commit_metadata(records)
-
-    def delete(self, name: str) -> Later[None]:
-        records, results = delete_topics(self.node.metadata, [TopicRef(name)])
-        assert results[0].error is ErrorCode.NONE, results
-        return self.node.commit_metadata(records)
-
-    def produce(self, name: str, count: int, partition: int = 0) -> None:
-        """Append and make durable."""
-        found = self.node.partition(name, partition)
-        assert found is not None
-        append(found.log, make_batch(count))
-        found.log.flush()
-
-    def end(self, name: str, partition: int = 0) -> int:
-        found = self.node.partition(name, partition)
-        assert found is not None
-        return found.log.log_end_offset
-
-    def keep_house_later(self) -> list[str]:
-        self.clock.now_ms += 120_000
-        return self.node.keep_house().problems
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> NodeWorld:
+    return NodeWorld()
 
 
-def stray_directory(world: World, name: str) -> None:
+def stray_directory(world: NodeWorld, name: str) -> None:
     world.files.make_dirs(f"data/{name}")
     world.files.put(f"data/{name}/partition.metadata", encode_partition_metadata(bytes(range(16))))
 
@@ -130,7 +29,7 @@ def stray_directory(world: World, name: str) -> None:
 # --- Deletion --------------------------------------------------------------------------------------
 
 
-def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: World) -> None:
+def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: NodeWorld) -> None:
     """Its record and the renamed directory reach the disk separately."""
     created = world.create("t")
     world.flush()
@@ -154,7 +53,7 @@ def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: World) -> N
 
 @pytest.mark.parametrize("keep_page_cache", [False, True])
 def test_a_topic_comes_back_before_its_deletion_is_durable(
-    world: World, keep_page_cache: bool
+    world: NodeWorld, keep_page_cache: bool
 ) -> None:
     world.create("t")
     world.flush()
@@ -173,7 +72,7 @@ def test_a_topic_comes_back_before_its_deletion_is_durable(
     assert (world.end("t"), world.end("t", 1)) == (3, 0)
 
 
-def test_a_directory_that_cannot_be_renamed_is_tried_again(world: World) -> None:
+def test_a_directory_that_cannot_be_renamed_is_tried_again(world: NodeWorld) -> None:
     world.create("t", 2)
     world.flush()
     world.produce("t", 5)
@@ -195,7 +94,7 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(world: World) -> None
     assert world.keep_house_later() == []
 
 
-def test_one_failed_removal_does_not_stop_housekeeping(world: World) -> None:
+def test_one_failed_removal_does_not_stop_housekeeping(world: NodeWorld) -> None:
     world.create("a")
     world.create("b")
     world.flush()
@@ -213,7 +112,7 @@ def test_one_failed_removal_does_not_stop_housekeeping(world: World) -> None:
 # --- Creation --------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_cannot_be_made_is_made_later(world: World) -> None:
+def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None:
     """A full disk: the topic is recorded and has no leader for a while, the others are fine."""
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-1/", for_ever=True))
     created = world.create("t", 3)
@@ -230,7 +129,7 @@ def test_a_partition_that_cannot_be_made_is_made_later(world: World) -> None:
     assert world.fatal == []
 
 
-def test_a_start_on_a_full_disk_serves_what_is_there(world: World) -> None:
+def test_a_start_on_a_full_disk_serves_what_is_there(world: NodeWorld) -> None:
     world.create("old")
     world.flush()
     world.produce("old", 3)
@@ -249,7 +148,7 @@ def test_a_start_on_a_full_disk_serves_what_is_there(world: World) -> None:
     assert (world.end("new", 0), world.end("new", 1)) == (0, 0)
 
 
-def test_a_missing_partition_of_a_deleted_topic_is_forgotten(world: World) -> None:
+def test_a_missing_partition_of_a_deleted_topic_is_forgotten(world: NodeWorld) -> None:
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-0/", for_ever=True))
     world.create("t")
     world.delete("t")
@@ -261,7 +160,7 @@ def test_a_missing_partition_of_a_deleted_topic_is_forgotten(world: World) -> No
 
 
 @pytest.mark.parametrize("records", [0, 4])
-def test_a_directory_of_no_topic_does_not_stand_in_the_way(world: World, records: int) -> None:
+def test_a_directory_of_no_topic_does_not_stand_in_the_way(world: NodeWorld, records: int) -> None:
     """A creation whose record a power cut took, while its directory stayed: the name is free."""
     stray_directory(world, "t-0")
     if records:
@@ -287,7 +186,7 @@ def stored_batch(count: int) -> memoryview:
     return batch
 
 
-def test_a_stray_partition_of_a_known_topic_is_set_aside(world: World) -> None:
+def test_a_stray_partition_of_a_known_topic_is_set_aside(world: NodeWorld) -> None:
     world.create("t")
     world.flush()
     stray_directory(world, "t-7")
@@ -297,7 +196,7 @@ def test_a_stray_partition_of_a_known_topic_is_set_aside(world: World) -> None:
     assert world.end("t") == 0
 
 
-def test_d4_a_partition_exists_once_that_is_durable(world: World) -> None:
+def test_d4_a_partition_exists_once_that_is_durable(world: NodeWorld) -> None:
     """Else a crash could take acknowledged records away together with their topic."""
     created = world.create("t")
     assert not created.done
@@ -307,7 +206,7 @@ def test_d4_a_partition_exists_once_that_is_durable(world: World) -> None:
     assert world.node.partition("t", 0) is not None
 
 
-def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: World) -> None:
+def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: NodeWorld) -> None:
     first = world.node.ensure_internal_topic(OFFSETS_TOPIC)
     second = world.node.ensure_internal_topic(OFFSETS_TOPIC)
     assert not first.done
@@ -321,7 +220,7 @@ def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: World) -> No
 # --- The metadata log ------------------------------------------------------------------------------
 
 
-def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: World) -> None:
+def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: NodeWorld) -> None:
     world.files.fail(Failure("append", code=errno.ENOSPC, path_part=METADATA_TOPIC, for_ever=True))
     with pytest.raises(StorageError):
         world.create("t")
@@ -341,7 +240,7 @@ def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: World) -> None
     assert world.end("t") == 0
 
 
-def test_d5_metadata_that_does_not_become_durable_stops_the_broker(world: World) -> None:
+def test_d5_metadata_that_does_not_become_durable_stops_the_broker(world: NodeWorld) -> None:
     world.files.fail(Failure("sync", path_part=METADATA_TOPIC))
     created = world.create("t")
     world.flush()
@@ -362,7 +261,7 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
 
     at = 0
     while True:
-        world = World()
+        world = NodeWorld()
         done: list[str] = []
         world.files.crash_at = world.files.operations + at
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek_client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from odradek_client.config_docs import page
 from odradek_client.errors import ConfigError, OdradekError
 from odradek_client.settings import split_address
 
@@ -127,3 +129,10 @@ def test_group_protocol_leaves_to_the_broker_what_is_the_brokers() -> None:
             ConsumerConfig.from_settings({"group_protocol": "consumer", name: value})
     with pytest.raises(ConfigError, match='group_remote_assignor needs group_protocol="consumer"'):
         ConsumerConfig.from_settings({"group_remote_assignor": "range"})
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    written = Path(__file__).parents[2] / "docs" / "client-settings.md"
+    assert written.read_text(encoding="utf-8") == page(), (
+        "run: python -m odradek_client.config_docs > docs/client-settings.md"
+    )

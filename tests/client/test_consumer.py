@@ -33,7 +33,14 @@ from odradek_client.consumer.errors import (
 )
 from odradek_client.consumer.listener import RebalanceListener
 from odradek_client.consumer.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from odradek_client.errors import Closed, ConfigError, IllegalState, InvalidTopic, MetadataTimeout
+from odradek_client.errors import (
+    Closed,
+    ConfigError,
+    IllegalState,
+    InvalidTopic,
+    MetadataTimeout,
+    RebalanceInProgress,
+)
 
 # --- without a group ------------------------------------------------------------------------------
 
@@ -289,6 +296,33 @@ async def test_k40_commit_without_offsets_keeps_the_next_to_read(
     committed = await consumer.committed((topic, 0))
     assert committed is not None
     assert committed.offset == 4
+
+
+async def test_k40_commits_that_nobody_waits_for_are_done_in_turn_and_before_closing(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
+    produce(broker, topic, 30)
+    consumer = await consumers(topic, group_id=topic, enable_auto_commit=False)
+    await read(consumer, 30)
+    first = consumer.commit_soon({(topic, 0): 7, (topic, 1): 3})
+    second = consumer.commit_soon({(topic, 0): 8})
+    await second
+    assert first.done()
+    third = consumer.commit_soon()
+    await consumer.close()
+    assert third.done()
+    assert third.exception() is None
+    other = await consumers(group_id=topic)
+    for number in range(3):
+        assert await other.committed((topic, number)) == OffsetAndMetadata(10, "", 0)
+
+
+async def test_k38_a_commit_that_nobody_waits_for_tells_its_failure(
+    topic: str, consumers: Any
+) -> None:
+    consumer = await consumers(topic, group_id=topic)
+    with pytest.raises(RebalanceInProgress, match="poll first"):
+        await consumer.commit_soon({(topic, 0): 7})
 
 
 async def test_k39_auto_commit_on_close_and_in_the_background(

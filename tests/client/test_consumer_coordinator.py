@@ -15,11 +15,13 @@ from odradek_client.consumer.coordinator import (
     GroupSettings,
     Membership,
     Stage,
+    leave_in_version,
 )
 from odradek_client.consumer.errors import IllegalState
 from odradek_client.consumer.subscription import SubscriptionState
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import FencedInstance, GroupAuthorizationFailed, InvalidGroup
+from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -302,6 +304,25 @@ def test_k35_leaving_when_the_application_does_not_poll() -> None:
     assert request is not None
     assert request.member_id == "m"
     assert (member.stage, member.lost, member.member_id) == (Stage.UNJOINED, True, "")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_g81_leaving_ends_heartbeats_and_forgets_the_member(version: int) -> None:
+    """In every version; from 5 on with the reason."""
+    member, _ = a_stable_member()
+    assert member.heartbeat_due_ms(0) >= 0
+    asked = member.leave_request("closing")
+    assert asked is not None
+    assert (member.stage, member.member_id, member.generation) == (Stage.UNJOINED, "", -1)
+    assert member.heartbeat_due_ms(0) == -1
+    request = leave_in_version(asked, version, "closing")
+    if version < 3:
+        assert (request.member_id, request.members) == ("m", [])
+    else:
+        (identity,) = request.members
+        assert (request.member_id, identity.member_id) == ("", "m")
+        assert identity.reason == ("closing" if version == 5 else None)
+    frames.encode_request(request, version, 1, "client")
 
 
 def test_k34_a_static_member_does_not_leave() -> None:

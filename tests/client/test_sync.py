@@ -231,3 +231,17 @@ def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
     thread.loop.call_soon_threadsafe(call)
     assert done.wait(DEADLINE_S)
     assert "never return" in str(refused[0])
+
+
+def test_membership_and_commits_that_nobody_waits_for(broker: SubprocessBroker, topic: str) -> None:
+    produce(broker, topic, 3)
+    with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
+        assert not consumer.is_member
+        take(consumer, 3)
+        assert consumer.is_member
+        assert consumer.commit_soon().result(10) is None
+        assert consumer.commit_soon({(topic, 0): 1}).exception(10) is None
+        committed = consumer.committed((topic, 0))
+        assert committed is not None
+        assert committed.offset == 1
+    assert not consumer.is_member

@@ -49,6 +49,7 @@ APIS = {
     "ApiVersions": (0, 4),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
+    "DeleteRecords": (0, 2),
     "InitProducerId": (0, 6),
     "AddPartitionsToTxn": (0, 5),
     "AddOffsetsToTxn": (0, 4),

@@ -14,6 +14,11 @@ from running_broker import BrokerProcess
 # Records of tests have old timestamps, so that nothing may be deleted for its age.
 SETTINGS = [
     "group.initial.rebalance.delay.ms=0",
+    "group.min.session.timeout.ms=500",
+    "group.consumer.min.session.timeout.ms=500",
+    "group.consumer.session.timeout.ms=3000",
+    "group.consumer.min.heartbeat.interval.ms=50",
+    "group.consumer.heartbeat.interval.ms=200",
     "log.durability=page-cache",
     "log.retention.ms=-1",
 ]

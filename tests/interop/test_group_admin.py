@@ -1,4 +1,4 @@
-"""The group calls of foreign admin clients (rules O-14, A-16; KIP-496, KIP-518)."""
+"""The group calls of foreign admin clients (rules O-14, A-16; KIP-496, KIP-518), and delete_records."""
 
 from __future__ import annotations
 
@@ -168,3 +168,24 @@ def test_aiokafka_reads_where_a_group_stands(
         (topic, 0): 5,
         (topic, 1): 7,
     }
+
+
+def test_l11_confluent_kafka_deletes_records(
+    librdkafka: Any, address: str, new_topic: NewTopic
+) -> None:
+    place = (new_topic(1), 0)
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "log_level": 0})
+    for number in range(5):
+        producer.produce(place[0], b"%d" % number)
+    assert producer.flush(DEADLINE_S) == 0
+
+    def delete(offset: int) -> int:
+        wanted = confluent_kafka.TopicPartition(*place, offset)
+        (done,) = librdkafka.delete_records([wanted]).values()
+        return int(done.result(DEADLINE_S).low_watermark)
+
+    assert delete(3) == 3
+    assert delete(confluent_kafka.OFFSET_END) == 5
+    with pytest.raises(confluent_kafka.KafkaException) as caught:
+        delete(6)
+    assert caught.value.args[0].code() == confluent_kafka.KafkaError.OFFSET_OUT_OF_RANGE

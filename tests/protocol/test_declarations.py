@@ -42,9 +42,11 @@ STORED_NAMES = {
 #: Records of the cluster metadata log: the controller's, whose definitions are not in the folder.
 NOT_DEFINED_THERE = {
     "ConfigRecord",
+    "CooperativeStickyUserData",
     "PartitionRecord",
     "ProducerIdsRecord",
     "RemoveTopicRecord",
+    "StickyUserData",
     "TopicRecord",
 }
 
@@ -70,6 +72,9 @@ def _versions(text: str | None, valid: Versions) -> list[int]:
 def _default(field: dict[str, Any]) -> Any:
     """The default of a definition, as Kafka's generator reads it."""
     kind, text = field["type"], field.get("default")
+    if "default" in field and text is None:
+        # Written as JSON's null rather than the text "null".
+        return None
     if text == "null" or kind == "records":
         return None
     if kind.startswith("[]"):

@@ -29,6 +29,7 @@ KAFKA_4_2 = {
     18: ("ApiVersions", 0, 4, 3),
     19: ("CreateTopics", 2, 7, 5),
     20: ("DeleteTopics", 1, 6, 4),
+    21: ("DeleteRecords", 0, 2, 2),
     22: ("InitProducerId", 0, 6, 2),  # 6 is not stable in Kafka yet
     23: ("OffsetForLeaderEpoch", 2, 4, 4),
     24: ("AddPartitionsToTxn", 0, 5, 3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, repeat
@@ -112,6 +112,9 @@ class LogManager:
         self._points_generation = 0
         self._prepared: tuple[int, dict[TopicPartition, int]] | None = None
         self._closed = False
+        #: Log starts have moved that are not on disk; and whether `delete_records` will see to it.
+        self._log_starts_moved = False
+        self._holds_log_starts = False
         self._options = LogOptions(
             files,
             HandleCache(files, max_open_files),
@@ -515,12 +518,41 @@ class LogManager:
             encode_offsets({key: log.log_start_offset for key, log in self._logs.items()}),
         )
 
+    def delete_records(
+        self, wanted: Sequence[tuple[PartitionLog, int]]
+    ) -> list[int | StorageError]:
+        """`PartitionLog.delete_records` on several logs, with one checkpoint for all of them; the new
+        log start of each, or why there is none."""
+        done: list[int | StorageError] = []
+        self._holds_log_starts = True
+        try:
+            for log, offset in wanted:
+                try:
+                    done.append(log.delete_records(offset))
+                except StorageError as problem:
+                    done.append(problem)
+        finally:
+            self._holds_log_starts = False
+        if self._log_starts_moved:
+            try:
+                self._write_log_starts()
+            except DataDirectoryError as failure:
+                # In memory they have moved; what is not on disk is not told (D5), nor next time.
+                unkept = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+                return [unkept if isinstance(found, int) else found for found in done]
+            self._log_starts_moved = False
+        return done
+
     def _keep_log_start(self, log: PartitionLog) -> None:
         """DeleteRecords may not be taken back by a crash (L-10)."""
+        self._log_starts_moved = True
+        if self._holds_log_starts:
+            return
         try:
             self._write_log_starts()
         except DataDirectoryError as problem:
             raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+        self._log_starts_moved = False
 
     def _write_all_checkpoints(self) -> None:
         """High watermarks count as log ends: a clean stop has flushed everything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from types import TracebackType
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 _FRESH_MS = 20
 #: What waits in a loop over records look like from inside: polls of this length, again and again.
 _ITERATION_POLL_MS = 1_000
+
+log = logging.getLogger("odradek.client.consumer")
 
 Partition = TopicPartition | tuple[str, int]
 Offset = OffsetAndMetadata | int
@@ -92,6 +95,8 @@ class Consumer:
         if self._group is not None:
             self._group.on_topics = self._loop.want_topics
         self._polling = asyncio.Lock()
+        self._committing = asyncio.Lock()
+        self._commits: set[asyncio.Task[None]] = set()
         self._fresh_until_ms = 0.0
         self._started = False
         self._closed = False
@@ -148,6 +153,8 @@ class Consumer:
         try:
             if self._started:
                 await self._loop.close()
+                if self._commits:
+                    await asyncio.wait(self._commits, timeout=timeout_ms / 1000)
                 if self._group is not None:
                     await self._group.leave("the consumer is being closed", timeout_ms)
         finally:
@@ -338,13 +345,31 @@ class Consumer:
         will put it right, RequestTimedOut, IllegalState without a group_id.
         """
         self._require_open()
-        given = None
-        if offsets is not None:
-            given = {
-                TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
-                for partition, at in offsets.items()
-            }
-        await self._require_group("commit").commit(given, self._timeout_ms(timeout_ms))
+        group = self._require_group("commit")
+        await group.commit(_as_offsets(offsets), self._timeout_ms(timeout_ms))
+
+    def commit_soon(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
+        """Begin to commit what `commit` would now, and go on; the task ends as `commit` does. Commits
+        that are begun so are carried out one after the other, and `close` waits for them."""
+        self._require_open()
+        group = self._require_group("commit_soon")
+        given = self._subscription.consumed() if offsets is None else _as_offsets(offsets)
+        task = self._network.loop.create_task(self._commit_in_turn(group, given or {}))
+        self._commits.add(task)
+        task.add_done_callback(self._committed_soon)
+        return task
+
+    async def _commit_in_turn(
+        self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        # One that is retried must not end up behind a newer one, and undo it.
+        async with self._committing:
+            await group.commit(offsets, self._timeout_ms(None))
+
+    def _committed_soon(self, task: asyncio.Task[None]) -> None:
+        self._commits.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.info("a commit that nobody need wait for failed: %s", error)
 
     async def committed(self, partition: Partition) -> OffsetAndMetadata | None:
         """What the group has committed for a partition, None if nothing."""
@@ -489,6 +514,17 @@ class Consumer:
         if end is None or end < 0:
             end = (await self.end_offsets(each))[each]
         return max(0, end - position)
+
+
+def _as_offsets(
+    offsets: Mapping[Partition, Offset] | None,
+) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    if offsets is None:
+        return None
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
+        for partition, at in offsets.items()
+    }
 
 
 def _fetch_settings(config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:

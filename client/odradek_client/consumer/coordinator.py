@@ -30,7 +30,7 @@ from odradek_protocol.schemas.join_group import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from odradek_protocol.schemas.leave_group import LeaveGroupRequest
+from odradek_protocol.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from odradek_protocol.schemas.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -53,8 +53,9 @@ from odradek_protocol.stored.subscription import (
 NO_GENERATION = -1
 NO_MEMBER = ""
 
-#: LeaveGroup 3 names members in a list; one member alone is as well named by these.
-LEAVE_GROUP_NEWEST = 2
+LEAVE_GROUP_NEWEST = 5
+#: From these versions on LeaveGroup names members in a list, and says why they leave.
+_LEAVE_LIST_SINCE, _LEAVE_REASON_SINCE = 3, 5
 #: What a JoinGroup may take on the wire beyond the rebalance timeout (K-36).
 JOIN_SLACK_MS = 5_000
 
@@ -476,6 +477,17 @@ class Membership:
             return None
         self.reset_member(reason)
         return LeaveGroupRequest(group_id=self._settings.group_id, member_id=member_id)
+
+
+def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> LeaveGroupRequest:
+    """What `leave_request` gave, in the form of a version; `reason` is for those who look into the
+    group's history (KIP-800)."""
+    if version < _LEAVE_LIST_SINCE:
+        return request
+    identity = MemberIdentity(member_id=request.member_id)
+    if version >= _LEAVE_REASON_SINCE:
+        identity.reason = reason
+    return LeaveGroupRequest(group_id=request.group_id, members=[identity])
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

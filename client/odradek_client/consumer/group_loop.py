@@ -19,6 +19,7 @@ from odradek_client.consumer.coordinator import (
     Action,
     Membership,
     Stage,
+    leave_in_version,
 )
 from odradek_client.consumer.fetcher import Fetcher
 from odradek_client.consumer.group import LEAVE_TIMEOUT_MS, Group, cancel
@@ -33,6 +34,7 @@ from odradek_client.errors import (
 )
 from odradek_client.network import Network
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.consumer")
@@ -353,11 +355,17 @@ class GroupLoop(Group):
             return
         try:
             node_id = await self._network.find_coordinator(self._group_id)
-            await self._network.send(
+            version = await self._network.version_for(
                 node_id,
-                request,
+                ApiKey.LEAVE_GROUP,
                 channel="coordinator",
                 max_version=LEAVE_GROUP_NEWEST,
+            )
+            await self._network.send(
+                node_id,
+                leave_in_version(request, version, reason),
+                channel="coordinator",
+                max_version=version,
                 timeout_ms=LEAVE_TIMEOUT_MS,
             )
         except (OdradekError, WireError) as error:

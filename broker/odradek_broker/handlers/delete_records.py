@@ -1,0 +1,58 @@
+"""DeleteRecords (key 21): the oldest records of partitions go (rules L-10 to L-12, A-17)."""
+
+from __future__ import annotations
+
+from odradek_broker.authorizer import Operation, topic
+from odradek_broker.context import RequestContext
+from odradek_broker.metadata import INTERNAL_TOPICS
+from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import PartitionLog
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+_NO_WATERMARK = -1
+
+
+def handle(
+    node: Node, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Every partition by itself; the new starts are on disk when this is answered."""
+    fit: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
+    answers = []
+    for asked in request.topics:
+        refusal = _refusal(node, context, asked.name)
+        results = []
+        for part in asked.partitions:
+            index = part.partition_index
+            result = DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=_NO_WATERMARK, error_code=refusal
+            )
+            results.append(result)
+            partition = node.partition(asked.name, index)
+            if refusal is not ErrorCode.NONE:
+                continue
+            if partition is None:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                fit.append((result, partition.log, part.offset))
+        answers.append(DeleteRecordsTopicResult(name=asked.name, partitions=results))
+    done = node.logs.delete_records([(log, offset) for _, log, offset in fit])
+    for (result, _, _), found in zip(fit, done, strict=True):
+        if isinstance(found, StorageError):
+            result.error_code = found.error
+        else:
+            result.low_watermark = found
+    return DeleteRecordsResponse(topics=answers)
+
+
+def _refusal(node: Node, context: RequestContext, name: str) -> ErrorCode:
+    """What is wrong with all partitions of the topic (A-20, L-11); NONE for nothing."""
+    if not node.authorizer.allows(context, Operation.DELETE, topic(name)):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE

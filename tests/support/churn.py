@@ -1,0 +1,192 @@
+"""A group of members of several libraries that come, leave and are killed at random."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Producer
+
+WORKER = Path(__file__).with_name("churn_worker.py")
+PARTITIONS = 12
+MEMBERS_MAX = 6
+DEADLINE_S = 60.0
+
+
+class Ownership(NamedTuple):
+    """One member's time with one partition; `lost`: the group had put it out before."""
+
+    member: str
+    partition: int
+    start: float
+    end: float
+    generation: int
+    lost: bool
+
+
+@dataclass
+class Member:
+    """A worker process, and what it has told."""
+
+    name: str
+    process: subprocess.Popen[str]
+    cooperative: bool
+    values: set[str] = field(default_factory=set)
+    past: list[Ownership] = field(default_factory=list)
+    now: dict[int, tuple[float, int]] = field(default_factory=dict)
+    ended: float | None = None
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            kind, *words = line.split()
+            if kind == "V":
+                self.values.update(words)
+            elif kind in ("A", "R", "L"):
+                at, generation, *partitions = words
+                self._hear(kind, float(at), int(generation), {int(each) for each in partitions})
+        self._release(set(self.now), self.ended or time.monotonic(), lost=False)
+
+    def _hear(self, kind: str, at: float, generation: int, partitions: set[int]) -> None:
+        if kind != "A":
+            self._release(partitions, at, lost=kind == "L")
+            return
+        if not self.cooperative:
+            self._release(set(self.now) - partitions, at, lost=False)
+        for each in partitions:
+            self.now.setdefault(each, (at, generation))
+
+    def _release(self, partitions: set[int], at: float, *, lost: bool) -> None:
+        for each in partitions & set(self.now):
+            start, generation = self.now.pop(each)
+            self.past.append(Ownership(self.name, each, start, at, generation, lost))
+
+
+class Churn:
+    """Runs the group; `check` says what was wrong."""
+
+    def __init__(
+        self, address: str, topic: str, strategy: str, kinds: Sequence[str], seed: int
+    ) -> None:
+        self.address, self.topic, self.strategy = address, topic, strategy
+        self.kinds = kinds
+        self.group = f"group-{topic}"
+        self._rng = random.Random(seed)
+        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 1, "log_level": 0})
+        self._produced = 0
+        self.members: list[Member] = []
+        self.gone: list[Member] = []
+        self._threads: list[threading.Thread] = []
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def run(self, operations: int, pause_max_s: float = 0.4) -> None:
+        """So many joins, leaves and kills, with records and a random pause in between; then one of
+        ours reads on alone until everything was processed."""
+        for _ in range(operations):
+            self._produce(20)
+            self._operate()
+            time.sleep(self._rng.uniform(0.05, pause_max_s))
+        last = self._join("odradek")
+        for member in [each for each in self.members if each is not last]:
+            self._leave(member)
+        self._producer.flush(DEADLINE_S)
+        wanted = {str(n) for n in range(self._produced)}
+        self._wait(lambda: wanted <= self.processed(), lambda: wanted - self.processed())
+        self._leave(last)
+
+    def _operate(self) -> None:
+        members = self.members
+        join = not members or (len(members) < MEMBERS_MAX and self._rng.random() < 0.5)
+        if join:
+            self._join(self._rng.choice(self.kinds))
+        elif self._rng.random() < 0.5:
+            self._leave(self._rng.choice(members))
+        else:
+            self._kill(self._rng.choice(members))
+
+    def _join(self, kind: str) -> Member:
+        number = len(self.members) + len(self.gone)
+        command = [sys.executable, str(WORKER), kind, self.address, self.group, self.topic]
+        process = subprocess.Popen(
+            [*command, self.strategy],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        member = Member(f"{kind}-{number}", process, self.strategy != "range")
+        thread = threading.Thread(target=member.listen)
+        thread.start()
+        self._threads.append(thread)
+        self.members.append(member)
+        return member
+
+    def _leave(self, member: Member) -> None:
+        member.process.terminate()
+        self.members.remove(member)
+        self.gone.append(member)
+
+    def _kill(self, member: Member) -> None:
+        member.process.kill()
+        member.ended = time.monotonic()
+        self.members.remove(member)
+        self.gone.append(member)
+
+    def _produce(self, count: int) -> None:
+        for _ in range(count):
+            self._producer.produce(
+                self.topic, str(self._produced).encode(), partition=self._produced % PARTITIONS
+            )
+            self._produced += 1
+        self._producer.poll(0)
+
+    def processed(self) -> set[str]:
+        """Values that some member told of."""
+        return set().union(*(each.values.copy() for each in [*self.members, *self.gone]))
+
+    def _wait(self, condition: Callable[[], bool], rest: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"never processed: {rest()}"
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Nobody is left, and everybody has been listened to."""
+        for member in [*self.members, *self.gone]:
+            try:
+                member.process.wait(5 if member in self.gone else 0)
+            except subprocess.TimeoutExpired:
+                member.process.kill()
+                member.process.wait()
+        for thread in self._threads:
+            thread.join()
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    def violations(self) -> list[tuple[Ownership, Ownership]]:
+        """Two owners of a partition at one time. A member that was put out of the group may learn it
+        late: it is told that it has lost its partitions, or, by a library that does not know that
+        word, goes on from an older generation."""
+        everything = sorted(
+            (each for member in self.gone for each in member.past),
+            key=lambda each: (each.partition, each.start),
+        )
+        found = []
+        for index, one in enumerate(everything):
+            for other in everything[index + 1 :]:
+                if other.partition != one.partition or other.start >= one.end:
+                    break
+                if one.lost or other.lost:
+                    continue
+                if self.strategy == "range" and one.generation != other.generation:
+                    continue
+                found.append((one, other))
+        return found
