@@ -245,19 +245,20 @@ def test_g103_a_member_catches_up_with_the_group(world: GroupWorld) -> None:
 
 
 def test_g104_the_states_of_a_group(world: GroupWorld) -> None:
-    a = FakeMember(world, "a")
+    def state() -> ConsumerGroupState:
+        return consumer_group(world).state
+
+    a, b = FakeMember(world, "a"), FakeMember(world, "b")
     a.beat()
-    group = consumer_group(world)
-    assert group.state is ConsumerGroupState.STABLE
-    b = FakeMember(world, "b")
+    assert state() is ConsumerGroupState.STABLE
     b.beat()
-    assert group.state is ConsumerGroupState.RECONCILING
+    assert state() is ConsumerGroupState.RECONCILING
     settle(a, b)
-    assert group.state is ConsumerGroupState.STABLE
+    assert state() is ConsumerGroupState.STABLE
     a.leave()
-    assert group.state is ConsumerGroupState.ASSIGNING
+    assert state() is ConsumerGroupState.ASSIGNING
     b.leave()
-    assert group.state is ConsumerGroupState.EMPTY
+    assert state() is ConsumerGroupState.EMPTY
 
 
 # --- Reconciliation (G-120 to G-125) ---
