@@ -18,9 +18,12 @@ from odradek_client.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from odradek_client.producer.transaction_requests import TRANSACTION_COORDINATOR
+from odradek_client.producer.transaction_life import V2_LEVEL, PreparedTransaction
+from odradek_client.producer.transaction_requests import END_V2_FROM, TRANSACTION_COORDINATOR
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek_protocol.schemas.describe_transactions import DescribeTransactionsRequest
+from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from odradek_protocol.schemas.list_transactions import ListTransactionsRequest
 from odradek_protocol.schemas.write_txn_markers import (
@@ -171,6 +174,37 @@ class TransactionAdmin(AdminBase):
 
         await self._retrying(ask)
         return described
+
+    async def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        """Commit or abort what a producer has prepared; no producer need be made for it (T-77).
+
+        May be asked again for the same end (T-65). Raises ProducerFenced, TransactionAborted or
+        InvalidProducerIdMapping if it was ended otherwise, or its id is in use by somebody else.
+        """
+        prepared = PreparedTransaction(*prepared)
+        name, v2 = prepared.transactional_id, prepared.transaction_version >= V2_LEVEL
+        request = EndTxnRequest(
+            transactional_id=name,
+            producer_id=prepared.producer_id,
+            producer_epoch=prepared.epoch,
+            committed=commit,
+        )
+
+        async def ask() -> None:
+            response = await self._to_coordinator(
+                name,
+                TRANSACTION_COORDINATOR,
+                request,
+                max_version=END_V2_FROM if v2 else END_V2_FROM - 1,
+            )
+            code = ErrorCode.of(response.error_code)
+            if code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                # The older name of the same thing (T-15).
+                code = ErrorCode.PRODUCER_FENCED
+            if code is not ErrorCode.NONE:
+                raise self._refused(name, code)
+
+        await self._retrying(ask)
 
     def _refused(self, name: str, code: int) -> OdradekError:
         about = f"transactional id {name!r}"

@@ -11,9 +11,11 @@ import contextlib
 import logging
 import os
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from itertools import count
 from typing import Any, Generic, TypeVar
 
 from odradek_client.config import ConsumerConfig
@@ -21,12 +23,16 @@ from odradek_client.errors import OdradekError
 from odradek_client.network import Network
 from odradek_client.producer.producer import Producer
 from pyspark_odradek.errors import SinkError, SourceError
+from pyspark_odradek.exactly_once.brokers import Brokers
+from pyspark_odradek.exactly_once.identity import Names, Writer
 from pyspark_odradek.options import ClientSettings
 
 T = TypeVar("T")
 
 #: Clients kept per process; the one not used for longest is closed first.
 POOL_CLIENTS_MAX = 8
+#: Runs whose names of transactions a process remembers; a name that is forgotten is not used again.
+_RUNS_MAX = 64
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -102,6 +108,10 @@ class Shared:
         _quieten_client()
         self.networks: Pool[Network] = Pool(_start_network, Network.close)
         self.producers: Pool[Producer] = Pool(_start_producer, Producer.close)
+        self.brokers: Pool[Brokers] = Pool(_start_brokers, Brokers.close)
+        self.names: OrderedDict[Writer, Names] = OrderedDict()
+        self.nonce = uuid.uuid4().hex[:12]
+        self.numbers = count()
 
 
 _lock = threading.Lock()
@@ -133,6 +143,38 @@ def producer(settings: ClientSettings) -> Producer:
         return here.producers.take(here.thread, settings)
     except OdradekError as error:
         raise SinkError(f"odradek: {error}") from error
+
+
+def brokers(settings: ClientSettings) -> Brokers:
+    """What exactly-once writes need of the cluster. SinkError if no broker can be reached."""
+    here = shared()
+    try:
+        return here.brokers.take(here.thread, settings)
+    except OdradekError as error:
+        raise SinkError(f"odradek: {error}") from error
+
+
+def names(writer: Writer) -> Names:
+    """The names of transactions that are this process's own."""
+    here = shared()
+    if writer not in here.names:
+        # A name must not come back when its run is forgotten and met again.
+        here.names[writer] = Names(f"{here.nonce}-{next(here.numbers)}")
+    found = here.names[writer]
+    here.names.move_to_end(writer)
+    while len(here.names) > _RUNS_MAX:
+        here.names.popitem(last=False)
+    return found
+
+
+async def _start_brokers(settings: dict[str, str]) -> Brokers:
+    started = Brokers(settings)
+    try:
+        await started.start()
+    except BaseException:
+        await started.close()
+        raise
+    return started
 
 
 async def _start_network(settings: dict[str, str]) -> Network:

@@ -393,11 +393,13 @@ async def fetch(
     offset: int,
     timeout_ms: float,
     *,
+    wait: bool = True,
     max_bytes: int | None = None,
 ) -> PartitionData:
     """One fetch from the partition's leader. Raises Retriable and other OdradekErrors.
 
     With a topic id, a topic that was deleted and made anew is told from the one that was planned.
+    Without `wait` the answer comes at once, also if there is nothing behind `offset`.
     """
     info = await _leader(network, partition, timeout_ms)
     assert info.leader is not None
@@ -405,8 +407,8 @@ async def fetch(
     assert isinstance(config, ConsumerConfig)
     partition_max_bytes = max_bytes or config.max_partition_fetch_bytes
     request = FetchRequest(
-        max_wait_ms=config.fetch_max_wait_ms,
-        min_bytes=max(config.fetch_min_bytes, 1),
+        max_wait_ms=config.fetch_max_wait_ms if wait else 0,
+        min_bytes=max(config.fetch_min_bytes, 1) if wait else 0,
         max_bytes=max(config.fetch_max_bytes, partition_max_bytes),
         isolation_level=int(config.isolation_level == "read_committed"),
         topics=[
@@ -439,6 +441,11 @@ async def fetch(
             if answer.partition_index == partition.number:
                 return answer
     raise Retriable(f"the broker's answer does not mention {partition}")
+
+
+def error_of(answer: PartitionData, partition: Partition) -> OdradekError:
+    """The exception for the code of an answer that is not NONE."""
+    return error_for(answer.error_code, about=f"fetch of {partition}")
 
 
 async def _leader(network: Network, partition: Partition, timeout_ms: float) -> PartitionInfo:

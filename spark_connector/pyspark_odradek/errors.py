@@ -7,6 +7,9 @@
     SourceError (RuntimeError)   the cluster has not got, or does not answer, what was asked for
     └── DataLoss                 records that should be read are gone (`failOnDataLoss`)
     SinkError (RuntimeError)     a row that cannot be written, or was not acknowledged
+    ├── Superseded               another run of the query has taken over
+    ├── StaleBatch               the checkpoint is older than what was written
+    └── TransactionsLost         transactions of a batch were aborted by somebody else
 """
 
 from __future__ import annotations
@@ -45,3 +48,15 @@ class DataLoss(SourceError):
 
 class SinkError(RuntimeError):
     """A row cannot be written, or the brokers did not take it."""
+
+
+class Superseded(SinkError):
+    """Another run of the query has taken over: this one may do nothing any more."""
+
+
+class StaleBatch(SinkError):
+    """The batch is not the one that was written under its number, or lies behind it."""
+
+
+class TransactionsLost(SinkError):
+    """Transactions with rows of a batch were aborted, by the clock or by somebody else."""

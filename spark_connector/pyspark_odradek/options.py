@@ -65,7 +65,20 @@ SOURCE_OPTIONS = (
     "includeHeaders",
     "columns",
 )
-SINK_OPTIONS = ("topic", "includeHeaders")
+SINK_OPTIONS = (
+    "topic",
+    "includeHeaders",
+    "semantics",
+    "queryId",
+    "commitId",
+    "commitVersion",
+    "commitLogTopic",
+    "failOnDataLoss",
+)
+SEMANTICS = ("exactly_once", "at_least_once")
+#: Where exactly-once writes keep their decisions, unless told otherwise.
+COMMIT_LOG_TOPIC = "__odradek_spark_commits"
+_IDENTITY_CHARS_MAX = 200
 #: What Spark itself, or a helper around it, adds to anybody's options.
 _SPARKS_OWN = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 _KNOWN = {name.lower(): name for name in SOURCE_OPTIONS + SINK_OPTIONS}
@@ -129,10 +142,20 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """A batch write. `topic`: None if a column tells it."""
+    """A write. `topic`: None if a column tells it.
+
+    `query_id`: what a stream is called in the decision log in place of Spark's id. `commit_id`, with
+    `commit_version`: what makes a repeated batch job write once. `lenient`: `failOnDataLoss=false`.
+    """
 
     topic: str | None
     client: ClientSettings
+    exactly_once: bool = True
+    query_id: str | None = None
+    commit_id: str | None = None
+    commit_version: int = 0
+    log_topic: str = COMMIT_LOG_TOPIC
+    lenient: bool = False
 
 
 class _Reader:
@@ -237,7 +260,7 @@ def parse_source(options: Mapping[str, str], query: Query = Query.BATCH) -> Sour
     return parsed
 
 
-def parse_sink(options: Mapping[str, str]) -> SinkOptions:
+def parse_sink(options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
     """The options of a write. OptionsError tells everything that is wrong with them."""
     reader = _Reader(options)
     reader.refuse_unknown()
@@ -249,11 +272,34 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
             "topic is empty; name one, or leave it out and give a column `topic`"
         )
     reader.flag("includeHeaders", False)
-    reader.finish()
-    return SinkOptions(
+    exactly_once = reader.parsed("semantics", _parse_semantics, True)
+    if reader.has("commitVersion") and not reader.has("commitId"):
+        reader.problems.append("commitVersion counts the commits of a commitId; give that too")
+    wrong_here = "commitId" if streaming else "queryId"
+    if reader.has(wrong_here):
+        reader.problems.append(
+            "commitId is for batch writes; a stream is known by its checkpoint, or by queryId"
+            if streaming
+            else "queryId is for streams; a batch write is known by its commitId"
+        )
+    if not exactly_once:
+        without = [name for name in ("commitId", "queryId") if reader.has(name)]
+        if without:
+            reader.problems.append(
+                f"{' and '.join(without)} cannot be obeyed with semantics=at_least_once"
+            )
+    parsed = SinkOptions(
         topic=None if topic is None else topic.strip(),
         client=tuple(sorted(client.settings.items())),
+        exactly_once=exactly_once,
+        query_id=reader.parsed("queryId", _parse_identity, None),
+        commit_id=reader.parsed("commitId", _parse_identity, None),
+        commit_version=reader.number("commitVersion", 0, 0),
+        log_topic=reader.parsed("commitLogTopic", _parse_identity, COMMIT_LOG_TOPIC),
+        lenient=not reader.flag("failOnDataLoss", True),
     )
+    reader.finish()
+    return parsed
 
 
 def _subscription(reader: _Reader) -> Subscription:
@@ -292,6 +338,20 @@ def _check_batch_bounds(
             reader.problems.append(
                 f"{option} says {edge} ({word}) of a partition, which a batch query cannot use there"
             )
+
+
+def _parse_semantics(text: str, name: str) -> bool:
+    word = text.strip().lower().replace("-", "_")
+    if word not in SEMANTICS:
+        raise ValueError(f"{name}={text!r} must be {' or '.join(SEMANTICS)}")
+    return word == "exactly_once"
+
+
+def _parse_identity(text: str, name: str) -> str:
+    found = text.strip()
+    if not found or len(found) > _IDENTITY_CHARS_MAX:
+        raise ValueError(f"{name} must have 1 to {_IDENTITY_CHARS_MAX} characters")
+    return found
 
 
 def _check_stream(reader: _Reader) -> None:

@@ -7,11 +7,10 @@ on executors: options are parsed where they are needed and nothing is kept here.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceWriter,
 )
@@ -57,15 +56,15 @@ class DefaultSource(DataSource):
         return kind(parse_source(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_odradek.transactional_writer import TransactionalBatchWriter
         from pyspark_odradek.writer import BatchWriter
 
         if overwrite:
-            raise OptionsError(
-                [
-                    'a topic cannot be overwritten; write with mode("append"), or delete the topic first'
-                ]
-            )
-        return BatchWriter(parse_sink(self.options), schema)
+            problem = 'a topic cannot be overwritten; write with mode("append"), or delete the topic first'
+            raise OptionsError([problem])
+        options = parse_sink(self.options)
+        kind = TransactionalBatchWriter if options.exactly_once else BatchWriter
+        return kind(options, schema)
 
     # The names of the parameters are part of the interface: Spark passes them by name.
 
@@ -74,12 +73,11 @@ class DefaultSource(DataSource):
 
         return StreamReader(parse_source(self.options, Query.STREAM), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        _not_yet("writeStream")
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from pyspark_odradek.transactional_writer import TransactionalStreamWriter
+        from pyspark_odradek.writer import StreamWriter
 
-
-def _not_yet(what: str) -> NoReturn:
-    raise NotImplementedError(
-        f"odradek: {what} is not supported yet, only batch queries are. Use read and write with "
-        'startingOffsets and endingOffsets, or Spark\'s own format("kafka") meanwhile'
-    )
+        # `overwrite` is outputMode("complete"): the whole result is written each time, as Spark's does.
+        options = parse_sink(self.options, streaming=True)
+        kind = TransactionalStreamWriter if options.exactly_once else StreamWriter
+        return kind(options, schema)

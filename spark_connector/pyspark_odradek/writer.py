@@ -1,6 +1,6 @@
-"""A batch write: each task sends its rows through the producer and reports how many were written.
+"""Writing with `semantics=at_least_once`: each task sends its rows through the producer and is done.
 
-At-least-once, as Spark's own sink: a task that fails after part of its rows were sent is run again from
+As Spark's own sink: a task that fails after part of its rows were sent is run again from
 its first row. A row counts as written when the brokers have acknowledged it.
 """
 
@@ -15,12 +15,18 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from odradek_client.errors import OdradekError
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
+from pyspark_odradek.exactly_once import faults
+from pyspark_odradek.exactly_once.faults import FaultPoint
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
 
@@ -54,32 +60,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """All rows, acknowledged. Raises SinkError, naming the first row that was not."""
-        here = blocking.shared()
-        producer = blocking.producer(self.options.client)
-        sending = Sending(producer, self.options.topic)
-        written = Written()
-        pending: Future[None] | None = None
-        try:
-            # Spark makes the next batch while this one is sent.
-            for batch in iterator:
-                rows = rows_of(batch, self.places)
-                if pending is not None:
-                    pending.result()
-                written.rows += batch.num_rows
-                written.value_bytes += _content_bytes(batch, self.places)
-                pending = here.thread.submit(sending.send(rows))
-            if pending is not None:
-                pending.result()
-            here.thread.run(sending.finish())
-        except BaseException as error:
-            if pending is not None:
-                pending.cancel()
-            # Whatever is wrong with it: the next attempt shall have another.
-            here.producers.discard(here.thread, self.options.client)
-            if isinstance(error, OdradekError):
-                raise SinkError(f"odradek: rows could not be written: {error}") from error
-            raise
-        return written
+        return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing is left to do: what the tasks report is in the topic."""
@@ -95,6 +76,73 @@ class BatchWriter(DataSourceArrowWriter):
             "odradek: the job failed; at least %d records of it were written and stay in the topic",
             rows,
         )
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The same for every batch of a stream."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.places = check_write_schema(schema, options.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """All rows, acknowledged. Raises SinkError, naming the first row that was not."""
+        return write_untransacted(iterator, self.options, self.places)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is left to do."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A topic takes nothing back: a restart writes the batch again."""
+        log.warning("odradek: batch %d failed; what was written of it stays in the topic", batchId)
+
+
+def write_untransacted(
+    iterator: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
+) -> Written:
+    """One task's rows through the producer that this process keeps."""
+    here = blocking.shared()
+    try:
+        producer = blocking.producer(options.client)
+        written = send_all(iterator, producer, options.topic, places)
+        faults.reach(FaultPoint.TASK_PREPARED)
+    except BaseException as error:
+        # Whatever is wrong with it: the next attempt shall have another.
+        here.producers.discard(here.thread, options.client)
+        if isinstance(error, OdradekError):
+            raise SinkError(f"odradek: rows could not be written: {error}") from error
+        raise
+    return written
+
+
+def send_all(
+    iterator: Iterator[pa.RecordBatch],
+    producer: Producer,
+    topic: str | None,
+    places: Mapping[str, int],
+) -> Written:
+    """All rows, acknowledged. Raises SinkError, OdradekError of the first row that was not."""
+    thread = blocking.shared().thread
+    sending = Sending(producer, topic)
+    written = Written()
+    pending: Future[None] | None = None
+    try:
+        # Spark makes the next batch while this one is sent.
+        for batch in iterator:
+            rows = rows_of(batch, places)
+            if pending is not None:
+                pending.result()
+            written.rows += batch.num_rows
+            written.value_bytes += _content_bytes(batch, places)
+            pending = thread.submit(sending.send(rows))
+        if pending is not None:
+            pending.result()
+        thread.run(sending.finish())
+    except BaseException:
+        if pending is not None:
+            pending.cancel()
+        raise
+    return written
 
 
 class Sending:

@@ -361,6 +361,26 @@ def test_d5_a_deletion_is_told_when_it_is_durable(world: GroupWorld) -> None:
     assert world.committed() == 5, "the crash came first"
 
 
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (DeleteGroupsRequest(groups_names=[GROUP]), 2),
+        (offset_delete_request(topic=[0]), 0),
+    ],
+    ids=["DeleteGroups", "OffsetDelete"],
+)
+def test_o03_a_disk_that_hangs_is_answered_after_five_seconds(
+    world: GroupWorld, request_: Message, version: int
+) -> None:
+    world.commit(5)
+    world.log.hold = True
+    later = send(world, request_, version)
+    assert world.timers[-1][0] == world.clock.now_ms + 5_000, "someone wakes it"
+    assert not later.done
+    world.wait(5_000)
+    assert later.done
+
+
 def test_g91_a_deletion_that_cannot_be_written_changes_nothing(world: GroupWorld) -> None:
     world.commit(5)
     world.log.refuse = E.KAFKA_STORAGE_ERROR

@@ -167,3 +167,29 @@ async def test_a_broker_without_the_protocol_is_named() -> None:
             async with asyncio.timeout(DEADLINE_S):
                 while True:
                     await consumer.poll(100)
+
+
+async def test_a_group_moves_online_from_the_classic_protocol(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
+    produce(broker, topic, 30)
+    old = await consumers(topic, group_id=topic, heartbeat_interval_ms=50)
+    assert len(await read(old, 30)) == 30
+    new = await consumers(topic, group_id=topic, **NEXT)
+    await until(lambda: shares(old, new) == [1, 2], old, new)
+    await old.close()
+    await until(lambda: len(new.assignment()) == 3, new)
+    produce(broker, topic, 3, start=30)
+    assert values(await read(new, 3)) == [30, 31, 32]
+
+
+async def test_a_group_moves_back_when_its_last_member_of_the_next_protocol_leaves(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
+    old = await consumers(topic, group_id=topic, heartbeat_interval_ms=50)
+    new = await consumers(topic, group_id=topic, **NEXT)
+    await until(lambda: shares(old, new) == [1, 2], old, new)
+    await new.close()
+    await until(lambda: len(old.assignment()) == 3, old)
+    produce(broker, topic, 30)
+    assert values(await read(old, 30)) == list(range(30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -127,10 +128,11 @@ def test_a_build_without_a_compiler_says_why(
     ("compiler", "trouble"),
     [
         ("/nowhere/cc", "cannot be run"),
-        ("false", "does not compile"),
+        (shlex.join([sys.executable, "-c", "raise SystemExit(1)"]), "does not compile"),
         # It says that all is well, and leaves nothing.
-        ("true", "does not load"),
+        (shlex.join([sys.executable, "-c", "pass"]), "does not load"),
     ],
+    ids=["missing", "failing", "idle"],
 )
 def test_a_compiler_that_fails_costs_speed_only(
     hook: ModuleType,

@@ -172,6 +172,8 @@ def test_somebody_elses_broker(spark: SparkSession) -> None:
     loaded = (
         spark.read.format("odradek")
         .options(**{"kafka.bootstrap.servers": address, "subscribe": "elsewhere"})
+        # Its control batches have no checksum.
+        .option("kafka.check.crcs", "false")
         .load()
     )
     row = loaded.selectExpr(
@@ -180,14 +182,3 @@ def test_somebody_elses_broker(spark: SparkSession) -> None:
     assert row is not None
     assert (row.n, row.m) == (2_000, 2_000)
     assert row.p > 1
-
-
-def test_streams_are_refused_until_they_are_supported(
-    spark: SparkSession, spark_broker: str, tmp_path: Any
-) -> None:
-    stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
-    writer = stream.writeStream.format("odradek").option("checkpointLocation", str(tmp_path))
-    with pytest.raises(Exception, match="writeStream is not supported yet"):
-        writer.option("kafka.bootstrap.servers", spark_broker).option(
-            "topic", "t"
-        ).start().awaitTermination(60)

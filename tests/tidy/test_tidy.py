@@ -102,6 +102,10 @@ SHELL_PACKAGES = {"odradek", "pyspark_odradek"}
 CORES_IN_SHELL_PACKAGES = {
     "pyspark_odradek.columns",
     "pyspark_odradek.errors",
+    "pyspark_odradek.exactly_once",
+    "pyspark_odradek.exactly_once.identity",
+    "pyspark_odradek.exactly_once.ledger",
+    "pyspark_odradek.exactly_once.protocol",
     "pyspark_odradek.fetching",
     "pyspark_odradek.kafka_settings",
     "pyspark_odradek.options",

@@ -145,12 +145,13 @@ class TransactionCalls:
         operation = transactions.send_offsets(given, group)
         await self._outcome(operation)
 
-    async def prepare_transaction(self) -> PreparedTransaction:
+    async def prepare_transaction(self, *, may_time_out: bool = False) -> PreparedTransaction:
         """Make the transaction ready to be ended by anyone (KIP-939), and take nothing more into it.
 
         Waits until every record is written. The answer has all that `resume_transaction` needs, in
         another process too. Closing the producer leaves the transaction open then. Needs
-        transaction_two_phase_commit_enable=True. Raises Abortable, Fatal, IllegalState.
+        transaction_two_phase_commit_enable=True, or `may_time_out`: then the broker aborts it after
+        transaction_timeout_ms. Raises Abortable, Fatal, IllegalState.
         """
         transactions = self._transactional()
         transactions.check_open("prepare_transaction")
@@ -158,7 +159,7 @@ class TransactionCalls:
         await self.flush()
         while self._accumulator.incomplete:
             await self.flush()
-        prepared = transactions.prepare()
+        prepared = transactions.prepare(may_time_out=may_time_out)
         self._open_topics = {}
         return prepared
 

@@ -218,15 +218,16 @@ class TransactionLife(TransactionManager):
             raise IllegalState(f"{name}() cannot be called now: {self._advice()}")
         return self.transaction_number
 
-    def prepare(self) -> PreparedTransaction:
+    def prepare(self, *, may_time_out: bool = False) -> PreparedTransaction:
         """Every record is written: nothing more goes in, anyone may end it."""
         name = "prepare_transaction"
         if not self.is_prepared:
             self.check_open(name)
-            if not self._two_phase:
+            if not self._two_phase and not may_time_out:
                 raise IllegalState(
                     "prepare_transaction() needs transaction_two_phase_commit_enable=True: the "
-                    "broker would abort the prepared transaction after transaction_timeout_ms"
+                    "broker would abort the prepared transaction after transaction_timeout_ms; if "
+                    "that is taken into account, call it with may_time_out=True"
                 )
             if self._queue or self._asked is not None:
                 raise IllegalState(

@@ -44,7 +44,7 @@ TRANSACTION_COORDINATOR = 1
 #: From these versions on a request means transactions v2 (T-60), and below them v1.
 PRODUCE_V2_FROM = 12
 _OFFSET_COMMIT_V2_FROM = 5
-_END_V2_FROM = 5
+END_V2_FROM = 5
 #: The newest AddPartitionsToTxn for clients; those above are between brokers (T-22).
 _ADD_PARTITIONS_NEWEST = 3
 #: From these versions on requests have the fields that they are named after.
@@ -374,9 +374,9 @@ class EndAsk(Ask):
         self.committed = committed
         self.v2 = v2
         if v2:
-            self.min_version = _END_V2_FROM
+            self.min_version = END_V2_FROM
         else:
-            self.max_version = _END_V2_FROM - 1
+            self.max_version = END_V2_FROM - 1
 
     def message(self, identity: ProducerIdentity) -> Message:
         return EndTxnRequest(

@@ -189,7 +189,7 @@ class GroupCoordinator:
             runtime.core.tell_deleted(places, why)
             later: Later[ErrorCode] = Later()
             written.append(later)
-            _write(
+            self._write(
                 runtime,
                 runtime.core.tombstones(places),
                 later,
@@ -346,6 +346,7 @@ class GroupCoordinator:
                 part, (ErrorCode.NONE, runtime.core.summaries()), lambda error: (error, [])
             )
             runtime.run(lambda _, reply=reply: Outcome(replies=[reply]))  # type: ignore[misc]
+            self._alarm.bring_forward(runtime.next_deadline_ms())
         return later
 
     def describe_group(self, group_id: str) -> Later[DescribedGroup]:
@@ -388,7 +389,7 @@ class GroupCoordinator:
         if runtime is None or error is not ErrorCode.NONE:
             later.resolve(error)
         else:
-            _write(runtime, records, later, ErrorCode.NONE, lambda error: error)
+            self._write(runtime, records, later, ErrorCode.NONE, lambda error: error)
         return later
 
     def delete_offsets(self, group_id: str, places: list[Place]) -> Later[DeletedOffsets]:
@@ -403,7 +404,7 @@ class GroupCoordinator:
             later.resolve(refused(error))
         else:
             answer, records = runtime.core.offset_deletion(group_id, places)
-            _write(runtime, records, later, answer, refused)
+            self._write(runtime, records, later, answer, refused)
         return later
 
     # --- For metrics and tools ---
@@ -461,6 +462,35 @@ class GroupCoordinator:
         self._alarm.bring_forward(runtime.next_deadline_ms())
         return later
 
+    def _write(
+        self,
+        runtime: TransactionalRuntime[GroupShard],
+        records: list[Record],
+        later: Later[A],
+        answer: A,
+        refused: Callable[[ErrorCode], A],
+    ) -> None:
+        """Write records in as many batches as they need, with nothing in between; `later` gets the
+        answer when all of them are durable, or `refused` with the first error."""
+        errors: list[ErrorCode] = []
+
+        def settled(error: ErrorCode, _: Moment) -> Outcome:
+            if error is not ErrorCode.NONE:
+                errors.append(error)
+            return Outcome()
+
+        for batch in in_batches(records):
+            if runtime.state is RuntimeState.ACTIVE:
+                outcome = Outcome(records=batch, settled=settled)
+                runtime.run(lambda _, outcome=outcome: outcome)  # type: ignore[misc]
+        error = errors[0] if errors else runtime.error
+        if error is not ErrorCode.NONE:
+            later.resolve(refused(error))
+        else:
+            runtime.run(lambda _: Outcome(replies=[Reply(later, answer, refused)]))
+        # However it went, an answer may be held by now, and not for ever.
+        self._alarm.bring_forward(runtime.next_deadline_ms())
+
     def _find(self, group_id: str) -> tuple[TransactionalRuntime[GroupShard] | None, ErrorCode]:
         """The runtime of a group, and why it cannot be asked, if so (G-20, D8)."""
         if self._closed:
@@ -509,33 +539,6 @@ class GroupCoordinator:
     def _moment(self) -> Moment:
         clock = self._env.clock
         return Moment(clock.monotonic_ms(), clock.wall_ms())
-
-
-def _write(
-    runtime: TransactionalRuntime[GroupShard],
-    records: list[Record],
-    later: Later[A],
-    answer: A,
-    refused: Callable[[ErrorCode], A],
-) -> None:
-    """Write records in as many batches as they need, with nothing in between; `later` gets the
-    answer when all of them are durable, or `refused` with the first error."""
-    errors: list[ErrorCode] = []
-
-    def settled(error: ErrorCode, _: Moment) -> Outcome:
-        if error is not ErrorCode.NONE:
-            errors.append(error)
-        return Outcome()
-
-    for batch in in_batches(records):
-        if runtime.state is RuntimeState.ACTIVE:
-            outcome = Outcome(records=batch, settled=settled)
-            runtime.run(lambda _, outcome=outcome: outcome)  # type: ignore[misc]
-    error = errors[0] if errors else runtime.error
-    if error is not ErrorCode.NONE:
-        later.resolve(refused(error))
-    else:
-        runtime.run(lambda _: Outcome(replies=[Reply(later, answer, refused)]))
 
 
 def _log_transition(group: ClassicGroup, before: GroupState, after: GroupState) -> None:

@@ -1,0 +1,286 @@
+"""Carries the actions of `protocol` out against a cluster.
+
+One object per process and set of client settings. Coroutines run on the connector's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator, Mapping
+from typing import Any, TypeVar
+
+from odradek_client.admin import Admin, ConfigResource
+from odradek_client.admin_transactions import TransactionDescription
+from odradek_client.config import AdminConfig, ConsumerConfig
+from odradek_client.errors import (
+    InvalidProducerIdMapping,
+    OdradekError,
+    ProducerFenced,
+    Refused,
+    TransactionAborted,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedByBroker,
+)
+from odradek_client.network import Network
+from odradek_client.producer.producer import Producer
+from odradek_client.producer.transactional import PreparedTransaction
+from odradek_client.settings import Settings
+from odradek_protocol.errors import ErrorCode
+from pyspark_odradek.errors import SinkError
+from pyspark_odradek.exactly_once import faults, protocol
+from pyspark_odradek.exactly_once.decision_log import DecisionLog
+from pyspark_odradek.exactly_once.faults import FaultPoint
+from pyspark_odradek.exactly_once.identity import split_id, transactional_id
+from pyspark_odradek.exactly_once.ledger import Kind, Participant
+from pyspark_odradek.exactly_once.protocol import Fate, Terms
+
+T = TypeVar("T")
+
+log = logging.getLogger("odradek.spark")
+
+#: Transactions that are being ended at once.
+ENDS_AT_ONCE_MAX = 64
+#: What a broker allows whose `transaction.max.timeout.ms` cannot be asked for: Kafka's default.
+_TIMEOUT_MS = 900_000
+#: What every broker allows.
+_TIMEOUT_MS_MIN = 60_000
+#: The last epoch but one: behind it a new producer id begins (T-13).
+_LAST_EPOCH = 32766
+_COMMITTING = ("PrepareCommit", "CompleteCommit")
+_ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
+#: By how much the end, or the broker's timeout, may have raised the epoch.
+_EPOCHS_OF_A_COMMIT = (0, 1)
+_EPOCHS_OF_AN_ABORT = (0, 1, 2)
+_NOT_OURS = frozenset(
+    {"transactional_id", "transaction_timeout_ms", "transaction_two_phase_commit_enable"}
+)
+
+
+def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
+    """Of a sink's settings those that another kind of client has too."""
+    rows = config.rows()
+    return {name: value for name, value in settings.items() if name in rows}
+
+
+class Brokers:
+    """What the sink needs of a cluster, besides a producer for the rows."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = {k: v for k, v in settings.items() if k not in _NOT_OURS}
+        self._wanted_timeout_ms = settings.get("transaction_timeout_ms")
+        two_phase = settings.get("transaction_two_phase_commit_enable", "true")
+        #: Whether prepared transactions have no timeout here, as far as is known (KIP-939).
+        self.two_phase = two_phase.strip().lower() != "false"
+        self._timeout_ms: int | None = None
+        self._admin = Admin(**settings_for(self._settings, AdminConfig))
+        reading = settings_for(self._settings, ConsumerConfig)
+        self._network = Network(
+            ConsumerConfig.from_settings({**reading, "isolation_level": "read_uncommitted"})
+        )
+        writing = settings_for(self._settings, AdminConfig)
+        self._producer = Producer(**{**writing, "linger_ms": "0"})
+        self._logs: dict[str, DecisionLog] = {}
+
+    async def start(self) -> None:
+        """Connect. Raises OdradekError if no broker can be reached."""
+        await asyncio.gather(self._admin.start(), self._network.start(), self._producer.start())
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(
+            self._admin.close(), self._network.close(), self._producer.close(timeout_ms=1000)
+        )
+
+    # --- procedures -------------------------------------------------------------------------------
+
+    async def run(self, steps: Generator[Any, Any, T], terms: Terms, topic: str) -> T:
+        """A procedure of `protocol`, to its end. `topic`: of the decision log."""
+        decisions = self._logs.get(topic)
+        if decisions is None:
+            decisions = DecisionLog(topic, self._network, self._admin, self._producer)
+            self._logs[topic] = decisions
+        query = terms.writer.query
+        answer: Any = None
+        try:
+            while True:
+                action = steps.send(answer)
+                answer = await self._carry_out(action, query, decisions)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    async def _carry_out(self, action: Any, query: str, decisions: DecisionLog) -> Any:
+        if isinstance(action, protocol.Read):
+            return await decisions.read(query)
+        if isinstance(action, protocol.Append):
+            return await self._append(action, query, decisions)
+        if isinstance(action, protocol.Describe):
+            return await self._describe(query, action)
+        if isinstance(action, protocol.End):
+            return await self._end(query, action)
+        if isinstance(action, protocol.ListOpen):
+            return await self._list_open(query, action)
+        if isinstance(action, protocol.Fence):
+            return await self._fence(query, action)
+        assert isinstance(action, protocol.Forget), action
+        try:
+            return await decisions.forget(action.keys)
+        except OdradekError as error:
+            log.info("odradek: the decision log was not tidied: %s", error)
+            return None
+
+    async def _append(self, action: protocol.Append, query: str, decisions: DecisionLog) -> None:
+        kind = action.record.kind
+        if kind is Kind.DONE:
+            faults.reach(FaultPoint.ALL_ENDED)
+        await decisions.append(query, action.record)
+        if kind is Kind.COMMIT:
+            faults.reach(FaultPoint.DECISION_DURABLE)
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    async def _describe(self, query: str, action: protocol.Describe) -> tuple[Fate, ...]:
+        ids = [transactional_id(query, action.run, part.name) for part in action.participants]
+        try:
+            found = await self._admin.describe_transactions(ids, raise_errors=False)
+        except UnsupportedByBroker:
+            log.warning("odradek: the broker cannot tell whether transactions are still open")
+            return (Fate.OPEN,) * len(ids)
+        for error in found.errors.values():
+            if error.retriable:
+                raise SinkError(
+                    f"odradek: it cannot be told what became of transactions: {error}"
+                ) from error
+            if isinstance(error, UnsupportedByBroker):
+                return (Fate.OPEN,) * len(ids)
+        return tuple(
+            fate_of(part, found.get(name))
+            for part, name in zip(action.participants, ids, strict=True)
+        )
+
+    async def _end(self, query: str, action: protocol.End) -> tuple[bool, ...]:
+        limit = asyncio.Semaphore(ENDS_AT_ONCE_MAX)
+
+        async def end(part: Participant) -> bool:
+            prepared = PreparedTransaction(
+                transactional_id(query, action.run, part.name),
+                part.producer_id,
+                part.epoch,
+                part.version,
+            )
+            async with limit:
+                try:
+                    await self._admin.end_transaction(prepared, commit=action.commit)
+                except (ProducerFenced, TransactionAborted, InvalidProducerIdMapping) as error:
+                    log.warning("odradek: %s", error)
+                    return False
+            return True
+
+        parts = list(action.participants)
+        first: list[bool] = []
+        if faults.is_armed(FaultPoint.ONE_ENDED) and len(parts) > 1:
+            first = [await end(parts.pop(0))]
+            faults.reach(FaultPoint.ONE_ENDED)
+        results = await asyncio.gather(*map(end, parts), return_exceptions=True)
+        for result in results:
+            if isinstance(result, OdradekError):
+                raise SinkError(
+                    "odradek: a transaction could not be ended, and what was decided is not yet "
+                    f"visible: {result}. A restart goes on there"
+                ) from result
+            if isinstance(result, BaseException):
+                raise result
+        return (*first, *(bool(result) for result in results))
+
+    async def _list_open(
+        self, query: str, action: protocol.ListOpen
+    ) -> tuple[tuple[str, str], ...]:
+        try:
+            found = await self._admin.list_transactions(states=["Ongoing"])
+        except OdradekError as error:
+            log.info("odradek: open transactions cannot be listed: %s", error)
+            return ()
+        names = (split_id(query, each.transactional_id) for each in found)
+        return tuple(name for name in names if name is not None and name[0] in action.runs)
+
+    async def _fence(self, query: str, action: protocol.Fence) -> None:
+        async def fence(run: str, name: str) -> None:
+            found = transactional_id(query, run, name)
+            try:
+                await self._admin.abort_transaction(found)
+            except Refused:
+                return  # it was not open any more
+            except OdradekError as error:
+                log.warning("odradek: transaction %s stays open: %s", found, error)
+
+        await asyncio.gather(*(fence(*each) for each in action.transactions))
+
+    # --- producers --------------------------------------------------------------------------------
+
+    async def producer(self, name: str, two_phase: bool) -> Producer:
+        """A started producer with an open transaction under this id. Raises OdradekError."""
+        while True:
+            lasting = two_phase and self.two_phase
+            settings: dict[str, Any] = {**self._settings, "transactional_id": name}
+            if lasting:
+                settings["transaction_two_phase_commit_enable"] = "true"
+            else:
+                settings["transaction_timeout_ms"] = str(await self._longest_timeout_ms())
+            made = Producer(**settings)
+            await made.start()
+            try:
+                await made.init_transactions()
+                await made.begin_transaction()
+            except (UnsupportedByBroker, TransactionalIdAuthorizationFailed):
+                await made.close(timeout_ms=0)
+                if not lasting:
+                    raise
+                self.two_phase = False
+            except OdradekError as error:
+                await made.close(timeout_ms=0)
+                too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+                if lasting or not too_long or self._timeout_ms == _TIMEOUT_MS_MIN:
+                    raise
+                self._timeout_ms = _TIMEOUT_MS_MIN
+            else:
+                return made
+
+    async def _longest_timeout_ms(self) -> int:
+        """The longest that the broker accepts, unless the user has said one."""
+        if self._timeout_ms is None:
+            self._timeout_ms = (
+                int(self._wanted_timeout_ms)
+                if self._wanted_timeout_ms is not None
+                else await self._ask_timeout_ms()
+            )
+        return self._timeout_ms
+
+    async def _ask_timeout_ms(self) -> int:
+        name = "transaction.max.timeout.ms"
+        try:
+            cluster = await self._admin.describe_cluster()
+            resource = ConfigResource.broker(cluster.brokers[0].node_id)
+            found = await self._admin.describe_configs(resource, names=[name])
+            return int(found[resource][name].value or _TIMEOUT_MS)
+        except (OdradekError, KeyError, IndexError, ValueError):
+            return _TIMEOUT_MS
+
+
+def fate_of(part: Participant, found: TransactionDescription | None) -> Fate:
+    """What a coordinator's description says of a prepared transaction.
+
+    Nobody begins another one under the id before the batch is done (S-09), so the last one is it; but
+    administrators can. What they may have done is UNKNOWN, which is never taken for good.
+    """
+    if found is None:
+        return Fate.UNKNOWN
+    same = found.producer_id == part.producer_id
+    ahead = found.epoch - part.epoch
+    if found.state == "Ongoing":
+        return Fate.OPEN if same and ahead == 0 else Fate.UNKNOWN
+    rolled_over = not same and part.epoch >= _LAST_EPOCH and found.epoch == 0
+    if found.state in _COMMITTING and ((same and ahead in _EPOCHS_OF_A_COMMIT) or rolled_over):
+        return Fate.COMMITTED
+    if found.state in _ABORTING and same and ahead in _EPOCHS_OF_AN_ABORT:
+        return Fate.ABORTED
+    return Fate.UNKNOWN

@@ -1,0 +1,245 @@
+"""The decision log on a cluster: one partition of a compacted topic, read and appended to.
+
+Which record counts is `ledger`'s business. A process remembers what it has read of each query, and asks
+for what came since; the first time it looks from the end backwards (S-05).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from odradek_client.admin import EARLIEST, LATEST, Admin, ConfigResource, NewTopic
+from odradek_client.errors import (
+    OdradekError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from odradek_client.network import Network
+from odradek_client.producer.producer import Producer
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.records.batch import BatchError, Buffer, iter_batches
+from odradek_protocol.records.record import read_columns
+from pyspark_odradek import cluster
+from pyspark_odradek.errors import SinkError
+from pyspark_odradek.exactly_once import ledger
+from pyspark_odradek.exactly_once.ledger import Entry, Found, Record
+from pyspark_odradek.planning import Partition
+
+#: How far behind the end the first look begins, in offsets, and by how much it is widened.
+FIRST_WINDOW = 512
+WINDOW_FACTOR = 16
+#: Queries whose records are remembered.
+VIEWS_MAX = 64
+#: Records of one query that are remembered although newer ones count.
+ENTRIES_MAX = 1000
+_BACKOFF_S = 0.1
+
+
+@dataclass
+class _View:
+    """What is known of one query: all its records from some offset up to `position` that matter."""
+
+    position: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+class DecisionLog:
+    """One topic. All coroutines run on one loop; views are used by one coroutine at a time."""
+
+    def __init__(self, topic: str, network: Network, admin: Admin, producer: Producer) -> None:
+        self.topic = topic
+        self._network = network
+        self._admin = admin
+        self._producer = producer
+        self._partition = Partition(topic, 0)
+        self._views: OrderedDict[str, _View] = OrderedDict()
+        self._lock = asyncio.Lock()
+        self._is_there = False
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def read(self, query: str) -> Found:
+        """The newest record that counts, of all that were acknowledged before this call."""
+        async with self._lock:
+            await self._ensure_topic()
+            view = self._views.get(query)
+            if view is None:
+                view = await self._first_look(query)
+                self._views[query] = view
+                while len(self._views) > VIEWS_MAX:
+                    self._views.popitem(last=False)
+            else:
+                found, view.position = await self._entries(view.position, None, query)
+                view.entries += found
+            self._views.move_to_end(query)
+            newest = ledger.newest(view.entries)
+            self._prune(view)
+            return newest
+
+    def _prune(self, view: _View) -> None:
+        if len(view.entries) > ENTRIES_MAX:
+            needed = ledger.must_read_from(view.entries) or 0
+            view.entries = [entry for entry in view.entries if entry.offset >= needed]
+
+    async def _first_look(self, query: str) -> _View:
+        """From the end backwards, until what is found is enough, or all is read."""
+        start, end = await self._bounds()
+        window = FIRST_WINDOW
+        while True:
+            begin = max(start, end - window)
+            entries, position = await self._entries(begin, end, query)
+            needed = ledger.must_read_from(entries)
+            if begin == start or (needed is not None and needed >= begin):
+                break
+            if needed is not None:
+                # Everything from there on, and it is certain that it is enough.
+                window = max(end - needed, window)
+                begin = max(start, needed)
+                entries, position = await self._entries(begin, end, query)
+                break
+            window *= WINDOW_FACTOR
+        later, position = await self._entries(position, None, query)
+        return _View(position, entries + later)
+
+    async def _bounds(self) -> tuple[int, int]:
+        starts = await self._admin.list_offsets({self._partition: EARLIEST})
+        ends = await self._admin.list_offsets({self._partition: LATEST})
+        (start,), (end,) = starts.values(), ends.values()
+        return (0 if start is None else start.offset), (0 if end is None else end.offset)
+
+    async def _entries(self, position: int, end: int | None, query: str) -> tuple[list[Entry], int]:
+        """(records of the query from `position` to `end`, or to the high watermark; where it stands)."""
+        entries: list[Entry] = []
+        deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
+        while end is None or position < end:
+            try:
+                answer = await cluster.fetch(
+                    self._network,
+                    self._partition,
+                    ZERO_UUID,
+                    position,
+                    max(deadline - self._network.now_ms(), 1),
+                    wait=False,
+                )
+                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise SinkError(
+                        f"odradek: the decision log {self.topic} has lost records that were there "
+                        "(it was deleted, or cut short). What was written exactly once so far cannot "
+                        "be told any more; see docs/spark-exactly-once.md"
+                    )
+                if answer.error_code:
+                    raise cluster.error_of(answer, self._partition)
+            except OdradekError as error:
+                if not error.retriable or self._network.now_ms() >= deadline:
+                    raise SinkError(
+                        f"odradek: the decision log {self.topic} cannot be read: {error}"
+                    ) from error
+                self._network.request_metadata_update()
+                await asyncio.sleep(_BACKOFF_S)
+                continue
+            before = position
+            position = self._decode(answer.records or b"", position, query, entries)
+            if position >= answer.high_watermark:
+                break
+            if position == before and self._network.now_ms() >= deadline:
+                raise SinkError(f"odradek: {self.topic} cannot be read further than {position}")
+        if end is not None:
+            entries = [entry for entry in entries if entry.offset < end]
+        return entries, position if end is None else min(position, end)
+
+    def _decode(self, data: Buffer, position: int, query: str, into: list[Entry]) -> int:
+        suffix = b"/" + query.encode()
+        try:
+            for at, header in iter_batches(data):
+                following = header.last_offset + 1
+                if following <= position or header.is_control:
+                    position = max(position, following)
+                    continue
+                columns = read_columns(data, at, header)
+                for offset, key, value in zip(
+                    columns.offsets, columns.keys, columns.values, strict=True
+                ):
+                    if offset < position or key is None or value is None:
+                        continue
+                    if bytes(key).endswith(suffix):
+                        where = f"record {offset} of {self.topic}"
+                        record = ledger.decode(bytes(value), where=where)
+                        into.append(Entry(offset, bytes(key).decode(), record))
+                position = following
+        except BatchError as error:
+            raise SinkError(
+                f"odradek: the decision log {self.topic} is damaged at {position}: {error}"
+            ) from error
+        return position
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def append(self, query: str, record: Record) -> None:
+        """It is acknowledged. SinkError if nobody knows whether it will ever be in the log."""
+        key = ledger.key_of(query, uuid.uuid4().hex[:16])
+        try:
+            await self._producer.send_and_wait(
+                self.topic, ledger.encode(record), key.encode(), partition=0
+            )
+        except OdradekError as error:
+            raise SinkError(
+                f"odradek: a {record.kind.value} of query {query} could not be written to the "
+                f"decision log {self.topic}: {error}. A restart finds out whether it is there"
+            ) from error
+
+    async def forget(self, keys: tuple[str, ...]) -> None:
+        """Tombstones, for compaction. They need not arrive."""
+        for view in self._views.values():
+            view.entries = [entry for entry in view.entries if entry.key not in keys]
+        for key in keys:
+            await self._producer.send(self.topic, None, key.encode(), partition=0)
+
+    # --- the topic --------------------------------------------------------------------------------
+
+    async def _ensure_topic(self) -> None:
+        """It is there, with one partition, and nothing in it is deleted for its age."""
+        if self._is_there:
+            return
+        try:
+            described = await self._admin.describe_topics(self.topic)
+        except UnknownTopicOrPartition:
+            await self._create()
+        else:
+            count = len(described[self.topic].partitions)
+            if count != 1:
+                raise SinkError(
+                    f"odradek: the decision log {self.topic} has {count} partitions and must have "
+                    "one, whose order decides. Name another topic with the option commitLogTopic"
+                )
+            await self._check_policy()
+        self._is_there = True
+
+    async def _create(self) -> None:
+        topic = NewTopic(self.topic, partitions=1, configs={"cleanup.policy": "compact"})
+        try:
+            await self._admin.create_topics(topic)
+        except TopicAlreadyExists:
+            pass
+        except OdradekError as error:
+            raise SinkError(
+                f"odradek: there is no decision log {self.topic} and it cannot be created: {error}. "
+                "Create it with one partition and cleanup.policy=compact, or write with "
+                "semantics=at_least_once, which needs none"
+            ) from error
+
+    async def _check_policy(self) -> None:
+        resource = ConfigResource.topic(self.topic)
+        try:
+            found = await self._admin.describe_configs(resource, names=["cleanup.policy"])
+        except OdradekError:
+            return  # not everybody may ask
+        policy = found[resource].get("cleanup.policy")
+        if policy is not None and "delete" in (policy.value or ""):
+            raise SinkError(
+                f"odradek: the decision log {self.topic} has cleanup.policy={policy.value}, by which "
+                "decisions would be deleted for their age; set it to compact"
+            )

@@ -1,0 +1,73 @@
+"""Who writes: the names of queries, runs and transactions (S-01, S-02).
+
+A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run. From a
+listing of a cluster's transactions it can be told whose each one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIX = "odradek-spark"
+_SEPARATOR = "."
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One run of one query. `query` outlives restarts, `run` does not."""
+
+    query: str
+    run: str
+
+    def transactional_id(self, name: str) -> str:
+        """The whole id of one of the run's transactions."""
+        return transactional_id(self.query, self.run, name)
+
+
+def transactional_id(query: str, run: str, name: str) -> str:
+    """The whole id; S-02."""
+    return _SEPARATOR.join((PREFIX, _quoted(query), _quoted(run), name))
+
+
+def query_prefix(query: str) -> str:
+    """What the ids of all runs of a query begin with."""
+    return _SEPARATOR.join((PREFIX, _quoted(query), ""))
+
+
+def split_id(query: str, found: str) -> tuple[str, str] | None:
+    """(run, name) of an id of this query, None for anybody else's."""
+    prefix = query_prefix(query)
+    if not found.startswith(prefix):
+        return None
+    run, separator, name = found[len(prefix) :].partition(_SEPARATOR)
+    return (_unquoted(run), name) if separator and name else None
+
+
+class Names:
+    """The names of transactions that belong to one process, for one run (S-02, S-13).
+
+    Nobody else uses them, and the process runs one task at a time: so no task that is late, or runs
+    twice, can touch what another has prepared. They are used again, because brokers remember every
+    transactional id for days.
+    """
+
+    def __init__(self, owner: str, last: Mapping[str, int] | None = None) -> None:
+        self._owner = owner
+        #: The batch that each was last used for.
+        self.last = dict(last or {})
+
+    def take(self, batch: int, over: int) -> str:
+        """A name for a transaction of `batch`; `over`: the newest batch that needs none of its own."""
+        unused = (name for name, last in self.last.items() if last <= over and last < batch)
+        name = next(unused, f"{self._owner}-{len(self.last)}")
+        self.last[name] = batch
+        return name
+
+
+def _quoted(text: str) -> str:
+    return text.replace("%", "%25").replace(_SEPARATOR, "%2E")
+
+
+def _unquoted(text: str) -> str:
+    return text.replace("%2E", _SEPARATOR).replace("%25", "%")

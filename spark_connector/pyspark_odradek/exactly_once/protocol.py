@@ -1,0 +1,359 @@
+"""What tasks and driver do, step by step (docs/spark-exactly-once.md).
+
+Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns what came of it.
+`brokers` carries actions out against a cluster; the model in the tests against a simulated one, with
+every interleaving and crash in between. Nothing here waits, or knows what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from pyspark_odradek.errors import SinkError, StaleBatch, TransactionsLost
+from pyspark_odradek.exactly_once import ledger
+from pyspark_odradek.exactly_once.identity import Writer
+from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
+
+#: How often a writer of the log may be overtaken before it gives up.
+ATTEMPTS_MAX = 50
+_NAMED_MAX = 5
+
+# --- actions, and what they are answered with -----------------------------------------------------
+
+
+class Read(NamedTuple):
+    """-> Found: the newest record of the query, of all that were acknowledged before."""
+
+
+class Append(NamedTuple):
+    """-> None. It may be in the log or not, or come into it later: read back (S-04)."""
+
+    record: Record
+
+
+class Describe(NamedTuple):
+    """-> tuple of Fate, one for each participant."""
+
+    run: str
+    participants: tuple[Participant, ...]
+
+
+class End(NamedTuple):
+    """-> tuple of bool: which were ended so, and not refused. Tried until there is an answer, or raises."""
+
+    run: str
+    participants: tuple[Participant, ...]
+    commit: bool
+
+
+class ListOpen(NamedTuple):
+    """-> tuple of (run, name): the open transactions of these runs of the query."""
+
+    runs: tuple[str, ...]
+
+
+class Fence(NamedTuple):
+    """-> None. Abort transactions, given by run and name; whoever writes in them is fenced."""
+
+    transactions: tuple[tuple[str, str], ...]
+
+
+class Forget(NamedTuple):
+    """-> None. These keys of the log may be compacted away; may fail."""
+
+    keys: tuple[str, ...]
+
+
+Action = Read | Append | Describe | End | ListOpen | Fence | Forget
+Steps = Generator[Action, Any, Any]
+
+
+class Fate(Enum):
+    """What became of a transaction. UNKNOWN if its id has been used since, or is forgotten."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+# --- what tasks say -------------------------------------------------------------------------------
+
+
+class Begun(NamedTuple):
+    """What a task is to do: write, or only count its rows. `over`: see State.over."""
+
+    write: bool
+    over: int = -1
+
+
+class Outcome(NamedTuple):
+    """An accepted task; without rows no participant (S-03)."""
+
+    rows: int
+    participant: Participant | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """`lenient`: go on with a warning where rows are lost, or differ from what was written."""
+
+    writer: Writer
+    batch: int
+    lenient: bool = False
+    warn: Callable[[str], None] = lambda text: None
+
+
+# --- the task -------------------------------------------------------------------------------------
+
+
+def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
+    """Before the first row (S-03). Raises Superseded, StaleBatch."""
+    run = terms.writer.run
+    for _ in range(ATTEMPTS_MAX):
+        found = yield Read()
+        state = _admitted(found, terms)
+        claim = ledger.claim(state, run)
+        if claim is not None:
+            yield _append(found, claim)
+        elif state.batch == terms.batch:
+            return Begun(write=False)
+        else:
+            return Begun(write=True, over=state.over)
+    raise _overtaken(terms)
+
+
+# --- the driver -----------------------------------------------------------------------------------
+
+
+def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
+    """All tasks have ended well. Whether this call decided the batch; False if it was before.
+
+    Raises Superseded, StaleBatch, TransactionsLost; then nothing more of the batch becomes visible,
+    unless it is decided: then a restart goes on here.
+    """
+    run = terms.writer.run
+    participants = _participants(outcomes)
+    rows = sum(outcome.rows for outcome in outcomes)
+    checked = False
+    decided = False
+    for _ in range(ATTEMPTS_MAX):
+        found = yield Read()
+        state = _admitted(found, terms)
+        claim = ledger.claim(state, run)
+        if claim is not None:
+            yield _append(found, claim)
+        elif not state.done:
+            yield from _carry_out(terms, found)
+        elif state.batch == terms.batch:
+            decided = state.run == run
+            if not decided:
+                _compare(terms, state, rows)
+            yield from _clean_up(terms, found)
+            return decided
+        elif not checked:
+            yield from _check_open(terms, participants)
+            checked = True
+        else:
+            yield _append(found, ledger.commit(state, run, terms.batch, rows, participants))
+    raise _overtaken(terms)
+
+
+def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
+    return tuple(each.participant for each in outcomes if each.participant is not None)
+
+
+def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
+    """S-08: nothing is decided that cannot be carried out."""
+    if not participants:
+        return
+    fates = yield Describe(terms.writer.run, participants)
+    lost = [each for each, fate in zip(participants, fates, strict=True) if fate is not Fate.OPEN]
+    if lost:
+        raise TransactionsLost(
+            f"odradek: batch {terms.batch} of query {terms.writer.query} cannot be committed: "
+            f"{_tasks(lost)} are not open any more. They were open for longer than the broker allows "
+            "(transaction.max.timeout.ms), or somebody aborted them. Nothing of the batch is visible; "
+            "a restart writes it again. Make batches smaller, or raise that setting of the broker"
+        )
+
+
+def _carry_out(terms: Terms, found: Found) -> Steps:
+    """End what is decided, then say so (S-09, S-10)."""
+    state: State = found.state
+    ended = yield End(state.run, state.participants, True)
+    if all(ended):
+        yield _append(found, ledger.finish(state, terms.writer.run))
+        return
+    now = yield Read()
+    if now.offset != found.offset:
+        return  # somebody else was there; the caller looks again
+    yield from _settle_loss(terms, found)
+
+
+def _settle_loss(terms: Terms, found: Found) -> Steps:
+    """A participant was aborted after the decision (S-11, S-12)."""
+    state, run = found.state, terms.writer.run
+    fates = yield Describe(state.run, state.participants)
+    if Fate.COMMITTED not in fates and Fate.UNKNOWN not in fates:
+        # Nothing is visible: better all of it anew than a part now.
+        still_open = _with(state.participants, fates, Fate.OPEN)
+        if still_open:
+            yield End(state.run, still_open, False)
+            fates = yield Describe(state.run, state.participants)
+    lost = _without(state.participants, fates, Fate.COMMITTED)
+    about = f"batch {state.batch} of query {terms.writer.query}"
+    if all(fate is Fate.ABORTED for fate in fates):
+        yield _append(found, ledger.revoke(state, run))
+        now = yield Read()
+        if now.state == ledger.revoke(state, run).state:
+            raise TransactionsLost(
+                f"odradek: {about} was decided, but {_tasks(lost)} were aborted before they were "
+                "committed: recovery came later than the broker's transaction.max.timeout.ms. "
+                "Nothing of the batch is visible, and the decision is revoked: restart the query, and "
+                "the batch is written again. A broker with KIP-939 keeps prepared transactions"
+            )
+        return
+    text = (
+        f"odradek: {about} is lost in part: {_tasks(lost)} were aborted after it was decided, the "
+        "others are visible. Recovery came later than the broker's transaction.max.timeout.ms, or "
+        "somebody aborted them"
+    )
+    if not terms.lenient:
+        raise TransactionsLost(
+            f"{text}. Write these rows by other means, then restart once with failOnDataLoss=false"
+        )
+    terms.warn(text)
+    yield _append(found, ledger.finish(state, run))
+
+
+def _clean_up(terms: Terms, found: Found) -> Steps:
+    """What failed and superseded executions left open would hold back readers (S-15).
+
+    Runs that are not known as superseded are left alone: a newer one may be at work.
+    """
+    left = yield ListOpen((*found.state.past, terms.writer.run))
+    if left:
+        yield Fence(left)
+    if found.needless:
+        yield Forget(found.needless)
+
+
+# --- giving up ------------------------------------------------------------------------------------
+
+
+def abort(terms: Terms) -> Generator[Action, Any, bool]:
+    """The batch has failed (S-14). False if it is decided all the same, and left to a replay."""
+    run = terms.writer.run
+    for _ in range(ATTEMPTS_MAX):
+        found = yield Read()
+        state = found.state
+        if state.run == run and not state.done:
+            return False
+        if run in state.past:
+            left = yield ListOpen((run,))
+            if left:
+                yield Fence(left)
+            return True
+        yield _append(found, ledger.resign(state, run))
+    raise _overtaken(terms)
+
+
+# --- jobs that no other job repeats ---------------------------------------------------------------
+
+
+def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
+    """A batch job without a name (S-16): the first transaction that is committed decides."""
+    participants = _participants(outcomes)
+    yield from _check_open(terms, participants)
+    yield from _finish_job(terms, participants)
+    yield from _clean_up_job(terms)
+    return True
+
+
+def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[Action, Any, bool]:
+    """The job has failed (S-16). False if a part of it was committed before: then all of it is."""
+    decided = False
+    if participants:
+        fates = yield Describe(terms.writer.run, participants)
+        decided = Fate.COMMITTED in fates
+        if decided:
+            yield from _finish_job(terms, participants)
+    yield from _clean_up_job(terms)
+    return not decided
+
+
+def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
+    if not participants:
+        return
+    ended = yield End(terms.writer.run, participants, True)
+    lost = [each for each, ok in zip(participants, ended, strict=True) if not ok]
+    if lost:
+        raise TransactionsLost(
+            f"odradek: the job was committed in part: {_tasks(lost)} were aborted meanwhile, by the "
+            "broker's transaction.max.timeout.ms or by somebody. A job with a commitId can be "
+            "repeated"
+        )
+
+
+def _clean_up_job(terms: Terms) -> Steps:
+    left = yield ListOpen((terms.writer.run,))
+    if left:
+        yield Fence(left)
+
+
+# --- shared ---------------------------------------------------------------------------------------
+
+
+def _admitted(found: Found, terms: Terms) -> State:
+    """The state, if this run still has a say in it."""
+    ledger.refuse_superseded(found.state, terms.writer.run, terms.writer.query)
+    ledger.refuse_stale(found.state, terms.batch, terms.writer.query)
+    return found.state
+
+
+def _append(found: Found, record: Record) -> Append:
+    return Append(record._replace(after=found.offset))
+
+
+def _compare(terms: Terms, state: State, rows: int) -> None:
+    """S-07: a replay has the rows that were written, or it is none."""
+    if rows == state.rows:
+        return
+    text = (
+        f"odradek: batch {terms.batch} of query {terms.writer.query} was written with {state.rows} "
+        f"rows, and now has {rows}. It was not written again. Either the checkpoint is an old copy, "
+        "or the query gives other rows when it is run again"
+    )
+    if not terms.lenient:
+        raise StaleBatch(f"{text}; if that is meant, restart once with failOnDataLoss=false")
+    terms.warn(text)
+
+
+def _overtaken(terms: Terms) -> SinkError:
+    return SinkError(
+        f"odradek: run {terms.writer.run} of query {terms.writer.query} was overtaken {ATTEMPTS_MAX} "
+        "times in its decision log, or its records do not arrive there; look at the broker, and at "
+        "who else runs this query"
+    )
+
+
+def _with(
+    participants: tuple[Participant, ...], fates: tuple[Fate, ...], fate: Fate
+) -> tuple[Participant, ...]:
+    return tuple(p for p, found in zip(participants, fates, strict=True) if found is fate)
+
+
+def _without(
+    participants: tuple[Participant, ...], fates: tuple[Fate, ...], fate: Fate
+) -> tuple[Participant, ...]:
+    return tuple(p for p, found in zip(participants, fates, strict=True) if found is not fate)
+
+
+def _tasks(participants: list[Participant] | tuple[Participant, ...]) -> str:
+    named = ", ".join(f"{p.slot} ({p.rows} rows, {p.name})" for p in participants[:_NAMED_MAX])
+    more = len(participants) - _NAMED_MAX
+    return f"the transactions of tasks {named}{f' and {more} more' if more > 0 else ''}"

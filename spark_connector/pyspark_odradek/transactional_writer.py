@@ -1,0 +1,250 @@
+"""Exactly-once writes: each task has a transaction of its own, the driver ends them together.
+
+What is done in which order, and why, is in `exactly_once.protocol` and docs/spark-exactly-once.md. Spark
+makes a writer on the driver, sends copies to the tasks, and for a stream commits with yet another one in
+another process: what the driver must know comes in the messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from odradek_client.errors import OdradekError
+from odradek_client.producer.producer import Producer
+from odradek_client.producer.transactional import PreparedTransaction
+from pyspark_odradek import blocking
+from pyspark_odradek.errors import SinkError
+from pyspark_odradek.exactly_once import faults, protocol
+from pyspark_odradek.exactly_once.faults import FaultPoint
+from pyspark_odradek.exactly_once.identity import Writer
+from pyspark_odradek.exactly_once.ledger import Participant
+from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
+from pyspark_odradek.options import SinkOptions
+from pyspark_odradek.schema import check_write_schema
+from pyspark_odradek.writer import send_all
+
+T = TypeVar("T")
+
+log = logging.getLogger("odradek.spark")
+
+#: How long a failed task tries to abort its transaction; somebody else will do it otherwise.
+_ABORT_TIMEOUT_MS = 5_000
+
+# Local properties of Spark's tasks (S-01). They are internal to Spark: a test holds them.
+QUERY_PROPERTY = "sql.streaming.queryId"
+BATCH_PROPERTY = "streaming.sql.batchId"
+RUN_PROPERTY = "spark.jobGroup.id"
+
+
+@dataclass
+class Prepared(WriterCommitMessage):
+    """What one task tells the driver. `batch`: None if it did not know."""
+
+    writer: Writer
+    outcome: Outcome
+
+
+class _Sink:
+    """What both writers do."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.places = check_write_schema(schema, options.topic)
+        #: Made on the driver: one for all tasks of a job, another for every job.
+        self.nonce = uuid.uuid4().hex
+
+    def _drive(self, steps: Generator[Any, Any, T], terms: Terms) -> T:
+        """A procedure of `protocol`. Raises SinkError."""
+        thread = blocking.shared().thread
+        brokers = blocking.brokers(self.options.client)
+        try:
+            return thread.run(brokers.run(steps, terms, self.options.log_topic))
+        except OdradekError as error:
+            raise SinkError(
+                f"odradek: batch {terms.batch} of query {terms.writer.query}: {error}"
+            ) from error
+
+    def _terms(self, writer: Writer, batch: int) -> Terms:
+        return Terms(writer, batch, self.options.lenient, log.warning)
+
+    def _write(
+        self, rows: Iterator[pa.RecordBatch], terms: Terms, begun: Begun, two_phase: bool
+    ) -> Prepared:
+        if not begun.write:
+            return Prepared(terms.writer, Outcome(sum(batch.num_rows for batch in rows)))
+        first = next((batch for batch in rows if batch.num_rows), None)
+        if first is None:
+            return Prepared(terms.writer, Outcome(0))
+        name = blocking.names(terms.writer).take(terms.batch, begun.over)
+        prepared, count = write_transaction(
+            chain([first], rows),
+            self.options,
+            self.places,
+            terms.writer.transactional_id(name),
+            two_phase,
+        )
+        participant = Participant(
+            name,
+            prepared.producer_id,
+            prepared.epoch,
+            prepared.transaction_version,
+            _context().partitionId(),
+            count,
+        )
+        return Prepared(terms.writer, Outcome(count, participant))
+
+
+class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("odradek")`."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
+        """One task's rows, in a transaction that is prepared. Raises SinkError."""
+        context = _context()
+        query = self.options.query_id or context.getLocalProperty(QUERY_PROPERTY)
+        batch = context.getLocalProperty(BATCH_PROPERTY)
+        run = context.getLocalProperty(RUN_PROPERTY)
+        if query is None:
+            raise SinkError(
+                "odradek: this Spark does not tell its tasks which query they belong to "
+                f"({QUERY_PROPERTY}); give it a name that stays over restarts, by the option queryId, "
+                "or write with semantics=at_least_once"
+            )
+        if batch is None or run is None:
+            # Only the driver will know; the run is that of this batch alone.
+            terms = self._terms(Writer(query, self.nonce), 0)
+            return self._write(iterator, terms, Begun(write=True), two_phase=True)
+        terms = self._terms(Writer(query, run), int(batch))
+        begun = self._drive(protocol.begin_task(terms), terms)
+        return self._write(iterator, terms, begun, two_phase=True)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Decides the batch and carries that out, or finishes what was decided. Raises SinkError."""
+        outcomes = _outcomes(messages)
+        writer = _writer(messages)
+        if writer is None:
+            return  # Spark runs at least one task, and all have ended well
+        terms = self._terms(writer, batchId)
+        written = self._drive(protocol.commit(terms, outcomes), terms)
+        rows = sum(each.rows for each in outcomes)
+        if written:
+            log.info("odradek: batch %d committed, %d rows", batchId, rows)
+        else:
+            log.info("odradek: batch %d had been written before", batchId)
+        faults.reach(FaultPoint.BATCH_DONE)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch has failed: nothing of it may be decided any more."""
+        writer = _writer(messages)
+        if writer is None:
+            return  # no task has begun anything that is known; the next run cleans up
+        terms = self._terms(writer, batchId)
+        if not self._drive(protocol.abort(terms), terms):
+            log.warning("odradek: batch %d is decided; a restart finishes it", batchId)
+
+
+class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
+    """`df.write.format("odradek")`: all rows of the job become visible together, or none."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
+        """One task's rows, in a transaction that is prepared. Raises SinkError."""
+        terms = self._job()
+        if self.options.commit_id is None:
+            begun = Begun(write=True)
+        else:
+            begun = self._drive(protocol.begin_task(terms), terms)
+        # Nobody would find the transactions of a job without a name again: they may time out.
+        return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Decides the job. Raises SinkError; then none of its rows is visible, or all will be."""
+        terms, outcomes = self._job(), _outcomes(messages)
+        if self.options.commit_id is None:
+            self._drive(protocol.commit_job(terms, outcomes), terms)
+        elif not self._drive(protocol.commit(terms, outcomes), terms):
+            log.info("odradek: %s had been written before", self.options.commit_id)
+        faults.reach(FaultPoint.BATCH_DONE)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The job has failed: none of its rows becomes visible."""
+        terms = self._job()
+        if self.options.commit_id is None:
+            participants = tuple(
+                each.participant for each in _outcomes(messages) if each.participant is not None
+            )
+            aborted = self._drive(protocol.abort_job(terms, participants), terms)
+        else:
+            aborted = self._drive(protocol.abort(terms), terms)
+        if not aborted:
+            log.warning("odradek: the job had been decided before it failed; all of it is written")
+
+    def _job(self) -> Terms:
+        if self.options.commit_id is None:
+            return self._terms(Writer("job", self.nonce), 0)
+        # Never the id of a stream, whatever the user calls it.
+        writer = Writer(f"commit:{self.options.commit_id}", self.nonce)
+        return self._terms(writer, self.options.commit_version)
+
+
+def write_transaction(
+    rows: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    places: Mapping[str, int],
+    transactional_id: str,
+    two_phase: bool,
+) -> tuple[PreparedTransaction, int]:
+    """(the prepared transaction, rows in it). SinkError; then it is aborted, if that is possible."""
+    thread = blocking.shared().thread
+    brokers = blocking.brokers(options.client)
+    producer: Producer | None = None
+    try:
+        producer = thread.run(brokers.producer(transactional_id, two_phase))
+        written = send_all(rows, producer, options.topic, places)
+        faults.reach(FaultPoint.TASK_WRITTEN)
+        prepared = thread.run(producer.prepare_transaction(may_time_out=True))
+        thread.run(producer.close())
+        faults.reach(FaultPoint.TASK_PREPARED)
+    except BaseException as error:
+        if producer is not None:
+            _abort(producer)
+        if isinstance(error, OdradekError):
+            raise SinkError(f"odradek: rows could not be written: {error}") from error
+        raise
+    return prepared, written.rows
+
+
+def _abort(producer: Producer) -> None:
+    try:
+        blocking.shared().thread.run(
+            producer.close(timeout_ms=_ABORT_TIMEOUT_MS), _ABORT_TIMEOUT_MS / 1000 + 1
+        )
+    except (OdradekError, TimeoutError, OSError) as error:
+        log.info("odradek: a transaction was not aborted by its task: %s", error)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise SinkError("odradek: write() runs in Spark's tasks only")
+    return context
+
+
+def _outcomes(messages: list[WriterCommitMessage | None]) -> tuple[Outcome, ...]:
+    return tuple(message.outcome for message in messages if isinstance(message, Prepared))
+
+
+def _writer(messages: list[WriterCommitMessage | None]) -> Writer | None:
+    return next((each.writer for each in messages if isinstance(each, Prepared)), None)

@@ -1,0 +1,669 @@
+"""A world for the protocol of the exactly-once sink: brokers, Spark, crashes, zombies, lost answers.
+
+The procedures are the connector's own (`exactly_once.protocol`, `ledger`); this is everything around
+them, small enough to be explored completely. A `World` is a value; `moves` gives all worlds that may
+come next:
+
+- a process makes its next step (every action of a procedure is one step, every single end of a
+  transaction too), or is never heard of again: nobody is obliged to move;
+- an append is answered, or not and is in the log all the same, or comes into it later, or never;
+- an end of a transaction is carried out and not answered, so that it is asked for again;
+- Spark takes a task for lost and runs it again, or runs it twice at once, while the first goes on;
+- the driver hears nothing of its commit process and aborts, while that goes on;
+- the driver is killed, or is thought dead: another run starts from the checkpoint, with other tasks;
+- a broker without KIP-939 aborts an open transaction because of its age;
+- the log is compacted as soon as that is allowed.
+
+`violation` says what is wrong with a world; `recover` starts one more run, undisturbed, and says what is
+wrong with its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple
+
+from pyspark_odradek.errors import SinkError, TransactionsLost
+from pyspark_odradek.exactly_once import ledger, protocol
+from pyspark_odradek.exactly_once.identity import Names, Writer
+from pyspark_odradek.exactly_once.ledger import Entry, Kind, Participant
+from pyspark_odradek.exactly_once.protocol import (
+    Append,
+    Describe,
+    End,
+    Fate,
+    Fence,
+    Forget,
+    ListOpen,
+    Outcome,
+    Read,
+    Terms,
+)
+
+QUERY = "q"
+
+
+class Bounds(NamedTuple):
+    """How large a world may become. `slots`: tasks per run, by number of the run."""
+
+    batches: int = 1
+    slots: tuple[int, ...] = (1, 1)
+    executions: int = 1  # of one task
+    lost_answers: int = 0
+    delays: int = 0
+    timeouts: int = 0
+    abandoned_commits: int = 1
+    empty_slots: tuple[int, ...] = ()  # tasks that have no rows
+    ROWS: int = 2  # of a batch
+
+
+# --- what procedures of tasks do besides ----------------------------------------------------------
+
+
+class Name(NamedTuple):
+    """-> a name for a transaction, of those that belong to the worker process."""
+
+    batch: int
+    over: int
+
+
+class Init(NamedTuple):
+    """-> epoch. InitProducerId."""
+
+    run: str
+    name: str
+
+
+class Write(NamedTuple):
+    """-> whether the brokers took it."""
+
+    run: str
+    name: str
+    epoch: int
+    batch: int
+    rows: tuple[int, ...]
+
+
+# --- the world ------------------------------------------------------------------------------------
+
+
+class Txn(NamedTuple):
+    """A transactional id, by (run, name)."""
+
+    epoch: int = -1
+    status: str = "empty"  # open, committed, aborted
+    rows: tuple[tuple[int, int], ...] = ()  # (batch, row)
+
+
+class Process(NamedTuple):
+    """A procedure that is under way, as the answers that it has had. `ends`: of an End in parts."""
+
+    kind: str  # task, commit, abort
+    run: int
+    batch: int
+    slot: int = 0
+    execution: int = 0
+    worker: int = 0
+    outcomes: tuple[Outcome, ...] = ()
+    history: tuple[Any, ...] = ()
+    ends: tuple[bool, ...] = ()
+    heard: bool = True  # whether its driver waits for it
+
+
+class Run(NamedTuple):
+    """A driver. `phase`: tasks, commit, abort, log, over."""
+
+    batch: int
+    phase: str = "tasks"
+    outcomes: tuple[Outcome | None, ...] = ()
+    executions: tuple[int, ...] = ()
+
+
+class World(NamedTuple):
+    """Everything there is."""
+
+    log: tuple[Entry, ...] = ()
+    log_end: int = 0
+    pending: tuple[tuple[str, ledger.Record], ...] = ()
+    txns: tuple[tuple[tuple[str, str], Txn], ...] = ()
+    visible: tuple[tuple[int, int], ...] = ()
+    spark_log: int = -1
+    runs: tuple[Run, ...] = ()
+    processes: tuple[Process, ...] = ()
+    # What worker processes remember of their names: ((run, worker), ((name, last batch), ...)).
+    names: tuple[tuple[tuple[int, int], tuple[tuple[str, int], ...]], ...] = ()
+    # What is left of the bounds.
+    lost_answers: int = 0
+    delays: int = 0
+    timeouts: int = 0
+    abandoned_commits: int = 0
+    # The judge's own notes, which no procedure sees.
+    counted: int = -1
+    claimer: str = ""
+    claimed: tuple[str, ...] = ()
+    wrong: str = ""
+    checked: tuple[str, ...] = ()  # runs that have seen their participants open
+    too_late: bool = False  # whether one was aborted after that: no protocol can help
+
+    def txn(self, run: str, name: str) -> Txn:
+        return dict(self.txns).get((run, name), Txn())
+
+    def with_txn(self, run: str, name: str, txn: Txn) -> World:
+        txns = dict(self.txns)
+        txns[(run, name)] = txn
+        return self._replace(txns=tuple(sorted(txns.items())))
+
+
+def first_world(bounds: Bounds) -> World:
+    """Nothing has happened."""
+    return World(
+        lost_answers=bounds.lost_answers,
+        delays=bounds.delays,
+        timeouts=bounds.timeouts,
+        abandoned_commits=bounds.abandoned_commits,
+    )
+
+
+# --- procedures, run again from their answers -----------------------------------------------------
+
+
+def rows_of(bounds: Bounds, slot: int, slots: int) -> tuple[int, ...]:
+    """The rows of a task: the batch's, dealt out; a task may have none."""
+    if slot in bounds.empty_slots:
+        return ()
+    takers = [each for each in range(slots) if each not in bounds.empty_slots]
+    return tuple(row for row in range(bounds.ROWS) if takers[row % len(takers)] == slot)
+
+
+def run_name(run: int) -> str:
+    return f"r{run}"
+
+
+def take_name(world: World, process: Process, action: Name) -> tuple[str, World]:
+    """By the connector's own rule. Looked up here, so that a mutant can have another."""
+    owner = (process.run, process.worker)
+    memory = dict(world.names)
+    names = Names(f"w{process.worker}", dict(memory.get(owner, ())))
+    name = names.take(action.batch, action.over)
+    memory[owner] = tuple(sorted(names.last.items()))
+    return name, world._replace(names=tuple(sorted(memory.items())))
+
+
+def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Outcome | None]:
+    """What a task does with a cluster."""
+    terms = _terms(process)
+    rows = rows_of(bounds, process.slot, slots)
+    begun = yield from protocol.begin_task(terms)
+    if not begun.write:
+        return Outcome(len(rows))
+    if not rows:
+        return empty_outcome(process)
+    run = run_name(process.run)
+    name = yield Name(process.batch, begun.over)
+    epoch = yield Init(run, name)
+    taken = yield Write(run, name, epoch, process.batch, rows)
+    if not taken:
+        return None  # fenced: the execution fails
+    return Outcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
+
+
+def empty_outcome(process: Process) -> Outcome:
+    return Outcome(0)
+
+
+def _terms(process: Process) -> Terms:
+    return Terms(Writer(QUERY, run_name(process.run)), process.batch)
+
+
+def procedure(process: Process, bounds: Bounds) -> Generator[Any, Any, Any]:
+    if process.kind == "task":
+        return task(process, bounds, bounds.slots[process.run])
+    if process.kind == "commit":
+        return protocol.commit(_terms(process), process.outcomes)
+    return protocol.abort(_terms(process))
+
+
+class Step(NamedTuple):
+    """What a procedure does next: an action, a result, or an exception."""
+
+    action: Any = None
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Explorer:
+    """Bounds, and what was found out about procedures."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self._steps: dict[Any, Step] = {}
+        self.explored = 0
+
+    def step(self, process: Process) -> Step:
+        key = (process._replace(ends=(), heard=True, worker=0), self.bounds.slots[process.run])
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = self._run(process)
+        return found
+
+    def _run(self, process: Process) -> Step:
+        steps = procedure(process, self.bounds)
+        try:
+            action = next(steps)
+            for answer in process.history:
+                action = steps.send(answer)
+        except StopIteration as stop:
+            return Step(result=stop.value)
+        except (SinkError, ValueError) as error:
+            return Step(error=error)
+        return Step(action=action)
+
+    # --- moves ------------------------------------------------------------------------------------
+
+    def moves(self, world: World) -> Iterator[tuple[Any, World]]:
+        """Every world that may come next, with who moves."""
+        for at, process in enumerate(world.processes):
+            for later in self._moves_of(world, at, process):
+                yield process[:5], later
+        for at, run in enumerate(world.runs):
+            for later in self._moves_of_run(world, at, run):
+                yield at, later
+        if len(world.runs) < len(self.bounds.slots):
+            yield None, self.start_run(world)
+        for later in self._moves_of_brokers(world):
+            yield None, later
+
+    def _moves_of_brokers(self, world: World) -> Iterator[World]:
+        for key, record in world.pending:
+            rest = tuple(each for each in world.pending if each[0] != key)
+            yield appended(world._replace(pending=rest), key, record)
+        if world.timeouts:
+            for (run, name), txn in world.txns:
+                if txn.status == "open":
+                    yield world.with_txn(run, name, Txn(txn.epoch + 1, "aborted"))._replace(
+                        timeouts=world.timeouts - 1,
+                        too_late=world.too_late or run in world.checked,
+                    )
+
+    def start_run(self, world: World) -> World:
+        """A run starts from the checkpoint, if the last one is known to be dead or not."""
+        slots = self.bounds.slots[len(world.runs)]
+        batch = world.spark_log + 1
+        if batch >= self.bounds.batches:
+            return world._replace(runs=(*world.runs, Run(batch, "over")))
+        return self._start_batch(
+            world._replace(runs=(*world.runs, Run(batch))), len(world.runs), batch, slots
+        )
+
+    def _start_batch(self, world: World, at: int, batch: int, slots: int) -> World:
+        return self._with_run(world, at, Run(batch, "tasks", (None,) * slots, (0,) * slots))
+
+    def _with_run(self, world: World, at: int, run: Run) -> World:
+        return world._replace(runs=(*world.runs[:at], run, *world.runs[at + 1 :]))
+
+    def _moves_of_run(self, world: World, at: int, run: Run) -> Iterator[World]:
+        if run.phase == "tasks":
+            for slot, used in enumerate(run.executions):
+                # One slot after the other, as workers come free; a second time at any time.
+                if used == 0 and slot and not run.executions[slot - 1]:
+                    continue
+                if run.outcomes[slot] is None and used < self.bounds.executions:
+                    executions = (*run.executions[:slot], used + 1, *run.executions[slot + 1 :])
+                    again = self._with_run(world, at, run._replace(executions=executions))
+                    yield with_task(again, at, run.batch, slot, used)
+            if all(outcome is not None for outcome in run.outcomes):
+                outcomes: Any = run.outcomes
+                process = Process("commit", at, run.batch, outcomes=outcomes)
+                yield self._with_run(world, at, run._replace(phase="commit"))._replace(
+                    processes=(*world.processes, process)
+                )
+        elif run.phase == "commit" and world.abandoned_commits:
+            # The connection to the commit process is lost.
+            processes = tuple(
+                each._replace(heard=False) if each.kind == "commit" and each.run == at else each
+                for each in world.processes
+            )
+            yield self._abort(
+                world._replace(processes=processes, abandoned_commits=world.abandoned_commits - 1),
+                at,
+                run,
+            )
+        elif run.phase == "log":
+            done = self._with_run(world, at, run._replace(phase="over"))._replace(
+                spark_log=max(world.spark_log, run.batch)
+            )
+            if run.batch + 1 < self.bounds.batches:
+                done = self._start_batch(done, at, run.batch + 1, len(run.outcomes))
+            yield done
+
+    def _abort(self, world: World, at: int, run: Run) -> World:
+        process = Process("abort", at, run.batch)
+        return self._with_run(world, at, run._replace(phase="abort"))._replace(
+            processes=(*world.processes, process)
+        )
+
+    def _moves_of(self, world: World, at: int, process: Process) -> Iterator[World]:
+        step = self.step(process)
+        if step.action is None:
+            yield self._over(world, at, process, step)
+            return
+        action = step.action
+        if isinstance(action, End):
+            yield from self._end_one(world, at, process, action)
+            return
+        if isinstance(action, Append):
+            yield from self._append(world, at, process, action)
+            return
+        if isinstance(action, Name):
+            name, changed = take_name(world, process, action)
+            yield answered(changed, at, process, name)
+            return
+        answer, changed = carry_out(world, action)
+        if isinstance(action, Describe) and set(answer) == {Fate.OPEN}:
+            changed = changed._replace(
+                checked=tuple(sorted({*changed.checked, run_name(process.run)}))
+            )
+        yield answered(changed, at, process, answer)
+
+    def _append(self, world: World, at: int, process: Process, action: Append) -> Iterator[World]:
+        # Distinct for every append that is ever tried.
+        key = (
+            f"{process.kind}{process.run}.{process.batch}.{process.slot}.{process.execution}."
+            + str(len(process.history))
+        )
+        yield answered(appended(world, key, action.record), at, process, None)
+        if world.delays:
+            later = world._replace(
+                delays=world.delays - 1, pending=(*world.pending, (key, action.record))
+            )
+            yield answered(later, at, process, None)
+
+    def _end_one(self, world: World, at: int, process: Process, action: End) -> Iterator[World]:
+        part = action.participants[len(process.ends)]
+        ended, changed = end(world, action.run, part, action.commit)
+        ends = (*process.ends, ended)
+        if len(ends) == len(action.participants):
+            yield answered(changed, at, process._replace(ends=()), ends)
+        else:
+            yield _with_process(changed, at, process._replace(ends=ends))
+        if world.lost_answers and changed != world:
+            yield changed._replace(lost_answers=world.lost_answers - 1)
+
+    def _over(self, world: World, at: int, process: Process, step: Step) -> World:
+        """A procedure has come to its end; its driver hears of it, if it still listens."""
+        gone = world._replace(processes=(*world.processes[:at], *world.processes[at + 1 :]))
+        run = world.runs[process.run]
+        if isinstance(step.error, ValueError):
+            return gone._replace(wrong=f"a procedure did what is not allowed: {step.error}")
+        if process.kind == "task":
+            if run.phase != "tasks" or run.batch != process.batch:
+                return gone
+            failed = step.error is not None or step.result is None
+            if failed:
+                mine = [p for p in gone.processes if _same_task(p, process)]
+                spare = run.executions[process.slot] < self.bounds.executions
+                if mine or spare or run.outcomes[process.slot] is not None:
+                    return gone
+                return self._abort(gone, process.run, run)
+            if run.outcomes[process.slot] is not None:
+                return gone
+            outcomes = (
+                *run.outcomes[: process.slot],
+                step.result,
+                *run.outcomes[process.slot + 1 :],
+            )
+            return self._with_run(gone, process.run, run._replace(outcomes=outcomes))
+        if not process.heard:
+            return gone
+        if process.kind == "commit":
+            if step.error is not None:
+                return self._abort(gone, process.run, run)
+            return self._with_run(gone, process.run, run._replace(phase="log"))
+        return self._with_run(gone, process.run, run._replace(phase="over"))
+
+    # --- exploring --------------------------------------------------------------------------------
+
+    def everything(self, worlds_max: int, recover_every: int = 1) -> str:
+        """All worlds; what is wrong with the first that is wrong, "" if none is."""
+        first = first_world(self.bounds)
+        seen = {first}
+        open_worlds = deque([first])
+        while open_worlds:
+            world = open_worlds.popleft()
+            self.explored += 1
+            wrong = violation(world, self.bounds)
+            if not wrong and self.explored % recover_every == 0:
+                wrong = self.recover(world)
+            if wrong:
+                return wrong
+            for _, later in self.moves(world):
+                if later not in seen:
+                    if len(seen) >= worlds_max:
+                        raise AssertionError(f"more than {worlds_max} worlds")
+                    seen.add(later)
+                    open_worlds.append(later)
+        return ""
+
+    def at_random(self, seed: int, walks: int, steps: int = 150) -> str:
+        """Random walks; as `everything`.
+
+        Whoever has the highest priority moves; a few times in a walk, the one that would be next goes
+        to the end of the line. So a process is left standing at any place while others go far, which
+        steps chosen evenly would hardly ever bring about (Burckhardt et al., ASPLOS 2010).
+        """
+        rng = random.Random(seed)
+        for _ in range(walks):
+            world = first_world(self.bounds)
+            recover_at = rng.randrange(steps)
+            demote_at = {rng.randrange(steps // 2) for _ in range(rng.randrange(5))}
+            priority: dict[Any, float] = {}
+            for number in range(steps):
+                self.explored += 1
+                wrong = violation(world, self.bounds)
+                if not wrong and number == recover_at:
+                    wrong = self.recover(world)
+                if wrong:
+                    return wrong
+                choices = list(self.moves(world))
+                if not choices:
+                    break
+                movers = list(dict.fromkeys(mover for mover, _ in choices))
+                for each in movers:
+                    priority.setdefault(each, rng.random())
+                first = max(movers, key=priority.__getitem__)
+                if number in demote_at:
+                    priority[first] = -float(number + 1)
+                    first = max(movers, key=priority.__getitem__)
+                world = rng.choice([later for mover, later in choices if mover == first])
+            wrong = violation(world, self.bounds) or self.recover(world)
+            if wrong:
+                return wrong
+        return ""
+
+    # --- recovery ---------------------------------------------------------------------------------
+
+    def recover(self, world: World) -> str:
+        """One more run, with nobody else moving and nothing going wrong, must make all good."""
+        error: BaseException | None = None
+        for _ in range(3):
+            number = len(world.runs)
+            explorer = Explorer(
+                self.bounds._replace(slots=(*self.bounds.slots[:number], 2, 2, 2, 2))
+            )
+            explorer._steps = self._steps
+            idle = world.spark_log + 1 >= self.bounds.batches
+            quiet = world._replace(
+                runs=(*(run._replace(phase="over") for run in world.runs),),
+                processes=(),
+                pending=(),
+                lost_answers=0,
+                delays=0,
+                timeouts=0,
+                abandoned_commits=0,
+            )
+            world, error = explorer._to_the_end(explorer.start_run(quiet), number)
+            wrong = violation(world, self.bounds)
+            if wrong:
+                return f"after recovery: {wrong}"
+            if error is None:
+                everything = sorted(
+                    (batch, row)
+                    for batch in range(self.bounds.batches)
+                    for row in range(self.bounds.ROWS)
+                )
+                if sorted(world.visible) != everything:
+                    return f"recovered, and visible is {world.visible}"
+                left = [name for name, txn in world.txns if txn.status == "open"]
+                return f"recovered, and still open: {left}" if left and not idle else ""
+            if not (isinstance(error, TransactionsLost) and world.too_late):
+                return f"recovery failed: {error!r}"
+            if "lost in part" in str(error):
+                return ""  # loud, and all that can be done
+        return f"recovery goes on failing: {error!r}"
+
+    def _to_the_end(self, world: World, number: int) -> tuple[World, BaseException | None]:
+        error: BaseException | None = None
+        for _ in range(2000):
+            for at, process in enumerate(world.processes):
+                step = self.step(process)
+                if step.error is not None and error is None:
+                    error = step.error
+                world = next(self._moves_of(world, at, process))
+                break
+            else:
+                run = world.runs[number]
+                if run.phase == "over":
+                    return world, error
+                world = next(self._moves_of_run(world, number, run))
+        raise AssertionError("a run that does not end")
+
+
+def with_task(world: World, run: int, batch: int, slot: int, execution: int) -> World:
+    """An execution begins, in a worker process that has nothing else to do."""
+    busy = {each.worker for each in world.processes if each.kind == "task" and each.run == run}
+    worker = next(each for each in range(len(busy) + 1) if each not in busy)
+    process = Process("task", run, batch, slot, execution, worker)
+    return world._replace(processes=(*world.processes, process))
+
+
+def _same_task(one: Process, other: Process) -> bool:
+    return one.kind == "task" and (one.run, one.batch, one.slot) == (
+        other.run,
+        other.batch,
+        other.slot,
+    )
+
+
+def _with_process(world: World, at: int, process: Process) -> World:
+    return world._replace(processes=(*world.processes[:at], process, *world.processes[at + 1 :]))
+
+
+def answered(world: World, at: int, process: Process, answer: Any) -> World:
+    """The process knows the answer."""
+    return _with_process(world, at, process._replace(history=(*process.history, answer)))
+
+
+# --- brokers --------------------------------------------------------------------------------------
+
+
+def carry_out(world: World, action: Any) -> tuple[Any, World]:
+    """(answer, the world afterwards) of what takes one step."""
+    if isinstance(action, Read):
+        return ledger.newest(world.log), world
+    if isinstance(action, Describe):
+        return tuple(fate(world, action.run, part) for part in action.participants), world
+    if isinstance(action, ListOpen):
+        found = tuple(
+            key for key, txn in world.txns if txn.status == "open" and key[0] in action.runs
+        )
+        return found, world
+    if isinstance(action, Fence):
+        for run, name in action.transactions:
+            _, world = init(world, run, name)
+        return None, world
+    if isinstance(action, Forget):
+        kept = tuple(entry for entry in world.log if entry.key not in action.keys)
+        return None, world._replace(log=kept)
+    if isinstance(action, Init):
+        return init(world, action.run, action.name)
+    assert isinstance(action, Write), action
+    return write(world, action)
+
+
+def init(world: World, run: str, name: str) -> tuple[int, World]:
+    """InitProducerId without an expected identity."""
+    txn = world.txn(run, name)
+    return txn.epoch + 1, world.with_txn(run, name, Txn(txn.epoch + 1))
+
+
+def write(world: World, action: Write) -> tuple[bool, World]:
+    """A producer's records, in the transaction that is open or begins with them."""
+    txn = world.txn(action.run, action.name)
+    if txn.epoch != action.epoch:
+        return False, world
+    before = txn.rows if txn.status == "open" else ()
+    rows = before + tuple((action.batch, row) for row in action.rows)
+    return True, world.with_txn(action.run, action.name, Txn(txn.epoch, "open", rows))
+
+
+def end(world: World, run: str, part: Participant, commit: bool) -> tuple[bool, World]:
+    """EndTxn 5: the next epoch with every end, the same answer to the same question (T-65, T-66)."""
+    txn = world.txn(run, part.name)
+    target = "committed" if commit else "aborted"
+    if txn.status == "open" and txn.epoch == part.epoch:
+        changed = world.with_txn(run, part.name, Txn(txn.epoch + 1, target))
+        if commit:
+            changed = changed._replace(visible=tuple(sorted(world.visible + txn.rows)))
+        return True, changed
+    return txn.status == target and txn.epoch == part.epoch + 1, world
+
+
+def fate(world: World, run: str, part: Participant) -> Fate:
+    """As DescribeTransactions tells it."""
+    txn = world.txn(run, part.name)
+    if txn.status == "open":
+        return Fate.OPEN if txn.epoch == part.epoch else Fate.UNKNOWN
+    if txn.epoch != part.epoch + 1 or txn.status == "empty":
+        return Fate.UNKNOWN
+    return Fate.COMMITTED if txn.status == "committed" else Fate.ABORTED
+
+
+def appended(world: World, key: str, record: ledger.Record) -> World:
+    """The record comes into the log. The judge notes what counts, by the definition (S-04)."""
+    entry = Entry(world.log_end, key, record)
+    world = world._replace(log=(*world.log, entry), log_end=world.log_end + 1)
+    if record.after != world.counted:
+        return world
+    world = world._replace(counted=entry.offset)
+    state = record.state
+    if record.kind is Kind.CLAIM:
+        wrong = ""
+        if state.holder in world.claimed:
+            wrong = f"{state.holder} claims a second time"
+        return world._replace(
+            claimer=state.holder,
+            claimed=(*world.claimed, state.holder),
+            wrong=world.wrong or wrong,
+        )
+    if record.kind is Kind.COMMIT and state.run != world.claimer:
+        return world._replace(wrong=f"the zombie {state.run} decided batch {state.batch}")
+    return world
+
+
+# --- the judge ------------------------------------------------------------------------------------
+
+
+def violation(world: World, bounds: Bounds) -> str:
+    """What is wrong with a world, "" if nothing is."""
+    if world.wrong:
+        return world.wrong
+    if len(set(world.visible)) != len(world.visible):
+        return f"rows are visible twice: {world.visible}"
+    shown = set(world.visible)
+    for batch in range(world.spark_log + 1):
+        missing = [row for row in range(bounds.ROWS) if (batch, row) not in shown]
+        if missing:
+            return f"Spark has committed batch {batch}, and its rows {missing} are not visible"
+    return ""

@@ -1,0 +1,448 @@
+"""The procedures of the exactly-once sink against a real broker, without Spark.
+
+A task's writer runs in this process, with a context that says what Spark would say.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import kafka
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from odradek import sync
+from odradek.broker import SubprocessBroker
+from odradek_client.admin import ConfigChange, ConfigResource, NewTopic
+from pyspark_odradek import blocking, transactional_writer
+from pyspark_odradek.errors import SinkError, StaleBatch, Superseded, TransactionsLost
+from pyspark_odradek.exactly_once import decision_log, ledger, protocol
+from pyspark_odradek.exactly_once.identity import Writer
+from pyspark_odradek.exactly_once.protocol import Terms
+from pyspark_odradek.options import parse_sink
+from pyspark_odradek.transactional_writer import (
+    BATCH_PROPERTY,
+    QUERY_PROPERTY,
+    RUN_PROPERTY,
+    Prepared,
+    TransactionalBatchWriter,
+    TransactionalStreamWriter,
+)
+
+SCHEMA = StructType([StructField("value", StringType())])
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {"log.durability": "page-cache", "log.retention.ms": "-1"}
+    folder = tmp_path_factory.mktemp("broker")
+    with SubprocessBroker(data_dir=folder, settings=settings) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(scope="module")
+def without_kip939(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {
+        "log.durability": "page-cache",
+        "transaction.two.phase.commit.enable": "false",
+        "transaction.max.timeout.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    }
+    folder = tmp_path_factory.mktemp("broker")
+    with SubprocessBroker(data_dir=folder, settings=settings) as broker:
+        yield broker.bootstrap
+
+
+class Context:
+    """What a task asks Spark."""
+
+    def __init__(self, slot: int, properties: dict[str, str]) -> None:
+        self._slot = slot
+        self._properties = properties
+
+    def partitionId(self) -> int:
+        return self._slot
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._properties.get(name)
+
+
+class Query:
+    """A query of one run; `tasks` and `commit` are what Spark would call for a batch."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, address: str, topic: str, **options: str
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        self.address = address
+        self.topic = topic
+        self.query = str(uuid.uuid4())
+        self.run = str(uuid.uuid4())
+        self.options = {"kafka.bootstrap.servers": address, "topic": topic, **options}
+        self.properties_there = True
+
+    def restarted(self) -> Query:
+        other = Query(self._monkeypatch, self.address, self.topic)
+        other.options, other.query = self.options, self.query
+        return other
+
+    def writer(self) -> TransactionalStreamWriter:
+        return TransactionalStreamWriter(parse_sink(self.options, streaming=True), SCHEMA)
+
+    def task(self, batch: int, slot: int, *values: str, writer: Any = None) -> Prepared:
+        properties = {QUERY_PROPERTY: self.query}
+        if self.properties_there:
+            properties |= {BATCH_PROPERTY: str(batch), RUN_PROPERTY: self.run}
+        context = Context(slot, properties)
+        self._monkeypatch.setattr(transactional_writer, "_context", lambda: context)
+        rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
+        prepared: Prepared = (writer or self.writer()).write(iter([rows]))
+        return prepared
+
+    def tasks(self, batch: int, *parts: list[str]) -> list[Any]:
+        writer = self.writer()  # one for all tasks of a batch, as Spark pickles it
+        return [self.task(batch, slot, *part, writer=writer) for slot, part in enumerate(parts)]
+
+    def commit(self, batch: int, messages: list[Any]) -> None:
+        self.writer().commit(messages, batch)
+
+    def abort(self, batch: int, messages: list[Any]) -> None:
+        self.writer().abort(messages, batch)
+
+    def terms(self, batch: int) -> Terms:
+        return Terms(Writer(self.query, self.run), batch)
+
+    def drive(self, steps: Any, batch: int) -> Any:
+        return self.writer()._drive(steps, self.terms(batch))
+
+    def state(self) -> ledger.State:
+        def reading() -> Any:
+            found = yield protocol.Read()
+            return found.state
+
+        state: ledger.State = self.drive(reading(), 0)
+        return state
+
+    def decide(self, batch: int, messages: list[Any]) -> None:
+        """As far as the decision; nothing is ended."""
+        steps = protocol.commit(self.terms(batch), tuple(each.outcome for each in messages))
+
+        def cut() -> Any:
+            answer = None
+            while True:
+                action = steps.send(answer)
+                if isinstance(action, protocol.End):
+                    return
+                answer = yield action
+
+        self.drive(cut(), batch)
+
+    def visible(self, count: int) -> list[str]:
+        """What somebody else's consumer reads committed, sorted; waits for `count` records."""
+        return visible(self.address, self.topic, count)
+
+    def open_transactions(self) -> list[str]:
+        with sync.Admin(bootstrap_servers=self.address) as admin:
+            found = admin.list_transactions(states=["Ongoing"])
+        return [each.transactional_id for each in found if self.query in each.transactional_id]
+
+
+def visible(address: str, topic: str, count: int) -> list[str]:
+    """Committed records up to the end of the topic, which must become stable in time."""
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=address, isolation_level="read_committed", max_poll_interval_ms=60_000
+    )
+    try:
+        partitions = [kafka.TopicPartition(topic, 0)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        values: list[str] = []
+        empty = 0
+        while empty < (2 if len(values) >= count else 40):
+            polled = consumer.poll(timeout_ms=250)
+            empty = 0 if polled else empty + 1
+            values += [record.value.decode() for some in polled.values() for record in some]
+        return sorted(values)
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def query(monkeypatch: pytest.MonkeyPatch, address: str, unique_topic: str) -> Query:
+    return made(monkeypatch, address, unique_topic)
+
+
+def made(monkeypatch: pytest.MonkeyPatch, address: str, topic: str, **options: str) -> Query:
+    with sync.Admin(bootstrap_servers=address) as admin:
+        admin.create_topics(NewTopic(topic, partitions=1))
+    return Query(monkeypatch, address, topic, **options)
+
+
+def test_batches_become_visible_and_ids_are_used_again(query: Query) -> None:
+    """S-02, S-03, S-08 to S-10, S-13."""
+    for batch in range(3):
+        messages = query.tasks(batch, [f"{batch}a"], [f"{batch}b", f"{batch}c"], [])
+        assert messages[2].outcome.participant is None
+        query.commit(batch, messages)
+    assert query.visible(9) == sorted(f"{batch}{row}" for batch in range(3) for row in "abc")
+    state = query.state()
+    assert (state.holder, state.batch, state.done, state.rows) == (query.run, 2, True, 3)
+    with sync.Admin(bootstrap_servers=query.address) as admin:
+        ids = [x.transactional_id for x in admin.list_transactions()]
+    assert len([each for each in ids if query.query in each and query.run in each]) == 2
+
+
+def test_s09_a_decision_is_carried_out_by_the_next_run(query: Query) -> None:
+    query.decide(0, query.tasks(0, ["a"], ["b"]))
+    again = query.restarted()
+    messages = again.tasks(0, ["b", "a"])  # another number of tasks
+    assert messages[0].outcome.participant is None, "nothing is written again"
+    again.commit(0, messages)
+    assert query.visible(2) == ["a", "b"]
+    assert again.state().done
+
+
+def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> None:
+    messages = query.tasks(0, ["a"])
+    newer = query.restarted()
+    newer.commit(0, newer.tasks(0, ["a"]))
+    with pytest.raises(Superseded, match=newer.run):
+        query.commit(0, messages)
+    with pytest.raises(Superseded, match="a checkpoint of its own"):
+        query.task(1, 0, "b")
+    query.abort(0, messages)
+    newer.commit(1, newer.tasks(1, ["b"]))
+    assert query.visible(2) == ["a", "b"]
+    assert query.open_transactions() == [], "S-15"
+
+
+def test_s07_an_old_checkpoint_is_found_out(query: Query) -> None:
+    for batch in range(3):
+        query.commit(batch, query.tasks(batch, [f"{batch}"]))
+    copy = query.restarted()
+    with pytest.raises(StaleBatch, match="batch 2 was written already"):
+        copy.task(1, 0, "x")
+    with pytest.raises(StaleBatch, match="written with 1 rows, and now has 2"):
+        copy.commit(2, copy.tasks(2, ["2", "3"]))
+    lenient = query.restarted()
+    lenient.options = {**query.options, "failOnDataLoss": "false"}
+    lenient.commit(2, lenient.tasks(2, ["2", "3"]))
+    assert query.visible(3) == ["0", "1", "2"]
+
+
+def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> None:
+    messages = query.tasks(0, ["a"], ["b"])
+    query.abort(0, [messages[0], None])
+    assert query.open_transactions() == []
+    with pytest.raises(Superseded, match="has given up"):
+        query.commit(0, messages)
+    again = query.restarted()
+    messages = again.tasks(0, ["a"], ["b"])
+    again.decide(0, messages)
+    again.abort(0, messages)
+    assert len(again.open_transactions()) == 2, "left to the replay"
+    third = query.restarted()
+    third.commit(0, third.tasks(0, ["a", "b"]))
+    assert query.visible(2) == ["a", "b"]
+
+
+def test_s08_a_participant_that_is_gone_prevents_the_decision(query: Query) -> None:
+    messages = query.tasks(0, ["a"], ["b"])
+    with sync.Admin(bootstrap_servers=query.address) as admin:
+        admin.abort_transaction(query.open_transactions()[0])
+    with pytest.raises(TransactionsLost, match=r"tasks 0 \(1 rows.*cannot|cannot be committed"):
+        query.commit(0, messages)
+    query.abort(0, messages)
+    again = query.restarted()
+    again.commit(0, again.tasks(0, ["a"], ["b"]))
+    assert query.visible(2) == ["a", "b"]
+
+
+def test_s01_without_sparks_properties_the_driver_finds_out(query: Query) -> None:
+    query.properties_there = False
+    query.options = {**query.options, "queryId": "orders"}
+    query.query = "orders"
+    first = query.tasks(0, ["a"], ["b"])
+    query.commit(0, first)
+    again = query.tasks(0, ["a"], ["b"])
+    assert again[0].outcome.participant is not None
+    query.commit(0, again)
+    query.commit(1, query.tasks(1, ["c"]))
+    assert query.visible(3) == ["a", "b", "c"]
+    assert query.open_transactions() == []
+
+
+def test_s01_without_any_identity_it_is_said(query: Query) -> None:
+    query._monkeypatch.setattr(transactional_writer, "QUERY_PROPERTY", "gone")
+    with pytest.raises(SinkError, match="by the option queryId"):
+        query.task(0, 0, "a")
+
+
+def test_kip939_a_restart_after_any_time_goes_on(query: Query) -> None:
+    """Prepared transactions have no timeout on a broker with KIP-939."""
+    query.task(0, 0, "a")
+    (name,) = query.open_transactions()
+    with sync.Admin(bootstrap_servers=query.address) as admin:
+        assert admin.describe_transactions(name)[name].timeout_ms == 2**31 - 1
+
+
+def wait_until_aborted(query: Query) -> None:
+    import time
+
+    deadline = time.monotonic() + 30
+    while query.open_transactions():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_s12_without_kip939_recovery_that_comes_too_late_is_loud_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, without_kip939: str, unique_topic: str
+) -> None:
+    query = made(monkeypatch, without_kip939, unique_topic)
+    query.decide(0, query.tasks(0, ["a"], ["b"]))
+    wait_until_aborted(query)
+    late = query.restarted()
+    with pytest.raises(
+        TransactionsLost, match=r"batch 0 .*tasks 0 \(1 rows.*the decision is revoked"
+    ):
+        late.commit(0, late.tasks(0, ["a"], ["b"]))
+    again = query.restarted()
+    again.commit(0, again.tasks(0, ["a"], ["b"]))
+    assert query.visible(2) == ["a", "b"]
+
+
+def test_s11_a_batch_that_is_lost_in_part_is_loud(
+    monkeypatch: pytest.MonkeyPatch, without_kip939: str, unique_topic: str
+) -> None:
+    query = made(monkeypatch, without_kip939, unique_topic)
+    messages = query.tasks(0, ["a"], ["b"])
+    query.decide(0, messages)
+    one = (messages[0].outcome.participant,)
+    ended: list[Any] = []
+
+    def end_one() -> Any:
+        ended.append((yield protocol.End(query.run, one, True)))
+
+    query.drive(end_one(), 0)
+    assert ended == [(True,)]
+    wait_until_aborted(query)
+    for _ in range(2):
+        late = query.restarted()
+        with pytest.raises(TransactionsLost, match=r"lost in part: .*tasks 1 \(1 rows"):
+            late.commit(0, late.tasks(0, ["a"], ["b"]))
+    lenient = query.restarted()
+    lenient.options = {**query.options, "failOnDataLoss": "false"}
+    lenient.commit(0, lenient.tasks(0, ["a"], ["b"]))
+    assert query.visible(1) == ["a"]
+
+
+# --- batch writes ---------------------------------------------------------------------------------
+
+
+class Job(Query):
+    """A batch write."""
+
+    def writer(self) -> Any:
+        if not hasattr(self, "_writer"):
+            self._writer = TransactionalBatchWriter(parse_sink(self.options), SCHEMA)
+        return self._writer
+
+    def commit(self, batch: int, messages: list[Any]) -> None:
+        self.writer().commit(messages)
+
+    def abort(self, batch: int, messages: list[Any]) -> None:
+        self.writer().abort(messages)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, query: Query) -> Job:
+    return Job(monkeypatch, query.address, query.topic)
+
+
+def test_s16_a_job_is_visible_as_a_whole_or_not_at_all(job: Job) -> None:
+    failed = job.tasks(0, ["x"], ["y"])
+    job.abort(0, [failed[0], None])
+    del job._writer
+    job.commit(0, job.tasks(0, ["a"], ["b"], []))
+    assert job.visible(2) == ["a", "b"]
+    assert not [name for name in job.open_transactions() if ".job." in name]
+
+
+def test_s16_a_job_that_was_committed_in_part_is_committed(job: Job) -> None:
+    messages = job.tasks(0, ["a"], ["b"])
+    run = messages[0].writer.run
+    job.query = "job"
+
+    def end_one() -> Any:
+        yield protocol.End(run, (messages[0].outcome.participant,), True)
+
+    job.drive(end_one(), 0)
+    job.abort(0, messages)
+    assert job.visible(2) == ["a", "b"]
+
+
+def test_a_commit_id_makes_a_repeated_job_write_once(
+    monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    for version in (0, 0, 1, 1):
+        options = {"commitId": query.query, "commitVersion": str(version)}
+        job = Job(monkeypatch, query.address, query.topic, **options)
+        job.commit(0, job.tasks(0, [f"{version}a"], [f"{version}b"]))
+    assert query.visible(4) == ["0a", "0b", "1a", "1b"]
+    options = {"commitId": query.query, "commitVersion": "0"}
+    stale = Job(monkeypatch, query.address, query.topic, **options)
+    with pytest.raises(StaleBatch):
+        stale.task(0, 0, "late")
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+
+def test_s05_the_log_is_read_from_its_end(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others' records do not get in the way, and little of a long log is looked at."""
+    query.commit(0, query.tasks(0, ["a"]))
+    others = [query.restarted() for _ in range(3)]
+    for other in others:
+        other.query = str(uuid.uuid4())
+        for batch in range(3):
+            other.commit(batch, other.tasks(batch, ["x"]))
+    query.commit(1, query.tasks(1, ["b"]))
+    expected = query.state()
+    for window, factor in ((1, 2), (2, 16), (1000, 2)):
+        monkeypatch.setattr(decision_log, "FIRST_WINDOW", window)
+        monkeypatch.setattr(decision_log, "WINDOW_FACTOR", factor)
+        here = blocking.shared()
+        for settings in list(here.brokers._clients):
+            here.brokers.discard(here.thread, settings)
+        assert query.state() == expected
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_log_that_cannot_serve_is_refused(
+    query: Query, unique_topic: str, partitions: int
+) -> None:
+    log = f"{unique_topic}-log"
+    with sync.Admin(bootstrap_servers=query.address) as admin:
+        admin.create_topics(NewTopic(log, partitions=partitions))
+        if partitions == 1:
+            change = [ConfigChange("cleanup.policy", "delete")]
+            admin.alter_configs({ConfigResource.topic(log): change})
+    query.options = {**query.options, "commitLogTopic": log}
+    told = "has 2 partitions and must have one" if partitions == 2 else "cleanup.policy=delete"
+    with pytest.raises(SinkError, match=told):
+        query.task(0, 0, "a")
+
+
+def test_records_of_the_log_are_read_as_they_were_written() -> None:
+    participant = ledger.Participant("w-0", 7, 3, 2, 5, 100)
+    state = ledger.State("r2", ("r0", "r1"), 4, "r1", 100, False, (participant,))
+    record = ledger.Record(ledger.Kind.COMMIT, 17, state)
+    assert ledger.decode(ledger.encode(record)) == record
+    with pytest.raises(SinkError, match="written by a newer odradek"):
+        ledger.decode(ledger.encode(record).replace(b'"v":1', b'"v":2'))
+    for wrong in (b"", b"[]", b"{}", b'{"v":1}', b"\xff"):
+        with pytest.raises(SinkError, match="nobody else may write to that topic"):
+            ledger.decode(wrong, where="record 7")
