@@ -17,15 +17,26 @@ from odradek_client.consumer.consumer_membership import (
     Wish,
 )
 from odradek_client.consumer.coordinator import Action
-from odradek_client.consumer.errors import IllegalState
+from odradek_client.consumer.errors import CommitFailed, IllegalState
+from odradek_client.consumer.offsets import CoordinatorTrouble, read_offset_commit
 from odradek_client.consumer.types import TopicPartition
-from odradek_client.errors import FencedInstance, GroupAuthorizationFailed
+from odradek_client.errors import (
+    FencedInstance,
+    GroupAuthorizationFailed,
+    OdradekError,
+    RebalanceInProgress,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     AssignedTopicPartitions,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
+)
+from odradek_protocol.schemas.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
 )
 
 T, U = b"T" * 16, b"U" * 16
@@ -343,6 +354,39 @@ def test_k35_one_that_is_not_polled_leaves_and_comes_back() -> None:
     assert not member.poll_overdue(9_999)
     member.rejoin()
     assert driven.ask().member_epoch == 0
+
+
+def test_k35_what_a_late_answer_says_of_one_that_is_leaving_is_of_no_matter() -> None:
+    driven = joined(0)
+    late = driven.ask()
+    driven.member.prepare_leaving()
+    driven.member.leave()
+    refusal = answer(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert driven.member.on_heartbeat(late, refusal, 0) is Action.IGNORE
+    assert driven.ask().member_epoch == -1
+    driven.member.fail(OdradekError("no connection"))
+    assert driven.state() is MemberState.UNSUBSCRIBED
+    assert driven.member.failure is None
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_k38_a_commit_of_an_epoch_that_is_merely_old_is_tried_again(code: ErrorCode) -> None:
+    response = OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name="t",
+                partitions=[OffsetCommitResponsePartition(partition_index=0, error_code=code)],
+            )
+        ]
+    )
+    stale = code is ErrorCode.STALE_MEMBER_EPOCH
+    if stale:
+        verdict = read_offset_commit(response, "g", lambda _: False, lambda each: each is code)
+        assert verdict is CoordinatorTrouble.WAIT
+    with pytest.raises(CommitFailed):
+        read_offset_commit(response, "g", lambda _: False, lambda _: False)
+    with pytest.raises(RebalanceInProgress):
+        read_offset_commit(response, "g", lambda _: True)
 
 
 # --- the table ------------------------------------------------------------------------------------

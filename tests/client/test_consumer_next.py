@@ -13,7 +13,7 @@ from live_consumers import DEADLINE_S, Diary, all_of, make_topic, produce, read,
 from odradek.broker import SubprocessBroker
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.consumer_membership import MemberState
-from odradek_client.consumer.types import OffsetAndMetadata
+from odradek_client.consumer.types import ConsumerGroupMetadata, OffsetAndMetadata
 from odradek_client.errors import UnsupportedByBroker
 from odradek_protocol.keys import ApiKey
 
@@ -101,6 +101,28 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
     assert consumer.is_member
 
 
+async def test_kip447_a_fenced_member_stays_who_it_was_until_it_polls(
+    topic: str, consumers: Any
+) -> None:
+    """Without a name its offsets would be taken as those of someone outside the group (O-05)."""
+    consumer = await consumers(topic, group_id=topic, **NEXT)
+    assert consumer.group_metadata() == ConsumerGroupMetadata(topic)
+    await until(lambda: len(consumer.assignment()) == 3, consumer)
+    membership = consumer._group.membership
+    await until(lambda: membership.state is MemberState.STABLE, consumer)
+    held = consumer.group_metadata()
+    assert (held.generation_id, held.member_id) == (membership.epoch, membership.member_id)
+    membership.epoch += 7  # the broker knows no such epoch
+    membership.hurry()
+    consumer._group._beat_now.set()
+    async with asyncio.timeout(DEADLINE_S):
+        while membership.in_group:  # noqa: ASYNC110  until a heartbeat has told it
+            await asyncio.sleep(0.005)
+    assert consumer.group_metadata() == held
+    await until(lambda: membership.in_group, consumer)
+    assert consumer.group_metadata().generation_id == membership.epoch
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 async def test_a_pattern_is_matched_by_the_broker_or_here(
     broker: SubprocessBroker, consumers: Any, compiled: bool
@@ -167,3 +189,29 @@ async def test_a_broker_without_the_protocol_is_named() -> None:
             async with asyncio.timeout(DEADLINE_S):
                 while True:
                     await consumer.poll(100)
+
+
+async def test_a_group_moves_online_from_the_classic_protocol(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
+    produce(broker, topic, 30)
+    old = await consumers(topic, group_id=topic, heartbeat_interval_ms=50)
+    assert len(await read(old, 30)) == 30
+    new = await consumers(topic, group_id=topic, **NEXT)
+    await until(lambda: shares(old, new) == [1, 2], old, new)
+    await old.close()
+    await until(lambda: len(new.assignment()) == 3, new)
+    produce(broker, topic, 3, start=30)
+    assert values(await read(new, 3)) == [30, 31, 32]
+
+
+async def test_a_group_moves_back_when_its_last_member_of_the_next_protocol_leaves(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
+    old = await consumers(topic, group_id=topic, heartbeat_interval_ms=50)
+    new = await consumers(topic, group_id=topic, **NEXT)
+    await until(lambda: shares(old, new) == [1, 2], old, new)
+    await new.close()
+    await until(lambda: len(old.assignment()) == 3, old)
+    produce(broker, topic, 30)
+    assert values(await read(old, 30)) == list(range(30))

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.client.scripted_broker import until
+from tests.client.scripted_broker import SILENCE, until
 from tests.client.scripted_logs import START_MS, LogBroker
 
 from odradek_client.config import ConsumerConfig
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.errors import LogTruncated
+from odradek_client.consumer.listener import RebalanceListener
 from odradek_client.consumer.reset import parse_reset
 from odradek_client.consumer.types import ConsumerRecord, TopicPartition
 from odradek_client.errors import ConfigError
@@ -292,3 +293,51 @@ async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBrok
         assert first.offset in (4, 5)
     async with a_consumer(broker, auto_offset_reset="by_duration:PT1H") as consumer:
         assert await consumer.position(("t", 0)) == 10
+
+
+# --- a group that does not answer -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_k31_a_poll_that_waits_for_the_coordinator_does_not_spin(
+    broker: LogBroker, protocol: str
+) -> None:
+    """A commit that is due, and cannot be made while joining, is no reason to look every moment."""
+    for key in (ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT):
+        broker.on(key, SILENCE)
+    settings: dict[str, Any] = {"group_protocol": protocol, "auto_commit_interval_ms": 1}
+    consumer = Consumer("t", bootstrap_servers=broker.address, group_id="g", **settings)
+    passes = 0
+    look = consumer._loop._look_at_metadata
+
+    def counted() -> None:
+        nonlocal passes
+        passes += 1
+        look()
+
+    consumer._loop._look_at_metadata = counted  # type: ignore[method-assign]
+    async with consumer:
+        assert await consumer.poll(400) == []
+        assert passes < 20
+
+
+async def test_k34_unsubscribing_while_a_listener_runs_leaves_nothing_behind(
+    broker: LogBroker,
+) -> None:
+    group: Any = Consumer(
+        bootstrap_servers=broker.address, group_id="g", enable_auto_commit=False
+    )._group
+    subscription = group._subscription
+    subscription.subscribe_topics(["t"])
+    old, new = TopicPartition("t", 0), TopicPartition("t", 1)
+    subscription.assign_by_group([old])
+
+    class Leaver(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            group._incoming = None
+            subscription.unsubscribe()
+
+    group.listener = Leaver()
+    group._incoming = [new]
+    assert not await group._take_over(incremental=True)
+    assert subscription.assigned() == set()

@@ -313,15 +313,13 @@ class ConsumerMembership:
         now_ms: int,
     ) -> Action:
         """Learn the answer. What is fatal is left in `failure` for the next poll."""
-        if request.member_epoch < 0 or self.state not in BEATING or self._is_old(request):
+        if self.state not in _ANY_IN_GROUP or self._is_old(request):
             return Action.IGNORE
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             return self._on_error(code, response.error_message, now_ms)
         self._interval_ms = response.heartbeat_interval_ms
         self._last_heard_ms = now_ms
-        if self.state in (MemberState.PREPARE_LEAVING, MemberState.LEAVING):
-            return Action.IGNORE
         self.epoch = response.member_epoch
         if response.assignment is not None:
             self._on_target(
@@ -339,6 +337,8 @@ class ConsumerMembership:
 
     def _is_old(self, request: ConsumerGroupHeartbeatRequest) -> bool:
         """Whether it was sent in an earlier life of this member: fenced and back since (K-35)."""
+        if request.member_epoch < 0:
+            return True
         if request.member_epoch == JOIN_EPOCH:
             return self.epoch != JOIN_EPOCH
         return self.epoch == JOIN_EPOCH
@@ -356,8 +356,7 @@ class ConsumerMembership:
     def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> Action:
         self._sent.clear()
         if code in _FENCING:
-            if self.state in _ANY_IN_GROUP:
-                self._step(MemberState.FENCED)
+            self._step(MemberState.FENCED)
             return Action.JOIN
         if code in _REDISCOVER or code.retriable:
             self._next_heartbeat_ms = now_ms  # the same again, after a pause
@@ -373,7 +372,9 @@ class ConsumerMembership:
             self._next_heartbeat_ms = now_ms
 
     def fail(self, failure: OdradekError) -> None:
-        """Nothing can be asked at all; the next poll raises it."""
+        """Nothing can be asked at all; the next poll raises it. Of no matter outside of the group."""
+        if MemberState.FATAL not in STATE_STEPS[self.state]:
+            return
         self.failure = failure
         self._step(MemberState.FATAL)
 

@@ -205,6 +205,11 @@ class Group(ABC):
                 await self._give_up(gone, lost=False)
             except Exception as error:  # noqa: BLE001  raised below
                 failure = error
+            if self._incoming is not incoming:
+                # While the listener ran this consumer has left, or was told something newer.
+                if failure is not None:
+                    raise failure
+                return False
         self._incoming = None
         new = set(incoming) - subscription.assigned()
         subscription.assign_by_group(incoming)

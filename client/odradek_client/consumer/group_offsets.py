@@ -109,10 +109,10 @@ class GroupOffsets:
         self._next_commit_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
 
     def due_in_ms(self) -> float | None:
-        """How long until the next commit in the background; None if there are none."""
-        if not self._config.enable_auto_commit:
-            return None
-        return max(0.0, self._next_commit_ms - self._network.now_ms())
+        """How long until the next commit in the background; None if there are none, or if it is due
+        and has to wait for something else."""
+        left_ms = self._next_commit_ms - self._network.now_ms()
+        return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
 
     async def stop(self) -> None:
         """End a commit in the background that is going on; one at the end has the same, or newer."""
