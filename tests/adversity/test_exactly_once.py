@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from eos_run import KEYS, PARTITIONS, REST_S, Plan, Result, run
+from eos_worker import HEARTBEAT_MS, SESSION_MS
 
 LONG = os.environ.get("ODRADEK_LONG") == "1"
 RECORDS_EACH = 50_000 if LONG else 5_000
@@ -25,7 +26,17 @@ KILLING_S = 120.0 if LONG else 10.0
 TIMEOUT_S = KILLING_S + 3 * REST_S
 
 BY_HAND = {"worker-0": ["0", "1"], "worker-1": ["2"], "worker-2": ["3"]}
-SUBSCRIBED: dict[str, list[str]] = {"worker-0": [], "worker-1": [], "worker-2": ["static"]}
+
+#: Rebalance protocol to the arguments of the workers.
+SUBSCRIBED: dict[str, dict[str, list[str]]] = {
+    "eager": {"worker-0": [], "worker-1": [], "worker-2": ["static"]},
+    "cooperative": {
+        "worker-0": ["cooperative"],
+        "worker-1": ["cooperative"],
+        "worker-2": ["static", "cooperative"],
+    },
+    "next": {"worker-0": ["next"], "worker-1": ["next"], "worker-2": ["static", "next"]},
+}
 
 
 def _judge(result: Result) -> None:
@@ -59,9 +70,19 @@ def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_p
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("library", ["confluent-kafka", "odradek"])
+@pytest.mark.parametrize(
+    ("library", "protocol"),
+    [
+        ("confluent-kafka", "eager"),
+        ("odradek", "eager"),
+        ("odradek", "cooperative"),
+        ("odradek", "next"),
+        pytest.param("confluent-kafka", "cooperative", marks=pytest.mark.slow),
+        pytest.param("confluent-kafka", "next", marks=pytest.mark.slow),
+    ],
+)
 def test_a_group_that_rebalances_loses_and_doubles_nothing_whoever_dies(
-    library: str, tmp_path: Path
+    library: str, protocol: str, tmp_path: Path
 ) -> None:
     plan = Plan(
         library,
@@ -70,12 +91,18 @@ def test_a_group_that_rebalances_loses_and_doubles_nothing_whoever_dies(
         # Longer than a rebalance takes, mostly, or else no work would ever be done.
         pauses_s=(0.3, 4.0),
         broker_one_in=4,
-        arguments=SUBSCRIBED,
+        arguments=SUBSCRIBED[protocol],
         frozen_one_in=4,
         # Longer than a session and the rebalance after it.
         frozen_s=4.0,
-        settings=("group.min.session.timeout.ms=1000",),
+        settings=(
+            "group.min.session.timeout.ms=1000",
+            "group.consumer.min.session.timeout.ms=1000",
+            f"group.consumer.session.timeout.ms={SESSION_MS}",
+            "group.consumer.min.heartbeat.interval.ms=100",
+            f"group.consumer.heartbeat.interval.ms={HEARTBEAT_MS}",
+        ),
     )
     result = run(plan, tmp_path)
     _judge(result)
-    assert sum(result.starts.values()) > len(SUBSCRIBED)
+    assert sum(result.starts.values()) > len(SUBSCRIBED[protocol])

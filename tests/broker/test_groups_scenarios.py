@@ -333,7 +333,7 @@ def _three_join(stage: Stage, lost: str = "") -> list[Consumer]:
     return consumers
 
 
-def test_g99a_a_follower_that_lost_its_join_answer_catches_up(stage: Stage) -> None:
+def test_g99_a_follower_that_lost_its_join_answer_catches_up(stage: Stage) -> None:
     one, two, three = _three_join(stage, lost="3")
     generation = stage.generation
     two.sync()
@@ -354,7 +354,7 @@ def test_g99a_a_follower_that_lost_its_join_answer_catches_up(stage: Stage) -> N
     assert stage.generation == generation
 
 
-def test_g99b_a_leader_that_lost_its_join_answer_is_waited_for(stage: Stage) -> None:
+def test_g99_a_leader_that_lost_its_join_answer_is_waited_for(stage: Stage) -> None:
     one, two, three = _three_join(stage, lost="1")
     generation = stage.generation
     two.sync()
@@ -375,7 +375,7 @@ def test_g99b_a_leader_that_lost_its_join_answer_is_waited_for(stage: Stage) -> 
     assert stage.generation == generation
 
 
-def test_g99c_syncs_may_come_before_with_and_after_the_leaders(stage: Stage) -> None:
+def test_g99_syncs_may_come_before_with_and_after_the_leaders(stage: Stage) -> None:
     one, two, three = _three_join(stage)
     generation = stage.generation
     two.sync()

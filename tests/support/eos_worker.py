@@ -1,9 +1,10 @@
 """A worker that reads, writes what it read and its positions in transactions, and ends.
 
-    python -m eos_worker LIBRARY ADDRESS NAME COUNT [static | PARTITION...]
+    python -m eos_worker LIBRARY ADDRESS NAME COUNT [static] [cooperative | next] | PARTITION...
 
 Reads `source` as group `workers`: the partitions that are named, assigned by hand; or whatever the
-group deals it (`static`: as a static member). Writes each value to the same partition of `target`.
+group deals it (`static`: as a static member; `cooperative`: in cooperative rebalances; `next`:
+by KIP-848; else eager). Writes each value to the same partition of `target`.
 Ends with 0 when every partition's position is COUNT, of a group everybody's. It gives up at whatever
 goes wrong, and is made to be started again; now and then it aborts on purpose.
 """
@@ -26,7 +27,7 @@ REBALANCE_MS = 5_000
 _WAIT_S = 30.0
 
 
-def _confluent_pair(address: str, name: str, static: bool) -> tuple[Any, Any]:
+def _confluent_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
     import confluent_kafka as ck
 
     producer = ck.Producer(
@@ -45,14 +46,19 @@ def _confluent_pair(address: str, name: str, static: bool) -> tuple[Any, Any]:
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
-        "session.timeout.ms": SESSION_MS,
-        "heartbeat.interval.ms": HEARTBEAT_MS,
         "max.poll.interval.ms": REBALANCE_MS,
         "reconnect.backoff.max.ms": 100,
         "fetch.wait.max.ms": 50,
         "log_level": 0,
     }
-    if static:
+    if "next" in how:  # sessions are the broker's to say
+        settings["group.protocol"] = "consumer"
+    else:
+        strategy = "cooperative-sticky" if "cooperative" in how else "range"
+        settings["partition.assignment.strategy"] = strategy
+        settings["session.timeout.ms"] = SESSION_MS
+        settings["heartbeat.interval.ms"] = HEARTBEAT_MS
+    if "static" in how:
         settings["group.instance.id"] = name
     return producer, ck.Consumer(settings)
 
@@ -83,7 +89,7 @@ def _with_confluent(address: str, name: str, count: int, partitions: list[int]) 
     """Transactions v1, partitions by hand."""
     import confluent_kafka as ck
 
-    producer, consumer = _confluent_pair(address, name, False)
+    producer, consumer = _confluent_pair(address, name, set())
     producer.init_transactions(_WAIT_S)
 
     def positions() -> dict[int, int]:
@@ -113,11 +119,11 @@ def _with_confluent(address: str, name: str, count: int, partitions: list[int]) 
     consumer.close()
 
 
-def _subscribed_with_confluent(address: str, name: str, count: int, static: bool) -> None:
+def _subscribed_with_confluent(address: str, name: str, count: int, how: set[str]) -> None:
     """Transactions v1, partitions as the group deals them."""
     import confluent_kafka as ck
 
-    producer, consumer = _confluent_pair(address, name, static)
+    producer, consumer = _confluent_pair(address, name, how)
     producer.init_transactions(_WAIT_S)
 
     def all_done() -> bool:
@@ -146,21 +152,26 @@ def _subscribed_with_confluent(address: str, name: str, count: int, static: bool
     consumer.close()
 
 
-def _odradek_pair(address: str, name: str, static: bool) -> tuple[Any, Any]:
+def _odradek_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
     from odradek import Consumer, Producer
 
     producer = Producer(
         bootstrap_servers=address, transactional_id=name, transaction_timeout_ms=TIMEOUT_MS
     )
-    settings: dict[str, Any] = {"group_instance_id": name} if static else {}
+    settings: dict[str, Any] = {"group_instance_id": name} if "static" in how else {}
+    if "next" in how:  # sessions are the broker's to say
+        settings["group_protocol"] = "consumer"
+    else:
+        strategy = "cooperative-sticky" if "cooperative" in how else "range"
+        settings["partition_assignment_strategy"] = strategy
+        settings["session_timeout_ms"] = SESSION_MS
+        settings["heartbeat_interval_ms"] = HEARTBEAT_MS
     consumer = Consumer(
         bootstrap_servers=address,
         group_id=GROUP,
         enable_auto_commit=False,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
         max_poll_interval_ms=REBALANCE_MS,
         **settings,
     )
@@ -187,7 +198,7 @@ async def _odradek_transaction(
 
 async def _with_odradek(address: str, name: str, count: int, partitions: list[int]) -> None:
     """Transactions v2, partitions by hand."""
-    producer, consumer = _odradek_pair(address, name, False)
+    producer, consumer = _odradek_pair(address, name, set())
     places = [("source", index) for index in partitions]
     async with asyncio.timeout(600), producer:
         await producer.init_transactions()
@@ -214,9 +225,9 @@ async def _with_odradek(address: str, name: str, count: int, partitions: list[in
                         at[place] = records[-1].offset + 1
 
 
-async def _subscribed_with_odradek(address: str, name: str, count: int, static: bool) -> None:
+async def _subscribed_with_odradek(address: str, name: str, count: int, how: set[str]) -> None:
     """Transactions v2, partitions as the group deals them."""
-    producer, consumer = _odradek_pair(address, name, static)
+    producer, consumer = _odradek_pair(address, name, how)
 
     async def committed(place: tuple[str, int]) -> int:
         found = await consumer.committed(place)
@@ -248,13 +259,13 @@ async def _subscribed_with_odradek(address: str, name: str, count: int, static: 
 
 def main(library: str, address: str, name: str, count: int, how: list[str]) -> None:
     """Work until all is done, or raise."""
-    subscribed = not how or how == ["static"]
+    subscribed = not how or not how[0].isdigit()
     if library == "confluent-kafka" and subscribed:
-        _subscribed_with_confluent(address, name, count, bool(how))
+        _subscribed_with_confluent(address, name, count, set(how))
     elif library == "confluent-kafka":
         _with_confluent(address, name, count, list(map(int, how)))
     elif subscribed:
-        asyncio.run(_subscribed_with_odradek(address, name, count, bool(how)))
+        asyncio.run(_subscribed_with_odradek(address, name, count, set(how)))
     else:
         asyncio.run(_with_odradek(address, name, count, list(map(int, how))))
 

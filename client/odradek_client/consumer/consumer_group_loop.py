@@ -51,6 +51,7 @@ class ConsumerGroupLoop(Group):
     ) -> None:
         super().__init__(config, group_id, network, subscription, fetcher, signal)
         self.membership = membership
+        self._identity = ConsumerGroupMetadata(group_id)
         self._beat_now = asyncio.Event()
         self._wished = Wish()
         self._step: Reconciliation | None = None
@@ -103,16 +104,23 @@ class ConsumerGroupLoop(Group):
         return True
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in the group now (KIP-447)."""
+        """Who this consumer is in the group, or was when it was in it last (KIP-447).
+
+        A member that was fenced keeps its old name here until it polls: without one the coordinator
+        would take its offsets as those of someone outside the group, and check nothing (O-05).
+        """
+        self._remember()
+        return self._identity if self.assigns else ConsumerGroupMetadata(self._group_id)
+
+    def _remember(self) -> None:
         membership = self.membership
-        if not self.assigns or not membership.in_group:
-            return ConsumerGroupMetadata(self._group_id)
-        return ConsumerGroupMetadata(
-            self._group_id,
-            membership.epoch,
-            membership.member_id,
-            self._config.group_instance_id,
-        )
+        if membership.in_group:
+            self._identity = ConsumerGroupMetadata(
+                self._group_id,
+                membership.epoch,
+                membership.member_id,
+                self._config.group_instance_id,
+            )
 
     # --- what a poll does -------------------------------------------------------------------------
 
@@ -238,6 +246,7 @@ class ConsumerGroupLoop(Group):
                 timeout_ms=min(self._config.request_timeout_ms, self._config.session_timeout_ms),
             )
             action = membership.on_heartbeat(request, response, self._now_ms())
+            self._remember()
         except UnsupportedByBroker as error:
             membership.fail(
                 UnsupportedByBroker(
