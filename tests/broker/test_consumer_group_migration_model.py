@@ -154,7 +154,8 @@ class MigrationMachine(RuleBasedStateMachine):
     @rule(classic=st.integers(0, 4), consumer=st.integers(0, 4), rounds=st.integers(1, 6))
     def the_first_act(self, classic: int, consumer: int, rounds: int) -> None:
         for _ in range(rounds):
-            for member in (*self.old[:classic], *self.new[:consumer]):
+            some: list[EagerClient | NewClient] = [*self.old[:classic], *self.new[:consumer]]
+            for member in some:
                 member.act()
 
     @rule(who=WHO)
@@ -238,7 +239,8 @@ class MigrationMachine(RuleBasedStateMachine):
             return
         now_ms = self.world.clock.now_ms
         owner: dict[tuple[bytes, int], object] = {}
-        for member in (*self.old, *self.new):
+        everyone: list[EagerClient | NewClient] = [*self.old, *self.new]
+        for member in everyone:
             for place in member.holds(now_ms):
                 assert place not in owner, (place, member, owner[place])
                 owner[place] = member
