@@ -23,6 +23,7 @@ from consumer_group_world import (
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState, MemberState
 from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.history_words import What
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import JoinGroupResponse
 from odradek_protocol.schemas.leave_group import MemberIdentity
@@ -522,3 +523,25 @@ def test_g156_a_refused_append_leaves_the_empty_group_as_it_is(world: GroupWorld
     world.log.refuse = E.NONE
     assert list(shard(world).consumers) == [GROUP]
     assert not shard(world).groups
+
+
+# --- For people and for metrics ---
+
+
+def test_g155_the_change_of_protocol_is_told(world: GroupWorld) -> None:
+    _, new = mixed(world)
+    new.leave()
+    events = world.groups.history.about(GROUP).events
+    told = [event.fields["protocol"] for event in events if event.what is What.GROUP_CONVERTED]
+    assert told == ["consumer", "classic"]
+
+
+def test_g161_metrics_see_groups_of_both_kinds(world: GroupWorld) -> None:
+    joined(world, "a", "b")
+    world.commit(5, member_id="a", generation=2)
+    world.stable(1, group="old")
+    seen = {each.group_id: each for each in world.groups.groups()}
+    assert seen["old"].state is S.STABLE
+    listing = seen[GROUP]
+    assert (listing.state, listing.members) == (ConsumerGroupState.STABLE, 2)
+    assert (listing.protocol_type, listing.generation, listing.offsets) == ("consumer", 2, 1)
