@@ -110,6 +110,7 @@ class What(Enum):
         "generation {generation}[ after {waited}]: {before} -> {after}, leader {leader}, protocol"
         " {protocol}, members {members}[; the last to join was {last}]"
     )
+    GROUP_CONVERTED = "the group speaks the {protocol} protocol from now on: {reason}"
     GROUP_EMPTIED = "nobody is left: {before} -> {after}, generation {generation}"
     GROUP_STABLE = "the assignment by the leader {leader} is stored: {before} -> {after}, generation {generation}"
     GROUP_REFUSED = (

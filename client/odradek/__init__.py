@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin as Admin
     from odradek_client.admin import ConfigResource as ConfigResource
     from odradek_client.admin import NewTopic as NewTopic
+    from odradek_client.assignors import Assignor as Assignor
+    from odradek_client.assignors import GroupMember as GroupMember
     from odradek_client.consumer.consumer import Consumer as Consumer
     from odradek_client.consumer.listener import RebalanceListener as RebalanceListener
     from odradek_client.consumer.types import ConsumerGroupMetadata as ConsumerGroupMetadata
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "odradek_client.admin",
+    "Assignor": "odradek_client.assignors",
     "Broker": "odradek.broker",
     "ConfigError": "odradek_client.errors",
     "ConfigResource": "odradek_client.admin",
@@ -44,6 +47,7 @@ _HOMES = {
     "ConsumerGroupMetadata": "odradek_client.consumer.types",
     "ConsumerRecord": "odradek_client.consumer.types",
     "Delivery": "odradek_client.producer.batch",
+    "GroupMember": "odradek_client.assignors",
     "NewTopic": "odradek_client.admin",
     "OdradekError": "odradek_client.errors",
     "OffsetAndMetadata": "odradek_client.consumer.types",
@@ -58,6 +62,7 @@ _MODULES = {"errors": "odradek.errors", "sync": "odradek.sync", "testing": "odra
 
 __all__ = [
     "Admin",
+    "Assignor",
     "Broker",
     "ConfigError",
     "ConfigResource",
@@ -65,6 +70,7 @@ __all__ = [
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "Delivery",
+    "GroupMember",
     "NewTopic",
     "OdradekError",
     "OffsetAndMetadata",

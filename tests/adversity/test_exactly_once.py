@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from eos_run import KEYS, PARTITIONS, REST_S, Plan, Result, run
+from eos_worker import HEARTBEAT_MS, SESSION_MS
 
 LONG = os.environ.get("ODRADEK_LONG") == "1"
 RECORDS_EACH = 50_000 if LONG else 5_000
@@ -34,6 +35,7 @@ SUBSCRIBED: dict[str, dict[str, list[str]]] = {
         "worker-1": ["cooperative"],
         "worker-2": ["static", "cooperative"],
     },
+    "next": {"worker-0": ["next"], "worker-1": ["next"], "worker-2": ["static", "next"]},
 }
 
 
@@ -74,7 +76,9 @@ def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_p
         ("confluent-kafka", "eager"),
         ("odradek", "eager"),
         ("odradek", "cooperative"),
+        ("odradek", "next"),
         pytest.param("confluent-kafka", "cooperative", marks=pytest.mark.slow),
+        pytest.param("confluent-kafka", "next", marks=pytest.mark.slow),
     ],
 )
 def test_a_group_that_rebalances_loses_and_doubles_nothing_whoever_dies(
@@ -91,7 +95,13 @@ def test_a_group_that_rebalances_loses_and_doubles_nothing_whoever_dies(
         frozen_one_in=4,
         # Longer than a session and the rebalance after it.
         frozen_s=4.0,
-        settings=("group.min.session.timeout.ms=1000",),
+        settings=(
+            "group.min.session.timeout.ms=1000",
+            "group.consumer.min.session.timeout.ms=1000",
+            f"group.consumer.session.timeout.ms={SESSION_MS}",
+            "group.consumer.min.heartbeat.interval.ms=100",
+            f"group.consumer.heartbeat.interval.ms={HEARTBEAT_MS}",
+        ),
     )
     result = run(plan, tmp_path)
     _judge(result)

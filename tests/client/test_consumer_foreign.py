@@ -150,3 +150,12 @@ async def test_brokers_that_speak_only_the_oldest_versions(
     committed = await consumer.committed(("t", 0))
     assert committed is not None
     assert committed.offset == 10
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_group_of_the_next_protocol(mock: Any, consumers: Any, count: int) -> None:
+    """KIP-848 as librdkafka's mock speaks it."""
+    produce(mock[0], "n", 400)
+    group = [await consumers("n", group_id="next", group_protocol="consumer") for _ in range(count)]
+    records = await read(400, *group)
+    assert sorted(int(record.value) for record in records) == list(range(400))

@@ -119,7 +119,7 @@ def test_a_join_says_everything() -> None:
     assert (request.instance_id, request.rack_id, request.server_assignor) == ("i", "r", "range")
     assert request.rebalance_timeout_ms == 300_000
     assert request.subscribed_topic_names == ["t"]
-    assert request.subscribed_topic_regex is None
+    assert request.subscribed_topic_regex == ""
     assert said(request) == {}
 
 
@@ -129,7 +129,7 @@ def test_later_heartbeats_say_what_changed() -> None:
     assert (request.member_epoch, request.instance_id) == (1, "i")
     assert request.rack_id is None
     assert request.rebalance_timeout_ms == -1
-    assert request.subscribed_topic_names is None
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (None, None)
     assert said(request) is None
     request = driven.ask(Wish(topics=frozenset({"t", "u"})))
     assert request.subscribed_topic_names == ["t", "u"]
@@ -160,6 +160,16 @@ def test_everything_is_said_again_when_an_answer_was_lost() -> None:
     assert again.subscribed_topic_names == ["u"]
     assert again.rebalance_timeout_ms == 300_000
     assert said(again) == {T: [0]}
+
+
+def test_a_newcomer_that_is_kept_waiting_asks_again() -> None:
+    driven = Driven()
+    driven.member.join()
+    driven.beat(answer(0))
+    assert driven.state() is MemberState.JOINING
+    assert driven.member.heartbeat_due_ms(driven.now_ms) == INTERVAL_MS
+    again = driven.ask()
+    assert (again.member_epoch, again.subscribed_topic_names) == (0, ["t"])
 
 
 # --- reconciling ----------------------------------------------------------------------------------

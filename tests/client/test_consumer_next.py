@@ -13,7 +13,7 @@ from live_consumers import DEADLINE_S, Diary, all_of, make_topic, produce, read,
 from odradek.broker import SubprocessBroker
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.consumer_membership import MemberState
-from odradek_client.consumer.types import OffsetAndMetadata
+from odradek_client.consumer.types import ConsumerGroupMetadata, OffsetAndMetadata
 from odradek_client.errors import UnsupportedByBroker
 from odradek_protocol.keys import ApiKey
 
@@ -99,6 +99,28 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
     await until(lambda: len(diary.entries) == 3, consumer)
     assert diary.entries[1:] == [("lost", {0, 1, 2}), ("assigned", {0, 1, 2})]
     assert consumer.is_member
+
+
+async def test_kip447_a_fenced_member_stays_who_it_was_until_it_polls(
+    topic: str, consumers: Any
+) -> None:
+    """Without a name its offsets would be taken as those of someone outside the group (O-05)."""
+    consumer = await consumers(topic, group_id=topic, **NEXT)
+    assert consumer.group_metadata() == ConsumerGroupMetadata(topic)
+    await until(lambda: len(consumer.assignment()) == 3, consumer)
+    membership = consumer._group.membership
+    await until(lambda: membership.state is MemberState.STABLE, consumer)
+    held = consumer.group_metadata()
+    assert (held.generation_id, held.member_id) == (membership.epoch, membership.member_id)
+    membership.epoch += 7  # the broker knows no such epoch
+    membership.hurry()
+    consumer._group._beat_now.set()
+    async with asyncio.timeout(DEADLINE_S):
+        while membership.in_group:  # noqa: ASYNC110  until a heartbeat has told it
+            await asyncio.sleep(0.005)
+    assert consumer.group_metadata() == held
+    await until(lambda: membership.in_group, consumer)
+    assert consumer.group_metadata().generation_id == membership.epoch
 
 
 @pytest.mark.parametrize("compiled", [False, True])

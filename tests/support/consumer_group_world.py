@@ -83,10 +83,10 @@ class FakeMember:
     owned: Places = frozenset()
     told: bool = False
 
-    def request(self, **changes: Any) -> dict[str, Any]:
+    def request(self, full: bool = False, **changes: Any) -> dict[str, Any]:
         """Everything when it joins or `full`, what changed otherwise."""
         fields: dict[str, Any] = {"member_id": self.member_id, "member_epoch": self.epoch}
-        if self.epoch == 0 or changes.pop("full", False):
+        if self.epoch == 0 or full:
             fields |= {
                 "instance_id": self.instance,
                 "rebalance_timeout_ms": self.rebalance_ms,

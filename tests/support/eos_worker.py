@@ -1,9 +1,10 @@
 """A worker that reads, writes what it read and its positions in transactions, and ends.
 
-    python -m eos_worker LIBRARY ADDRESS NAME COUNT [static] [cooperative] | PARTITION...
+    python -m eos_worker LIBRARY ADDRESS NAME COUNT [static] [cooperative | next] | PARTITION...
 
 Reads `source` as group `workers`: the partitions that are named, assigned by hand; or whatever the
-group deals it (`static`: as a static member; `cooperative`: in cooperative rebalances, else eager). Writes each value to the same partition of `target`.
+group deals it (`static`: as a static member; `cooperative`: in cooperative rebalances; `next`:
+by KIP-848; else eager). Writes each value to the same partition of `target`.
 Ends with 0 when every partition's position is COUNT, of a group everybody's. It gives up at whatever
 goes wrong, and is made to be started again; now and then it aborts on purpose.
 """
@@ -45,16 +46,18 @@ def _confluent_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
-        "session.timeout.ms": SESSION_MS,
-        "heartbeat.interval.ms": HEARTBEAT_MS,
         "max.poll.interval.ms": REBALANCE_MS,
-        "partition.assignment.strategy": (
-            "cooperative-sticky" if "cooperative" in how else "range"
-        ),
         "reconnect.backoff.max.ms": 100,
         "fetch.wait.max.ms": 50,
         "log_level": 0,
     }
+    if "next" in how:  # sessions are the broker's to say
+        settings["group.protocol"] = "consumer"
+    else:
+        strategy = "cooperative-sticky" if "cooperative" in how else "range"
+        settings["partition.assignment.strategy"] = strategy
+        settings["session.timeout.ms"] = SESSION_MS
+        settings["heartbeat.interval.ms"] = HEARTBEAT_MS
     if "static" in how:
         settings["group.instance.id"] = name
     return producer, ck.Consumer(settings)
@@ -156,16 +159,20 @@ def _odradek_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         bootstrap_servers=address, transactional_id=name, transaction_timeout_ms=TIMEOUT_MS
     )
     settings: dict[str, Any] = {"group_instance_id": name} if "static" in how else {}
+    if "next" in how:  # sessions are the broker's to say
+        settings["group_protocol"] = "consumer"
+    else:
+        strategy = "cooperative-sticky" if "cooperative" in how else "range"
+        settings["partition_assignment_strategy"] = strategy
+        settings["session_timeout_ms"] = SESSION_MS
+        settings["heartbeat_interval_ms"] = HEARTBEAT_MS
     consumer = Consumer(
         bootstrap_servers=address,
         group_id=GROUP,
         enable_auto_commit=False,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
         max_poll_interval_ms=REBALANCE_MS,
-        partition_assignment_strategy="cooperative-sticky" if "cooperative" in how else "range",
         **settings,
     )
     return producer, consumer

@@ -31,15 +31,20 @@ RULES = {
     "T": "01-06 10-16 20-25 30-34 40-45 50a-50k 51 55-68",
 }
 #: Rules of our own, whose text is in docs/.
-OUR_RULES = {"T": "70-77"}
+OUR_RULES = {
+    "G": "100-104 110-118 120-125 130-133 140-142 145-146 150-156 160-161",
+    "O": "20-23",
+    "S": "01-16",
+    "T": "70-77",
+}
 
 #: Rules that no test can bear the number of, and why.
 UNTESTABLE: dict[str, str] = {
     "F-12": "for followers, which one node does not have; consumers use OffsetForLeaderEpoch (F-13)",
 }
 
-_NUMBER = re.compile(r"(\d{1,2})([a-k]?)")
-_IN_NAME = re.compile(r"([a-z])(\d{1,2})([a-k]?)")
+_NUMBER = re.compile(r"(\d{1,3})([a-k]?)")
+_IN_NAME = re.compile(r"([a-z])(\d{1,3})([a-k]?)")
 
 
 def expand(letter: str, numbers: str) -> Iterator[str]:

@@ -159,7 +159,6 @@ class ConsumerMembership:
         self._held_serial = 0
         self._taking_over = False
         self._sent: dict[str, object] = {}
-        self._had_regex = False
         self._stale = False
         self._interval_ms = 0
         self._next_heartbeat_ms = 0
@@ -281,20 +280,20 @@ class ConsumerMembership:
 
     def _news(self, wish: Wish, version: int) -> dict[str, object]:
         """What the coordinator has not been told, by field."""
-        now: dict[str, object] = {
-            "rebalance_timeout_ms": self._settings.max_poll_interval_ms,
-            "subscribed_topic_names": sorted(wish.topics),
-            "server_assignor": self._settings.remote_assignor,
-        }
-        self._had_regex |= wish.regex is not None
-        if version >= REGEX_SINCE and self._had_regex:
+        wished: dict[str, object] = {"subscribed_topic_names": sorted(wish.topics)}
+        if version >= REGEX_SINCE:
             # Null would mean "as before": a pattern is taken back by an empty one.
-            now["subscribed_topic_regex"] = wish.regex or ""
-        news = {
-            name: value
-            for name, value in now.items()
-            if name not in self._sent or self._sent[name] != value
-        }
+            wished["subscribed_topic_regex"] = wish.regex or ""
+        # Both or none, as other clients have it: librdkafka's mock broker insists.
+        together: list[dict[str, object]] = [
+            {"rebalance_timeout_ms": self._settings.max_poll_interval_ms},
+            {"server_assignor": self._settings.remote_assignor},
+            wished,
+        ]
+        news: dict[str, object] = {}
+        for fields in together:
+            if any(name not in self._sent or self._sent[name] != fields[name] for name in fields):
+                news |= fields
         if self._sent.get("topic_partitions") != self._held_now():
             news["topic_partitions"] = [
                 OwnedTopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
@@ -320,6 +319,11 @@ class ConsumerMembership:
             return self._on_error(code, response.error_message, now_ms)
         self._interval_ms = response.heartbeat_interval_ms
         self._last_heard_ms = now_ms
+        if response.member_epoch <= JOIN_EPOCH:
+            # Not let in yet: librdkafka's mock broker has newcomers wait until others have given up.
+            self._sent.clear()
+            self._next_heartbeat_ms = now_ms + self._interval_ms
+            return Action.GO_ON
         self.epoch = response.member_epoch
         if response.assignment is not None:
             self._on_target(

@@ -22,9 +22,10 @@ from odradek_broker.coordinator.groups.administration import (
 from odradek_broker.coordinator.groups.answers import join_error, sync_error
 from odradek_broker.coordinator.groups.classic import CLIENT_ID_MAX_CHARS, JoinCall
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.group import PROTOCOL_TYPE, ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
 from odradek_broker.coordinator.groups.consumer.settings import Topics
+from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState
 from odradek_broker.coordinator.groups.group import ClassicGroup, Observer
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
@@ -100,10 +101,10 @@ class CoordinatorEnv(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group, for metrics and tools."""
+    """One group, for metrics and tools. `generation`: a consumer group's epoch."""
 
     group_id: str
-    state: GroupState
+    state: GroupState | ConsumerGroupState
     protocol_type: str
     generation: int
     members: int
@@ -421,6 +422,15 @@ class GroupCoordinator:
                     group.generation,
                     len(group.members),
                     shard.offsets.count(group.group_id),
+                )
+            for consumer in shard.consumers.values():
+                yield GroupListing(
+                    consumer.group_id,
+                    consumer.state,
+                    PROTOCOL_TYPE,
+                    consumer.epoch,
+                    len(consumer.members),
+                    shard.offsets.count(consumer.group_id),
                 )
 
     def readiness(self, group_id: str) -> ErrorCode:

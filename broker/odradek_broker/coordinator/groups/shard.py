@@ -296,16 +296,23 @@ class GroupShard:
         ending: list[Record] = []
         if classic.stored is not None:
             ending.append((group_metadata.encode_key(group_id), None))
-        if classic.state is GroupState.EMPTY and not classic.pending:
+        if classic.state is GroupState.EMPTY:
+            self._tell_converted(
+                group_id, "consumer", "nobody was in it when a member joined with it"
+            )
             # Epochs go on from where generations ended: neither ever goes back.
             return Opened(ConsumerGroup(group_id, epoch=classic.generation), [], ending)
         made = upgraded(classic, self._config, self._topics)
         if made is None:
             raise not_a_consumer_group(group_id)
         group, records = made
+        self._tell_converted(group_id, "consumer", "a member joined with it")
         self._leave_classic_phase(classic, out)
         self._consumer.deadlines.restored(group, moment)
         return Opened(group, records, ending)
+
+    def _tell_converted(self, group_id: str, protocol: str, why: str) -> None:
+        self._history.record(group_id, What.GROUP_CONVERTED, protocol=protocol, reason=why)
 
     def _leave_classic_phase(self, classic: ClassicGroup, out: Outcome) -> None:
         """Nobody waits in a join phase any more: who knows its id joins again at once."""
@@ -324,7 +331,10 @@ class GroupShard:
         """
         if not may_downgrade(group, gone, self._config):
             return False
+        why = "the last member that spoke the consumer protocol is gone"
+        self._tell_converted(group.group_id, "classic", why)
         value, records = downgraded(group, gone, self._topics, moment.wall_ms)
+        self._consumer.deadlines.forget_all(group)
         classic = self._revive_classic(group.group_id, value, moment)
         for member in classic.members.values():
             side = group.members[member.member_id].classic
@@ -366,6 +376,8 @@ class GroupShard:
 
     def _join_empty_consumer(self, group: ConsumerGroup, call: JoinCall, moment: Moment) -> Outcome:
         """G-156: nobody speaks the consumer protocol here; the first to come decides."""
+        why = "nobody was in it when a member joined with it"
+        self._tell_converted(group.group_id, "classic", why)
         value, records = emptied(group, moment.wall_ms)
         classic = self._revive_classic(group.group_id, value, moment)
         out = self._classic.join(call, moment)

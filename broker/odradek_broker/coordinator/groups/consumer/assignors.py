@@ -106,8 +106,12 @@ class _Uniform:
 
     def assign(self) -> Assignment:
         self._give_free()
-        while self._even_out():
-            pass
+        if self.loads:
+            # First those above the average, so that nobody gives who will have to take again.
+            average = -(-sum(self.loads.values()) // len(self.loads))
+            for down_to in (average, 0):
+                while self._even_out(down_to):
+                    pass
         return {
             member_id: partitions_of(held.items()) if held else NOTHING
             for member_id, held in self.held.items()
@@ -130,13 +134,11 @@ class _Uniform:
                 self._give(member_id, topic_id, index)
                 heapq.heapreplace(heap, (load + 1, member_id))
 
-    def _even_out(self) -> bool:
-        """Look at everyone once, the most loaded first; was anything moved?"""
-        if not self.loads:
-            return False
+    def _even_out(self, down_to: int) -> bool:
+        """Look at everyone with more than that once, the most loaded first; was anything moved?"""
         moved = False
         for member_id in sorted(self.loads, key=lambda held: (-self.loads[held], held)):
-            while self.loads[member_id] >= min(self.loads.values()) + 2:
+            while self.loads[member_id] >= max(down_to + 1, min(self.loads.values()) + 2):
                 path = self._path_from(member_id)
                 if path is None:
                     break
@@ -176,10 +178,14 @@ class _Uniform:
         return None
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
-        """As many as evens out the two ends, and as the narrowest hand-over allows."""
+        """As many as the narrowest hand-over allows, but past the average one by one: what goes
+        too far would have to move again."""
         first, last = path[0][0], path[-1][2]
-        number = (self.loads[first] - self.loads[last]) // 2
-        number = min(number, *(len(self.held[giver][topic_id]) for giver, topic_id, _ in path))
+        total, members = sum(self.loads.values()), len(self.loads)
+        surplus = self.loads[first] - -(-total // members)
+        room = total // members - self.loads[last]
+        number = min(surplus, room, *(len(self.held[giver][held]) for giver, held, _ in path))
+        number = max(number, 1)
         for giver, topic_id, taker in path:
             source = self.held[giver][topic_id]
             for index in sorted(source)[-number:]:

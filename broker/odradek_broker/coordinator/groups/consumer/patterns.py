@@ -43,8 +43,7 @@ class _Step:
 class Pattern:
     """A compiled expression."""
 
-    def __init__(self, text: str, steps: list[_Step], start: int, end: int) -> None:
-        self.text = text
+    def __init__(self, steps: list[_Step], start: int, end: int) -> None:
         self._steps = steps
         self._start = start
         self._end = end
@@ -153,6 +152,23 @@ def _inside(name: str, position: int) -> bool:
     return not _at_boundary(name, position)
 
 
+def _unquoted(text: str) -> str:
+    """What stands between \\Q and \\E, each character by its own escape."""
+    made = []
+    at = 0
+    while at < len(text):
+        pair = text[at : at + 2]
+        if pair == "\\Q":
+            end = text.find("\\E", at)
+            inner = text[at + 2 : end if end >= 0 else len(text)]
+            made += [held if held.isalnum() else "\\" + held for held in inner]
+            at += len(inner) + (4 if end >= 0 else 2)
+        else:
+            made.append(pair if pair[0] == "\\" else pair[0])
+            at += len(made[-1])
+    return "".join(made)
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A piece of a program under construction: where it begins, and the step that ends it."""
@@ -165,7 +181,7 @@ class _Parser:
     """Reads an expression and writes its program."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text = _unquoted(text)
         self.at = 0
         self.depth = 0
         self.ignore_case = False
@@ -176,7 +192,7 @@ class _Parser:
         part = self._alternatives()
         if self.at < len(self.text):
             raise self._error("a ) without its (")
-        return Pattern(self.text, self.steps, part.start, part.end)
+        return Pattern(self.steps, part.start, part.end)
 
     # --- The text ---
 
@@ -245,20 +261,7 @@ class _Parser:
     def _sequence(self) -> _Part:
         whole = self._empty()
         while self.at < len(self.text) and not self._peek("|") and not self._peek(")"):
-            if self._take("\\Q"):
-                whole = self._quoted(whole)
-                continue
             part = self._repeated()
-            self._lead(whole.end, part.start)
-            whole = _Part(whole.start, part.end)
-        return whole
-
-    def _quoted(self, whole: _Part) -> _Part:
-        end = self.text.find("\\E", self.at)
-        inner = self.text[self.at : end if end >= 0 else len(self.text)]
-        self.at += len(inner) + (2 if end >= 0 else 0)
-        for character in inner:
-            part = self._literal(character)
             self._lead(whole.end, part.start)
             whole = _Part(whole.start, part.end)
         return whole
