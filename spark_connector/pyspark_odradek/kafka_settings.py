@@ -99,6 +99,19 @@ def for_sink(options: Mapping[str, str]) -> KafkaSettings:
     return _translate(options, ProducerConfig, ConsumerConfig, REFUSED_IN_SINK, _SINK_DEFAULTS)
 
 
+def problems_with_transactions(settings: Mapping[str, str]) -> list[str]:
+    """What of a sink's settings cannot go with exactly-once writes."""
+    try:
+        ProducerConfig.from_settings({**settings, "transactional_id": "any"})
+    except ConfigError as error:
+        problem = (
+            f"semantics=exactly_once needs transactions, and these settings forbid them: {error}; or "
+            "set semantics=at_least_once"
+        )
+        return [problem]
+    return []
+
+
 def _translate(
     options: Mapping[str, str],
     config: type[Settings],
@@ -118,7 +131,7 @@ def _translate(
         why_not = refused.get(name) or _refusal(name, value)
         if why_not:
             problems.append(f"{option} cannot be set: {why_not}")
-        elif name in WITHOUT_EFFECT or name in _ONLY_DEFAULT:
+        elif name in WITHOUT_EFFECT or name in _ONLY_DEFAULT or _is_default(name, value):
             continue
         elif ours in rows and rows[ours].kind not in ("function", "object"):
             settings[ours] = value
@@ -129,6 +142,11 @@ def _translate(
     if "kafka.bootstrap.servers" not in options:
         problems.insert(0, 'kafka.bootstrap.servers is missing; set it to "host:port"')
     return KafkaSettings(settings, problems)
+
+
+def _is_default(name: str, value: str) -> bool:
+    """What the sink does anyway where it can; the producer would ask for a transactional id first."""
+    return name == "transaction.two.phase.commit.enable" and value.strip().lower() == "true"
 
 
 def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[str]:

@@ -288,6 +288,8 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool = False) -> SinkOp
             reader.problems.append(
                 f"{' and '.join(without)} cannot be obeyed with semantics=at_least_once"
             )
+    if exactly_once and not client.problems:
+        reader.problems += kafka_settings.problems_with_transactions(client.settings)
     parsed = SinkOptions(
         topic=None if topic is None else topic.strip(),
         client=tuple(sorted(client.settings.items())),

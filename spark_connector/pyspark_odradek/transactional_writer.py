@@ -52,7 +52,7 @@ RUN_PROPERTY = "spark.jobGroup.id"
 
 @dataclass
 class Prepared(WriterCommitMessage):
-    """What one task tells the driver. `batch`: None if it did not know."""
+    """What one task tells the driver."""
 
     writer: Writer
     outcome: Outcome
@@ -220,6 +220,8 @@ def write_transaction(
     except BaseException as error:
         if producer is not None:
             _abort(producer)
+        # Whatever is wrong with its connections: the next attempt shall have others.
+        blocking.shared().brokers.discard(thread, options.client)
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error
         raise

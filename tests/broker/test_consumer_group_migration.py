@@ -305,6 +305,18 @@ def test_g152_static_members_change_the_protocol_and_keep_their_place(world: Gro
     rest(back, other)
 
 
+def test_g152_a_member_may_change_the_protocol_under_its_id(world: GroupWorld) -> None:
+    joined(world, "new")
+    old = ClassicMember(world)
+    old.enter()
+    same = FakeMember(world, old.member_id)
+    assert same.beat().error_code == E.NONE
+    assert stored(world, old.member_id).classic is None
+    for _ in range(4):
+        world.wait(20_000)
+        assert same.beat().error_code == E.NONE, "it is no more waited for with a SyncGroup"
+
+
 def test_g153_sync_refuses_what_is_not_its_own(world: GroupWorld) -> None:
     (new,) = joined(world, "new")
     old = ClassicMember(world)
@@ -475,7 +487,36 @@ def test_g155_a_refused_append_leaves_the_consumer_group(world: GroupWorld) -> N
     rest(old, new)
 
 
+def test_g155_what_was_waited_for_before_is_forgotten(world: GroupWorld) -> None:
+    """There, back and there again, within the time in which it was to join again."""
+    old = classic_group(world, session_ms=1_000_000)
+    new = FakeMember(world, "new")
+    new.beat()
+    assert old.beat() is E.REBALANCE_IN_PROGRESS
+    new.leave()
+    world.wait(30_000)
+    old.join()
+    old.sync(ALL)
+    new.beat()
+    rest(old, new)
+    for _ in range(4):
+        world.wait(20_000)
+        new.beat()
+    assert old.beat() is E.NONE
+
+
 # --- Empty groups (G-156) ---
+
+
+def test_g156_an_id_that_was_handed_out_is_no_member(world: GroupWorld) -> None:
+    old = ClassicMember(world)
+    old.member_id = world.new_id(**old.how())
+    new = FakeMember(world, "new")
+    assert new.beat().error_code == E.NONE
+    assert not shard(world).groups
+    assert old.join().error_code == E.NONE
+    assert old.sync() is E.NONE
+    rest(old, new)
 
 
 def test_g156_an_empty_classic_group_keeps_its_offsets(world: GroupWorld) -> None:

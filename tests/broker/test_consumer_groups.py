@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -24,6 +25,7 @@ from group_world import GROUP, GroupWorld, part
 from odradek_broker.coordinator.groups.consumer.group import ConsumerMember
 from odradek_broker.coordinator.groups.consumer.partitions import NOTHING, Partitions
 from odradek_broker.coordinator.groups.consumer.reconcile import reconcile
+from odradek_broker.coordinator.groups.consumer.records import member_record
 from odradek_broker.coordinator.groups.consumer.states import (
     STEPS,
     ConsumerGroupState,
@@ -33,6 +35,8 @@ from odradek_broker.coordinator.groups.consumer.states import (
 )
 from odradek_broker.coordinator.groups.offsets import CommitCall, FetchingMember
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.stored.consumer_group import ConsumerGroupCurrentMemberAssignmentValue
 
 E = ErrorCode
 M = MemberState
@@ -483,6 +487,24 @@ def test_g146_an_expression_follows_the_topics(world: GroupWorld) -> None:
     assert "t.*|n.*" in consumer_group(world).patterns
     b.beat(subscribed_topic_regex="", subscribed_topic_names=["topic"])
     assert consumer_group(world).patterns == {}
+
+
+def test_g146_an_expression_that_only_others_can_read_matches_nothing(world: GroupWorld) -> None:
+    """As in a log that Kafka has written."""
+    a, b = joined(world, "a", "b")
+    foreign = replace(stored(world, "b"), pattern=r"\p{Lu}.*", topics=frozenset())
+    world.log.append_internal([member_record(GROUP, foreign)], 0)
+    world.restart()
+    grow(world, "topic", 11)
+    settle(a, b)
+    assert a.owned == places(*range(11))
+
+
+def test_g100_a_record_with_an_unknown_state_is_not_taken(world: GroupWorld) -> None:
+    joined(world, "a")
+    value = ConsumerGroupCurrentMemberAssignmentValue(member_epoch=1, state=99)
+    with pytest.raises(DecodeError, match="99"):
+        consumer_group(world).replay_current("a", value)
 
 
 # --- Appends that fail ---

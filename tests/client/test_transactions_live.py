@@ -14,17 +14,20 @@ from tests.client.scripted_broker import until
 
 from odradek import Admin, Consumer, NewTopic, PreparedTransaction, Producer
 from odradek.broker import SubprocessBroker
+from odradek_client.config import ProducerConfig
 from odradek_client.consumer.group_loop import GroupLoop
 from odradek_client.errors import (
     Abortable,
     Fatal,
     GroupMovedOn,
+    IllegalState,
     OdradekError,
     ProducerFenced,
     Refused,
     TransactionAborted,
     UnsupportedByBroker,
 )
+from odradek_client.network import Network
 from odradek_client.producer.transaction_requests import PRODUCE_V2_FROM
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest
 
@@ -390,3 +393,54 @@ async def test_t50_commits_survive_a_broker_that_is_killed(
     assert len(expected) > 400
     found = await read(bootstrap, unique_topic, len(expected))
     assert sorted(found) == sorted(expected)
+
+
+async def test_t77_an_admin_ends_what_was_prepared(ours: str, unique_topic: str) -> None:
+    """Without a producer, again if the answer was lost, and never otherwise than before."""
+    two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
+    prepared = []
+    for name in ("committed", "aborted"):
+        async with producer(ours, f"{unique_topic}-{name}", **two_phase) as made:
+            await made.init_transactions()
+            await made.begin_transaction()
+            await made.send(unique_topic, name.encode(), partition=0)
+            prepared.append(await made.prepare_transaction())
+    async with Admin(bootstrap_servers=ours) as admin:
+        for _ in range(2):
+            await admin.end_transaction(prepared[0], commit=True)
+            await admin.end_transaction(prepared[1], commit=False)
+        with pytest.raises((ProducerFenced, TransactionAborted)):
+            await admin.end_transaction(prepared[0], commit=False)
+        with pytest.raises((ProducerFenced, TransactionAborted)):
+            await admin.end_transaction(prepared[1], commit=True)
+    assert await read(ours, unique_topic, 1) == [b"committed"]
+
+
+async def test_a_transaction_may_be_prepared_that_times_out(ours: str, unique_topic: str) -> None:
+    async with producer(ours, unique_topic) as made:
+        await made.init_transactions()
+        await made.begin_transaction()
+        await made.send(unique_topic, b"x", partition=0)
+        with pytest.raises(IllegalState, match="may_time_out=True"):
+            await made.prepare_transaction()
+        prepared = await made.prepare_transaction(may_time_out=True)
+    async with Admin(bootstrap_servers=ours) as admin:
+        await admin.end_transaction(prepared, commit=True)
+    assert await read(ours, unique_topic, 1) == [b"x"]
+
+
+async def test_producers_one_after_the_other_share_connections(
+    ours: str, unique_topic: str
+) -> None:
+    network = Network(ProducerConfig.from_settings({"bootstrap_servers": ours}))
+    await network.start()
+    try:
+        for index in range(3):
+            settings: dict[str, Any] = {"bootstrap_servers": ours}
+            async with Producer(network=network, **settings) as made:
+                await made.send_and_wait(unique_topic, b"%d" % index, partition=0)
+        assert network._listeners == []
+        assert await network.least_loaded_node() >= 0, "it is still open"
+    finally:
+        await network.close()
+    assert await read(ours, unique_topic, 3) == [b"0", b"1", b"2"]

@@ -42,6 +42,7 @@ class Member:
         self.values: list[bytes] = []
         self.errors: list[str] = []
         self._stop = threading.Event()
+        self._closed = False
         config = {
             "bootstrap.servers": address,
             "group.id": group,
@@ -68,13 +69,19 @@ class Member:
             held = self.consumer.assignment()
             self.owned = frozenset((place.topic, place.partition) for place in held)
 
+    def rest(self) -> None:
+        """Poll no more: while another thread polls, a commit takes librdkafka a second or more."""
+        self._stop.set()
+        self._thread.join(10)
+
     def close(self) -> None:
-        if not self._stop.is_set():
-            self._stop.set()
-            self._thread.join(10)
+        self.rest()
+        if not self._closed:
+            self._closed = True
             self.consumer.close()
 
     def commit(self, place: Place, offset: int) -> None:
+        self.rest()
         self.consumer.commit(offsets=[TopicPartition(*place, offset)], asynchronous=False)
 
 

@@ -290,3 +290,45 @@ def test_columns_are_chosen_and_keep_their_order() -> None:
     assert stream(columns="VALUE, key").columns == ("key", "value")
     assert stream(columns="headers").columns == ("headers",)
     assert stream(includeHeaders="true").columns[-1] == "headers"
+
+
+# --- exactly once ---------------------------------------------------------------------------------
+
+
+def test_writes_are_exactly_once_unless_told_otherwise() -> None:
+    assert sink(topic="t").exactly_once
+    assert sink(topic="t", semantics="Exactly-Once").exactly_once
+    assert not sink(topic="t", semantics="at_least_once").exactly_once
+    found = sink(topic="t", commitId=" orders ", commitVersion="7", commitLogTopic="log")
+    assert (found.commit_id, found.commit_version, found.log_topic) == ("orders", 7, "log")
+    assert sink(topic="t").log_topic == "__odradek_spark_commits"
+    assert not sink(topic="t").lenient
+    assert sink(topic="t", failOnDataLoss="false").lenient
+    assert parse_sink(BROKER | {"topic": "t", "queryId": "q"}, streaming=True).query_id == "q"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"semantics": "twice"}, "semantics='twice' must be exactly_once or at_least_once"),
+        ({"semantic": "exactly_once"}, "did you mean semantics?"),
+        ({"commitVersion": "1"}, "commitVersion counts the commits of a commitId"),
+        ({"commitId": "x", "commitVersion": "-1"}, "must be 0 or more"),
+        ({"commitId": " "}, "commitId must have 1 to 200 characters"),
+        ({"queryId": "x"}, "queryId is for streams"),
+        ({"commitId": "x", "semantics": "at_least_once"}, "commitId cannot be obeyed"),
+        ({"kafka.acks": "1"}, "these settings forbid them.*or set semantics=at_least_once"),
+        ({"kafka.enable.idempotence": "false"}, "these settings forbid them"),
+        ({"kafka.transactional.id": "x"}, "the sink names its transactions itself"),
+    ],
+)
+def test_what_exactly_once_writes_cannot_obey_is_said(options: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionsError, match=told):
+        parse_sink(BROKER | {"topic": "t"} | options)
+
+
+def test_what_at_least_once_can_do_without_transactions_it_does() -> None:
+    found = parse_sink(BROKER | {"topic": "t", "kafka.acks": "1", "semantics": "at_least_once"})
+    assert dict(found.client)["acks"] == "1"
+    both = parse_sink(BROKER | {"topic": "t", "kafka.transaction.two.phase.commit.enable": "true"})
+    assert "transaction_two_phase_commit_enable" not in dict(both.client)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.admin_transactions import TransactionDescription
-from odradek_client.config import AdminConfig, ConsumerConfig
+from odradek_client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from odradek_client.errors import (
     InvalidProducerIdMapping,
     OdradekError,
@@ -80,6 +80,8 @@ class Brokers:
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, "linger_ms": "0"})
+        #: The connections of all producers of rows: tasks come one after the other, each with its own.
+        self._rows_network = Network(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}
 
     async def start(self) -> None:
@@ -89,7 +91,10 @@ class Brokers:
     async def close(self) -> None:
         """Close all connections."""
         await asyncio.gather(
-            self._admin.close(), self._network.close(), self._producer.close(timeout_ms=1000)
+            self._admin.close(),
+            self._network.close(),
+            self._rows_network.close(),
+            self._producer.close(timeout_ms=1000),
         )
 
     # --- procedures -------------------------------------------------------------------------------
@@ -226,7 +231,7 @@ class Brokers:
                 settings["transaction_two_phase_commit_enable"] = "true"
             else:
                 settings["transaction_timeout_ms"] = str(await self._longest_timeout_ms())
-            made = Producer(**settings)
+            made = Producer(network=self._rows_network, **settings)
             await made.start()
             try:
                 await made.init_transactions()

@@ -1,8 +1,9 @@
 """Named points at which a test may stop the sink, to kill somebody there (the crash matrix).
 
 Only the environment can arm one: `ODRADEK_SPARK_FAULT_POINT=<name>` together with
-`ODRADEK_SPARK_FAULT_DIR`, a directory. The process that first reaches the point leaves a file `reached`
-there with its pid, and waits until somebody makes a file `go`, or kills it.
+`ODRADEK_SPARK_FAULT_DIR`, a directory. Once there is a file `armed` in it, the process that first reaches
+the point leaves a file `reached` with its pid, and waits until somebody makes a file `go`, or kills it. If
+`go` says "raise", it fails there.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def reach(point: FaultPoint) -> None:
     if not is_armed(point):
         return
     folder = Path(os.environ[FOLDER_VARIABLE])
+    if not (folder / "armed").exists():
+        return
     try:
         handle = os.open(folder / "reached.tmp", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
@@ -57,3 +60,5 @@ def reach(point: FaultPoint) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"nobody came to {point.value} within {_WAIT_S_MAX:g} s")
         time.sleep(_STEP_S)
+    if (folder / "go").read_text() == "raise":
+        raise RuntimeError(f"fault point {point.value}")

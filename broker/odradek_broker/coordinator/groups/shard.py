@@ -296,7 +296,7 @@ class GroupShard:
         ending: list[Record] = []
         if classic.stored is not None:
             ending.append((group_metadata.encode_key(group_id), None))
-        if classic.state is GroupState.EMPTY and not classic.pending:
+        if classic.state is GroupState.EMPTY:
             self._tell_converted(
                 group_id, "consumer", "nobody was in it when a member joined with it"
             )
@@ -334,6 +334,7 @@ class GroupShard:
         why = "the last member that spoke the consumer protocol is gone"
         self._tell_converted(group.group_id, "classic", why)
         value, records = downgraded(group, gone, self._topics, moment.wall_ms)
+        self._consumer.deadlines.forget_all(group)
         classic = self._revive_classic(group.group_id, value, moment)
         for member in classic.members.values():
             side = group.members[member.member_id].classic

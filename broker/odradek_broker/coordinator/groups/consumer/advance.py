@@ -18,7 +18,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     SeenTopic,
 )
 from odradek_broker.coordinator.groups.consumer.partitions import Partitions
-from odradek_broker.coordinator.groups.consumer.patterns import compile_pattern
+from odradek_broker.coordinator.groups.consumer.patterns import PatternError, compile_pattern
 from odradek_broker.coordinator.groups.consumer.reconcile import Owner, reconcile
 from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
 from odradek_broker.coordinator.runtime import Moment, Record
@@ -137,7 +137,7 @@ def _look_at_topics(change: Change, asks_anew: bool, topics: Topics, moment: Mom
     for member in members.values():
         pattern = member.pattern
         if pattern and pattern not in patterns:
-            patterns[pattern] = compile_pattern(pattern).select(topics.topic_names())
+            patterns[pattern] = _resolve(pattern, topics)
             if patterns[pattern] != group.patterns.get(pattern):
                 change.records.append(
                     make.pattern_record(
@@ -162,6 +162,14 @@ def _look_at_topics(change: Change, asks_anew: bool, topics: Topics, moment: Mom
         change.records.append(make.group_record(group.group_id, change.epoch))
     change.seen, change.patterns = seen, patterns
     group.seen_version = topics.topics_version
+
+
+def _resolve(pattern: str, topics: Topics) -> frozenset[str]:
+    """The names that it matches; none for one that another broker took and this one cannot read."""
+    try:
+        return compile_pattern(pattern).select(topics.topic_names())
+    except PatternError:
+        return frozenset()
 
 
 def see_topics(

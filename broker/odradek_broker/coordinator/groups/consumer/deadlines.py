@@ -37,6 +37,9 @@ class ConsumerDeadlines:
 
         Who speaks the classic protocol has its deadlines for rejoining and syncing instead.
         """
+        if member.classic is None:
+            self.cancel(group, member.member_id, Deadline.MEMBER_REJOIN)
+            self.cancel(group, member.member_id, Deadline.MEMBER_SYNC)
         revokes = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch >= 0
         if revokes and member.classic is None:
             timeout_ms = member.rebalance_timeout_ms

@@ -17,6 +17,7 @@ from odradek_broker.coordinator.groups.consumer.partitions import (
     partitions_of,
 )
 from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState, MemberState
+from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -85,6 +86,13 @@ class SeenTopic:
 
     topic_id: bytes
     partitions: int
+
+
+def _state(number: int) -> MemberState:
+    try:
+        return MemberState(number)
+    except ValueError:
+        raise DecodeError(f"{number} is no state of a member") from None
 
 
 @dataclass(slots=True)
@@ -213,7 +221,7 @@ class ConsumerGroup:
                 before,
                 epoch=value.member_epoch,
                 previous_epoch=value.previous_member_epoch,
-                state=MemberState(value.state),
+                state=_state(value.state),
                 assigned=partitions_of(
                     (held.topic_id, held.partitions) for held in value.assigned_partitions
                 ),

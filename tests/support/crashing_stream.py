@@ -1,0 +1,59 @@
+"""A Spark application of its own, for tests that kill it: text files to a topic, a batch for each file.
+
+    python -m crashing_stream FOLDER BROKER TOPIC SEMANTICS
+
+The checkpoint, `in/` and `faults/` are in FOLDER; the JVM's pid goes to `jvm.pid`. It writes the files
+that are there in two queries: the first file, then, with the fault points armed, the others. The exit
+code is 0 if the query ended well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+TASKS = 2
+
+
+def main(folder: Path, broker: str, topic: str, semantics: str) -> None:
+    """Write everything that is in `in/` and `later/`."""
+    from odradek.spark import session
+
+    # A task may fail twice; a batch may not.
+    spark = session(
+        "crashing",
+        f"local[{TASKS},3]",
+        log_file=folder / "spark.log",
+        spark_sql_shuffle_partitions=str(TASKS),
+        spark_ui_enabled="false",
+        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1",
+    )
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    (folder / "jvm.pid").write_text(str(gateway.proc.pid))
+
+    def write() -> None:
+        read = spark.readStream.option("maxFilesPerTrigger", "1").text(str(folder / "in"))
+        query = (
+            read.repartition(TASKS)
+            .writeStream.format("odradek")
+            .option("kafka.bootstrap.servers", broker)
+            .option("topic", topic)
+            .option("semantics", semantics)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    write()
+    (folder / "faults" / "armed").touch()
+    for path in sorted((folder / "later").iterdir()):
+        path.rename(folder / "in" / path.name)
+    write()
+
+
+if __name__ == "__main__":
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    main(Path(sys.argv[1]), *sys.argv[2:])
