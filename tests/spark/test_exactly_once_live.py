@@ -19,7 +19,7 @@ from odradek.broker import SubprocessBroker
 from odradek_client.admin import ConfigChange, ConfigResource, NewTopic
 from pyspark_odradek import blocking, transactional_writer
 from pyspark_odradek.errors import SinkError, StaleBatch, Superseded, TransactionsLost
-from pyspark_odradek.exactly_once import decision_log, ledger, protocol
+from pyspark_odradek.exactly_once import decision_log, identity, ledger, protocol
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.protocol import Terms
 from pyspark_odradek.options import parse_sink
@@ -181,8 +181,8 @@ def made(monkeypatch: pytest.MonkeyPatch, address: str, topic: str, **options: s
     return Query(monkeypatch, address, topic, **options)
 
 
-def test_batches_become_visible_and_ids_are_used_again(query: Query) -> None:
-    """S-02, S-03, S-08 to S-10, S-13."""
+def test_s03_s10_s13_batches_become_visible_and_ids_are_used_again(query: Query) -> None:
+    """A task without rows takes part in nothing; a worker's names come again, batch after batch."""
     for batch in range(3):
         messages = query.tasks(batch, [f"{batch}a"], [f"{batch}b", f"{batch}c"], [])
         assert messages[2].outcome.participant is None
@@ -434,6 +434,59 @@ def test_a_log_that_cannot_serve_is_refused(
     told = "has 2 partitions and must have one" if partitions == 2 else "cleanup.policy=delete"
     with pytest.raises(SinkError, match=told):
         query.task(0, 0, "a")
+
+
+def found(*records: tuple[int, int, str]) -> tuple[int, str]:
+    """(offset, holder) that counts, of records given as (offset, after, holder)."""
+    entries = [
+        ledger.Entry(
+            offset,
+            f"{offset}/q",
+            ledger.Record(ledger.Kind.CLAIM, after, ledger.State(holder=holder)),
+        )
+        for offset, after, holder in records
+    ]
+    newest = ledger.newest(entries)
+    assert set(newest.needless) == {entry.key for entry in entries} - {newest.key}
+    return newest.offset, newest.state.holder
+
+
+def test_s04_s05_of_those_that_name_the_same_record_the_first_counts() -> None:
+    assert found() == (-1, "")
+    assert found((3, -1, "a"), (4, -1, "b")) == (3, "a")
+    assert found((3, -1, "a"), (4, -1, "b"), (9, 3, "c"), (12, 3, "d"), (13, -1, "e")) == (9, "c")
+    # Whatever is older may be compacted away, in any order.
+    assert found((4, -1, "b"), (9, 3, "c"), (12, 3, "d")) == (9, "c")
+    assert found((9, 3, "c")) == (9, "c")
+
+
+def test_s02_ids_tell_whose_they_are_whatever_a_query_is_called() -> None:
+    for query in ("q", "a.b", "100%", "%2E.", "commit:x/1"):
+        writer = Writer(query, "run.1")
+        name = writer.transactional_id("w-0")
+        assert identity.split_id(query, name) == ("run.1", "w-0")
+        assert identity.split_id("other", name) is None
+        assert len(name.split(".")) == 4
+    assert identity.split_id("a", identity.transactional_id("a.b", "r", "n")) is None
+
+
+def test_s13_a_name_is_taken_again_only_when_its_batch_is_over() -> None:
+    names = identity.Names("w")
+    assert [names.take(5, 4), names.take(5, 4)] == ["w-0", "w-1"], "another task of the batch"
+    assert names.take(6, 4) == "w-2", "5 is not known to be over"
+    assert names.take(6, 5) == "w-0"
+    assert names.take(5, 5) == "w-3", "a late attempt"
+
+
+def test_s15_runs_that_are_not_known_as_superseded_are_left_alone(query: Query) -> None:
+    """A zombie that cleans up must not touch a newer run."""
+    query.commit(0, query.tasks(0, ["a"]))
+    newer = query.restarted()
+    messages = newer.tasks(1, ["b"])
+    state = ledger.State(holder=query.run, batch=0, run=query.run, rows=1)
+    query.drive(protocol._clean_up(query.terms(0), ledger.Found(0, "", state)), 0)
+    newer.commit(1, messages)
+    assert query.visible(2) == ["a", "b"]
 
 
 def test_records_of_the_log_are_read_as_they_were_written() -> None:

@@ -254,7 +254,8 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
         if state.run == run and not state.done:
             return False
         if run in state.past:
-            left = yield ListOpen((run,))
+            # What an earlier run decided and did not carry out is left to the next one.
+            left = yield ListOpen(state.past if state.done else (run,))
             if left:
                 yield Fence(left)
             return True
