@@ -609,7 +609,7 @@ def test_t33_it_is_complete_when_every_partition_has_its_marker(world: Transacti
     world.markers.codes[T1] = E.NOT_LEADER_OR_FOLLOWER
     assert world.end(who).error is E.NONE
     assert world.markers.written.keys() == {T0}
-    assert (world.state(), world.held().partitions) == (S.PREPARE_COMMIT, {T0, T1})
+    assert (world.state(), world.held().partitions) == (S.PREPARE_COMMIT, frozenset({T0, T1}))
     world.restart()
     assert world.state() is S.PREPARE_COMMIT, "nothing else was recorded"
     world.markers.codes.clear()
