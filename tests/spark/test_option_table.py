@@ -56,7 +56,7 @@ TESTS = {
         "test_s07_an_old_checkpoint_is_found_out",
         "test_s11_a_batch_that_is_lost_in_part_is_loud",
     ],
-    "failOnDataLoss": [
+    "failOnDataLoss (reading)": [
         "test_offsets_that_are_not_there_fail_unless_that_is_allowed",
         "test_what_retention_has_deleted_is_data_loss",
         "test_c1_gaps_that_transactions_leave_are_no_loss",
