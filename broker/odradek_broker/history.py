@@ -207,8 +207,10 @@ def _cut(value: Value) -> Value:
 
 
 def _size_bytes(subject: str, event: Event) -> int:
-    """About what it takes; names of topics and of states are shared with others."""
-    size_bytes = _EVENT_BYTES + sys.getsizeof(subject) + _PLACE_BYTES * len(event.places)
+    """About what it takes; names of states are shared with others."""
+    size_bytes = _EVENT_BYTES + sys.getsizeof(subject)
+    for name, _ in event.places:
+        size_bytes += _PLACE_BYTES + sys.getsizeof(name)
     for value in event.fields.values():
         if type(value) is int:
             size_bytes += _INT_BYTES

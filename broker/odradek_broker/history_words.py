@@ -178,8 +178,17 @@ def _filled(part: str, fields: Fields, *, optional: bool) -> str:
 
 def _text(value: Value) -> str:
     if isinstance(value, tuple):
-        return ", ".join(value) if value else "none"
-    return str(value)
+        return _visible(", ".join(value)) if value else "none"
+    return _visible(str(value))
+
+
+def _visible(text: str) -> str:
+    """Clients choose their names, and people read them on terminals: no line ends, no escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def describe_client(client_id: str | None, host: str) -> str:

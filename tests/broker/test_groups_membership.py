@@ -70,11 +70,11 @@ def test_g04_the_last_member_to_leave_empties_the_group(world: GroupWorld) -> No
         ("\U0001f600", 0xD83D * 31 + 0xDE00),
     ],
 )
-def test_g06_the_hash_is_javas_over_utf16_units(text: str, hashed: int) -> None:
+def test_g06_t01_the_hash_is_javas_over_utf16_units(text: str, hashed: int) -> None:
     assert java_hash(text) == hashed
 
 
-def test_g06_the_smallest_hash_is_masked_to_zero() -> None:
+def test_g06_t01_the_smallest_hash_is_masked_to_zero() -> None:
     assert place("polygenelubricants", 50) == 0
     assert place("Hello World", 50) == (-862545276 & 0x7FFFFFFF) % 50
 

@@ -115,6 +115,15 @@ def test_d11_limits_hold_and_the_books_are_right(steps: list[tuple[str, int, int
         assert history.size_bytes == 0
 
 
+def test_d11_long_names_of_topics_count() -> None:
+    history = History(Clock(), bytes_max=100_000)
+    for number in range(100):
+        places = [(f"{number}-{index}" + "t" * 240, index) for index in range(LIST_MAX)]
+        history.record("p", What.MARKERS_SENT, places=places)
+    held = [name for event in history.about("p").events for name, _ in event.places]
+    assert 0 < sum(map(sys.getsizeof, held)) <= history.size_bytes <= 100_000
+
+
 def test_the_same_thing_again_is_counted() -> None:
     clock = Clock()
     history = History(clock)
@@ -168,6 +177,14 @@ def test_what_a_field_says_is_not_taken_for_a_part_of_the_sentence() -> None:
     hostile = "[{member}] {error} ]["
     assert say(What.MEMBER_LEFT, {"member": hostile}) == f"{hostile} left"
     assert say(What.MEMBER_LEFT, {"member": "m", "instance": hostile}).count(hostile) == 1
+
+
+def test_what_a_client_calls_itself_cannot_steer_a_terminal_or_forge_a_line() -> None:
+    client = describe_client("x\n2026-01-01 00:00:00.000  all is well\x1b[2J\u202e", "\u00e9\u4e2d")
+    said = say(What.PRODUCER_GIVEN, {"client": client, "epoch": 0})
+    assert said.isprintable()
+    assert "x\\n2026" in said and "\\x1b[2J\\u202e" in said and "\u00e9\u4e2d" in said
+    assert say(What.CONSUMER_JOINED, {"member": "m", "topics": ("a\r",)}).endswith("to a\\r")
 
 
 @pytest.mark.parametrize("what", What, ids=lambda what: what.name)

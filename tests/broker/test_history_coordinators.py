@@ -12,7 +12,9 @@ from odradek_broker.authorizer import AllowEverything, Operation, ResourceType
 from odradek_broker.coordinator.transactions.deciding import AddCall, EndCall, InitCall
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.handlers import describe_history
-from odradek_broker.history import History
+from odradek_broker.history import LIST_MAX, History
+from odradek_broker.history_words import What
+from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
 from odradek_protocol.schemas.leave_group import MemberIdentity
@@ -437,6 +439,55 @@ def test_a18_partitions_of_topics_that_one_may_not_describe_are_left_out(
     assert sentences(world)[-1].endswith("added topic-0")
     assert "other" not in repr(ask(world, wire.TRANSACTIONAL_ID, ID))
     world.authorizer = AllowEverything()
+
+
+def test_a18_a_group_that_one_may_not_describe_is_left_out(world: TransactionWorld) -> None:
+    who = init(world, "a")
+    offsets = frozenset({("__consumer_offsets", 3)})
+    world.transactions.add_partitions(AddCall(ID, *who, offsets, 1, "client a at host", "secret"))
+    assert sentences(world)[-1].endswith("added __consumer_offsets-3 (offsets of group secret)")
+    describe = Operation.DESCRIBE
+    world.authorizer = RuleList(
+        Rule(describe, ResourceType.TRANSACTIONAL_ID), Rule(describe, ResourceType.TOPIC)
+    )
+    assert sentences(world)[-1].endswith("added __consumer_offsets-3")
+    assert "secret" not in repr(ask(world, wire.TRANSACTIONAL_ID, ID))
+    world.authorizer = AllowEverything()
+
+
+def test_a18_topics_of_a_subscription_that_one_may_not_describe_are_left_out() -> None:
+    """ConsumerGroupDescribe does not name them either."""
+    world = GroupWorld()
+    subscribed = ("open", "secret", "all that match s.*")
+    world.groups.history.record(GROUP, What.CONSUMER_JOINED, member="m", topics=subscribed)
+    world.groups.history.record(GROUP, What.CONSUMER_JOINED, member="n", topics=("secret",))
+    assert "secret" in sentences(world)[0]
+    describe = Operation.DESCRIBE
+    world.authorizer = RuleList(
+        Rule(describe, ResourceType.GROUP), Rule(describe, ResourceType.TOPIC, "open")
+    )
+    assert sentences(world) == [
+        "m joined; it is subscribed to open, all that match s.*",
+        "n joined",
+    ]
+    assert "secret" not in repr(ask(world, wire.GROUP, GROUP))
+
+
+def test_d11_an_answer_fits_however_large_what_it_tells_of_is(world: TransactionWorld) -> None:
+    who = init(world, "a")
+    name = "t" * 249
+    world.add(who, *((name, index) for index in range(5_000)))
+    answer = ask(world, wire.TRANSACTIONAL_ID, ID)
+    assert codec.encode_bytes(answer, 0)
+    assert answer.states[0].text.count(name) == LIST_MAX
+    assert "and 4980 more" in answer.states[0].text
+    groups = GroupWorld()
+    for number in range(30):
+        groups.new_id(client=f"{number}" + "\u2028" * 5_000)
+    groups.groups.history.record(
+        GROUP, What.GENERATION_BEGAN, members=("\u2028" * 1_000,) * LIST_MAX
+    )
+    assert codec.encode_bytes(ask(groups, wire.GROUP, GROUP), 0)
 
 
 def test_what_is_unknown_loading_or_wrong_has_its_code(world: TransactionWorld) -> None:

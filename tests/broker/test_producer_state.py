@@ -734,7 +734,8 @@ def test_t62_open_transaction_needs_no_verification(log: Partition) -> None:
 
 
 def test_limits_must_be_positive() -> None:
-    for limits in ({"max_producer_ids": 0}, {"expiration_ms": 0}):
+    refused: list[dict[str, Any]] = [{"max_producer_ids": 0}, {"expiration_ms": 0}]
+    for limits in refused:
         with pytest.raises(ValueError, match="positive"):
             ProducerStateManager(**limits)
 

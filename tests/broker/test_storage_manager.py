@@ -491,3 +491,44 @@ def test_d11_p24_the_producers_that_wrote_longest_ago_are_forgotten_wherever_the
     assert left == [[0, 6, 8], [5, 7, 9]], "0 has a transaction open"
     assert manager.forget_producers_beyond(0) == 5
     assert [len(log.producers) for log in logs] == [1, 0]
+
+
+def test_d11_partitions_are_not_looked_at_while_there_cannot_be_too_many_producers(
+    files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, _ = start(files)
+    logs = [manager.create("t", index, ID_A) for index in (0, 1)]
+    looks = 0
+    really = LogManager.__iter__
+
+    def looked(self: LogManager) -> Any:
+        nonlocal looks
+        looks += 1
+        return really(self)
+
+    monkeypatch.setattr(LogManager, "__iter__", looked)
+    for number in range(3):
+        append(logs[0], make_batch(timestamp=NOW_MS, producer_id=number))
+        append(logs[1], make_batch(timestamp=NOW_MS, producer_id=number, base_sequence=0))
+    assert manager.forget_producers_beyond(6) == 0
+    assert looks == 0, "no more than 6 were ever made"
+    append(logs[0], make_batch(timestamp=NOW_MS + 1, producer_id=7))
+    assert [manager.forget_producers_beyond(6) for _ in range(3)] == [1, 0, 0]
+    assert looks == 1
+    logs[0].remove_expired_producers(NOW_MS + 10**9)
+    append(logs[0], make_batch(timestamp=NOW_MS + 2, producer_id=8))
+    assert manager.forget_producers_beyond(6) == 0
+    assert (looks, sum(len(log.producers) for log in logs)) == (2, 4), "it counts again"
+
+
+def test_d11_producers_that_a_start_finds_are_counted(files: MemoryFiles) -> None:
+    manager, _ = start(files)
+    log = manager.create("t", 0, ID_A)
+    for number in range(5):
+        append(log, make_batch(timestamp=NOW_MS + number, producer_id=number))
+    manager.close()
+    again, _ = start(files)
+    (log,) = again
+    assert again.forget_producers_beyond(2) == 0, "its files are not open yet"
+    assert len(log.producers) == 5
+    assert again.forget_producers_beyond(2) == 3

@@ -353,6 +353,16 @@ async def test_p01_describe_producers_tells_what_a_partition_remembers(
     assert still_open.last_timestamp == 1_700_000_000_000
 
 
+async def test_d11_describe_producers_answers_for_a_partition_once(
+    client: RawClient, verifier: FakeVerifier
+) -> None:
+    await write(client, 0)
+    named = TopicRequest(name="t", partition_indexes=[0] * 1_000)
+    answer = await client.call(DescribeProducersRequest(topics=[named] * 10))
+    found = [part for asked in answer.topics for part in asked.partitions]
+    assert [(part.partition_index, len(part.active_producers)) for part in found] == [(0, 1)]
+
+
 async def test_a18_a20_describe_producers_asks_before_it_looks(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:

@@ -603,6 +603,21 @@ def test_t33_complete_keeps_the_identity_and_drops_the_partitions(
     assert world.add(who) is E.NONE, "the next transaction"
 
 
+def test_t33_it_is_complete_when_every_partition_has_its_marker(world: TransactionWorld) -> None:
+    who = world.begin()
+    world.add(who, T0, T1)
+    world.markers.codes[T1] = E.NOT_LEADER_OR_FOLLOWER
+    assert world.end(who).error is E.NONE
+    assert world.markers.written.keys() == {T0}
+    assert (world.state(), world.held().partitions) == (S.PREPARE_COMMIT, frozenset({T0, T1}))
+    world.restart()
+    assert world.state() is S.PREPARE_COMMIT, "nothing else was recorded"
+    world.markers.codes.clear()
+    world.wait(10_000)
+    assert world.state() is S.COMPLETE_COMMIT
+    assert world.markers.written.keys() == {T0, T1}
+
+
 def test_t34_the_coordinators_own_abort_raises_the_epoch_by_one(world: TransactionWorld) -> None:
     who = world.begin(timeout_ms=1_000)
     world.add(who)

@@ -265,3 +265,10 @@ def test_another_broker_keeps_no_history(
     assert done.exit_code == 1 and done.stdout == ""
     assert done.stderr.startswith("odradek: this broker keeps no history: only Odradek's own does")
     assert instead in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("limit", ["-1", str(2**31), "x"])
+def test_a_limit_that_cannot_be_asked_for_is_refused_before_anything_is_sent(limit: str) -> None:
+    result = CliRunner().invoke(explain.app, ["txn", "x", "--limit", limit])
+    assert result.exit_code == 2
+    assert "--limit" in result.output

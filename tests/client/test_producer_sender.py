@@ -25,6 +25,7 @@ from odradek_client.errors import (
     InvalidTopic,
     MessageTooLarge,
     RequestTimedOut,
+    TransactionAborted,
     UnsupportedByBroker,
 )
 from odradek_client.producer.accumulator import Accumulator
@@ -37,6 +38,7 @@ from odradek_client.producer.sender import (
     Sender,
 )
 from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_client.producer.transactional import TransactionalManager
 from odradek_client.retry import Backoff
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.init_producer_id import InitProducerIdResponse
@@ -601,3 +603,70 @@ def test_c05_every_record_exactly_once_and_in_order_whatever_is_retried(seed: in
 def test_c05_also_when_batches_are_refused_or_expire(seed: int) -> None:
     world = live(seed, refusals=True, expiry=True)
     check(world)
+
+
+# --- One pass, and what it does first (C-30) ---
+
+
+def transactional_world() -> tuple[World, TransactionalManager]:
+    """In the middle of a transaction of version 2."""
+    world = World()
+    manager = TransactionalManager(
+        "id",
+        60_000,
+        new_future=None,  # type: ignore[arg-type]
+        feature_level=lambda: 2,
+        backoff=Backoff(100, 1000, world.random),
+    )
+    world.transactions = manager
+    backoff = Backoff(100, 1000, world.random)
+    world.sender = Sender(world.config, world.cluster, world.accumulator, manager, backoff)
+    operation = manager.operation("init_transactions", manager.init)
+    ask = world.sender.step(world.now_ms, lambda node: True).ask
+    assert ask is not None
+    given = InitProducerIdResponse(producer_id=7, producer_epoch=0)
+    world.sender.ask_answered(ask, given, 5, world.now_ms)
+    manager.seen(operation)
+    manager.begin()
+    return world, manager
+
+
+def test_c16_c30_metadata_is_asked_for_where_a_leader_is_unknown() -> None:
+    world = World()
+    known(world)
+    world.set_leaders([-1], epoch=2)
+    world.send()
+    assert (world.run(), world.refreshes) == (0, 1)
+    assert (world.run(), world.refreshes) == (0, 2), "until there is one"
+    world.set_leaders([1], epoch=3)
+    assert (world.run(), world.refreshes) == (1, 2)
+
+
+def test_c30_after_a_fatal_error_every_batch_fails_and_nothing_is_sent() -> None:
+    world = World()
+    known(world)
+    deliveries = [world.send()]
+    assert world.run() == 1
+    deliveries.append(world.send())
+    assert world.transactions is not None
+    world.transactions.fail(ClusterAuthorizationFailed("the reason"))
+    assert world.run() == 0
+    assert not world.accumulator.incomplete
+    assert all(isinstance(each.exception(), ClusterAuthorizationFailed) for each in deliveries)
+
+
+@pytest.mark.parametrize("how", ["abort", "error"])
+def test_c30_what_was_not_sent_fails_and_what_was_is_waited_for(how: str) -> None:
+    world, manager = transactional_world()
+    on_its_way = world.send()
+    assert world.run() == 1
+    waiting = world.send()
+    if how == "abort":
+        manager.operation("abort_transaction", manager.abort)
+    else:
+        manager.batch_failed(InvalidTopic("the reason"))
+    assert world.run() == 0
+    assert isinstance(waiting.exception(), TransactionAborted)
+    assert len(world.accumulator.incomplete) == 1 and not on_its_way.done()
+    world.answer()
+    assert not world.accumulator.incomplete and on_its_way.exception() is None

@@ -771,6 +771,30 @@ def test_c30_the_order_of_questions() -> None:
     bench.expect(EndAsk)
 
 
+def test_c30_one_question_at_a_time() -> None:
+    bench = Bench().initialize().begin()
+    bench.tm.send_offsets(OFFSETS, GROUP)
+    bench.active = [T0]
+    first = bench.expect(AddOffsetsAsk)
+    bench.now_ms += 10_000
+    assert bench.ask() is None, "the first one is not answered"
+    bench.answer(first, AddOffsetsToTxnResponse())
+    bench.expect(AddPartitionsAsk)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("end", [Bench.commit, Bench.abort], ids=["commit", "abort"])
+def test_c30_the_end_waits_for_every_batch(level: int, end: Callable[[Bench], Operation]) -> None:
+    bench = Bench(level).initialize().begin()
+    bench.wrote()
+    bench.incomplete = True
+    end(bench)
+    bench.now_ms += 10_000
+    assert bench.ask() is None
+    bench.incomplete = False
+    bench.expect(EndAsk)
+
+
 def test_c33_a_retry_waits() -> None:
     bench = Bench().initialize().begin()
     bench.active = [T0]

@@ -108,6 +108,11 @@ def carried_out(
         broker.stop()
 
 
+def torn_logs(broker: DyingBroker) -> list[str]:
+    """What its start said of logs whose end it cut off."""
+    return [line for line in broker.log.splitlines() if "cut a torn log" in line]
+
+
 # --- A process and raw requests ---
 
 
@@ -388,7 +393,8 @@ def test_t50i_a_torn_decision_was_none(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
     def also(broker: DyingBroker) -> None:
-        assert "cut a torn log" in broker.log and "__transaction_state" in broker.log
+        (cut,) = torn_logs(broker)
+        assert "__transaction_state-" in cut
 
     carried_out(client, tmp_path, P.PREPARE_TORN, commit=commit, also=also)
 
@@ -435,7 +441,8 @@ def test_t50j_a_torn_marker_is_written_again(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
     def also(broker: DyingBroker) -> None:
-        assert "cut a torn log" in broker.log
+        (cut,) = torn_logs(broker)
+        assert "target-0" in cut or "__consumer_offsets-" in cut
 
     carried_out(client, tmp_path, P.MARKER_TORN, commit=commit, also=also)
 

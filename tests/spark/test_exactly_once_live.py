@@ -420,6 +420,17 @@ def test_s05_the_log_is_read_from_its_end(query: Query, monkeypatch: pytest.Monk
         assert query.state() == expected
 
 
+def test_queries_whose_names_end_alike_are_kept_apart(query: Query) -> None:
+    """A commitId may hold anything; the log's keys end with it."""
+    query.query = f"other/{query.query}"
+    query.commit(0, query.tasks(0, ["a"]))
+    short = query.restarted()
+    short.query = query.query.partition("/")[2]
+    assert short.state() == ledger.State()
+    short.commit(0, short.tasks(0, ["b"]))
+    assert query.visible(2) == ["a", "b"]
+
+
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_log_that_cannot_serve_is_refused(
     query: Query, unique_topic: str, partitions: int

@@ -35,8 +35,10 @@ SMALL = {
     "appends come later": Bounds(slots=(1,), delays=1, timeouts=1),
 }
 LARGE = {
-    "two runs, abandoned commits": Bounds(slots=(1, 1)),
     "two runs, timeouts": Bounds(slots=(1, 1), timeouts=1, abandoned_commits=0),
+}
+HUGE = {
+    "two runs, abandoned commits": Bounds(slots=(1, 1)),
     "two executions of a task": Bounds(slots=(1,), executions=2, delays=1),
     "other tasks in the replay": Bounds(slots=(2, 1), abandoned_commits=0),
     "two batches": Bounds(slots=(1,), batches=2, executions=2),
@@ -77,6 +79,16 @@ def test_random_walks_are_right(name: str) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_every_world_of_the_larger_ones_is_right(name: str) -> None:
     assert Explorer(LARGE[name]).everything(3_000_000, recover_every=20) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", HUGE)
+def test_the_nearest_worlds_of_the_huge_ones_are_right(name: str) -> None:
+    """They have more than three million; the nearest of them, all interleavings."""
+    explorer = Explorer(HUGE[name])
+    assert explorer.everything(500_000, recover_every=20, complete=False) == ""
+    assert explorer.explored > 100_000
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def _all(table: dict[str, str]) -> list[str]:
 
 
 @cache
-def rules_with_their_tests() -> dict[str, list[str]]:
+def named_after_rules() -> dict[str, list[str]]:
     """Rule to the tests that name it, as file::test."""
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
@@ -85,11 +85,9 @@ def rules_with_their_tests() -> dict[str, list[str]]:
 @pytest.mark.parametrize("rule", [*_all(RULES), *_all(OUR_RULES)])
 def test_a_rule_has_a_test_with_its_number(rule: str) -> None:
     if rule in UNTESTABLE:
-        assert rule not in rules_with_their_tests(), (
-            f"{rule} has a test by now; take it from UNTESTABLE"
-        )
+        assert rule not in named_after_rules(), f"{rule} has a test by now; take it from UNTESTABLE"
         return
-    assert rule in rules_with_their_tests(), (
+    assert rule in named_after_rules(), (
         f"no test bears the number of {rule}; name one test_{rule.lower().replace('-', '')}_..., or"
         " say in UNTESTABLE why there cannot be one"
     )
@@ -100,7 +98,7 @@ def test_no_test_names_a_rule_that_does_not_exist() -> None:
     families = set(RULES) | set(OUR_RULES)
     unknown = {
         rule: names
-        for rule, names in rules_with_their_tests().items()
+        for rule, names in named_after_rules().items()
         if rule[0] in families and rule not in known and not any(k.startswith(rule) for k in known)
     }
     assert unknown == {}

@@ -3,7 +3,8 @@ id or a group, in words, and what holds now.
 
 Rights (A-12, A-18): DESCRIBE on the transactional id or the group. Of a producer id whatever belongs to
 topics that one may READ and transactional ids that one may DESCRIBE, and DESCRIBE on the cluster for
-who was given it. Partitions of topics that one may not DESCRIBE are left out.
+who was given it. Partitions of topics, names of topics and groups that one may not DESCRIBE are left
+out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from odradek_broker.coordinator.groups.consumer.telling import now_of_consumer_g
 from odradek_broker.coordinator.groups.telling import now_of_group
 from odradek_broker.coordinator.transactions.telling import now_of_producer_id, now_of_transaction
 from odradek_broker.coordinator.transactions.transaction import Transaction
-from odradek_broker.history import Event, History, Now, Place
+from odradek_broker.history import LIST_MAX, Event, History, Now, Place
 from odradek_broker.history_words import Value, What, say
 from odradek_broker.later import Later
 from odradek_broker.node import Node
@@ -33,6 +34,8 @@ _E = ErrorCode
 
 #: Partitions whose files are opened for one question about a producer id.
 OPENED_MAX = 64
+#: Characters of one text in the answer: at 4 bytes each, what a string of the protocol may have.
+_TEXT_MAX = 8_000
 #: Of an int64.
 _DIGITS_MAX = 19
 
@@ -198,19 +201,22 @@ def _answer(
     may_describe = _Asked(
         lambda name: node.authorizer.allows(context, Operation.DESCRIBE, topic(name))
     )
+    may_describe_group = _Asked(
+        lambda name: node.authorizer.allows(context, Operation.DESCRIBE, group(name))
+    )
     return DescribeHistoryResponse(
         error_code=_E.NONE,
         now_ms=node.clock.wall_ms(),
         started_ms=history.started_ms,
         complete_since_ms=past.since_ms,
         dropped=past.dropped,
-        events=[_event(event, may_describe) for event in events],
+        events=[_event(event, may_describe, may_describe_group) for event in events],
         states=[_state(each, may_describe) for each in now],
     )
 
 
 class _Asked:
-    """Asks the authorizer once about each topic."""
+    """Asks the authorizer once about each name."""
 
     def __init__(self, ask: MayDescribe) -> None:
         self._ask = ask
@@ -223,8 +229,14 @@ class _Asked:
         return answer
 
 
-def _event(event: Event, may_describe: MayDescribe) -> wire.Event:
+def _event(event: Event, may_describe: MayDescribe, may_describe_group: MayDescribe) -> wire.Event:
     fields = dict(event.fields)
+    if "group" in fields and not may_describe_group(str(fields["group"])):
+        del fields["group"]
+    topics = fields.get("topics")
+    if isinstance(topics, tuple):
+        # Among them are words that no topic can have as its name: "and 3 more".
+        fields["topics"] = tuple(each for each in topics if " " in each or may_describe(each))
     fields |= _places(event.places, event.places_more, may_describe)
     if event.error is not _E.NONE:
         fields["error"] = event.error.name
@@ -233,7 +245,7 @@ def _event(event: Event, may_describe: MayDescribe) -> wire.Event:
         last_time_ms=event.last_ms,
         times=event.times,
         name=event.what.name.lower(),
-        text=say(event.what, fields),
+        text=_cut(say(event.what, fields)),
         details=_details(fields),
     )
 
@@ -241,22 +253,30 @@ def _event(event: Event, may_describe: MayDescribe) -> wire.Event:
 def _state(now: Now, may_describe: MayDescribe) -> wire.State:
     fields = {**now.fields, **_places(now.places, 0, may_describe)}
     return wire.State(
-        name=now.what.name.lower(), text=say(now.what, fields), details=_details(fields)
+        name=now.what.name.lower(), text=_cut(say(now.what, fields)), details=_details(fields)
     )
 
 
 def _places(places: Iterable[Place], more: int, may_describe: MayDescribe) -> dict[str, Value]:
-    shown = tuple(f"{name}-{index}" for name, index in places if may_describe(name))
-    if not shown:
+    known = [f"{name}-{index}" for name, index in places if may_describe(name)]
+    if not known:
         return {}
+    shown = tuple(known[:LIST_MAX])
+    more += len(known) - len(shown)
     return {"places": (*shown, f"and {more} more") if more else shown}
 
 
 def _details(fields: dict[str, Value]) -> list[wire.Detail]:
     return [
-        wire.Detail(name=name, value=", ".join(value) if isinstance(value, tuple) else str(value))
+        wire.Detail(
+            name=name, value=_cut(", ".join(value) if isinstance(value, tuple) else str(value))
+        )
         for name, value in fields.items()
     ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 3] + "..."
 
 
 def _failed(error: ErrorCode, message: str | None = None) -> DescribeHistoryResponse:

@@ -22,7 +22,12 @@ _NO_OFFSET = -1
 def handle(
     node: Node, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Every partition by itself; authorization before existence (A-18, A-20)."""
+    """Every partition by itself; authorization before existence (A-18, A-20).
+
+    One that is named again is answered once: all of its producers so often as a request can name it
+    would not fit into memory (D11).
+    """
+    seen: set[tuple[str, int]] = set()
     names = (asked.name for asked in request.topics)
     denied = denied_topics(node.authorizer, context, Operation.READ, names)
     answers = []
@@ -31,8 +36,10 @@ def handle(
             _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if asked.name in denied
             else _partition(node, asked.name, index)
-            for index in asked.partition_indexes
+            for index in dict.fromkeys(asked.partition_indexes)
+            if (asked.name, index) not in seen
         ]
+        seen.update((asked.name, index) for index in asked.partition_indexes)
         answers.append(TopicResponse(name=asked.name, partitions=partitions))
     return DescribeProducersResponse(topics=answers)
 

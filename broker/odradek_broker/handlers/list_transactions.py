@@ -2,16 +2,19 @@
 
 Versions: 1 filters by how long a transaction has been open; 2 by a pattern (KIP-1152).
 
-Patterns are regular expressions that must match the whole id. Kafka's run in linear time whatever
-they say; ours are limited to what does (`_PATTERN_LIMITS`), and others are told that they are none.
+Patterns are regular expressions in RE2's syntax that must match the whole id. Whatever they say, they
+take time that grows with their length and the id's only (`patterns.py`).
 """
 
 from __future__ import annotations
 
-import re
-
 from odradek_broker.authorizer import Operation, transactional_id
 from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.consumer.patterns import (
+    Pattern,
+    PatternError,
+    compile_pattern,
+)
 from odradek_broker.coordinator.transactions.states import STATE_OF_LABEL, TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.later import Later
@@ -23,33 +26,29 @@ from odradek_protocol.schemas.list_transactions import (
 )
 from odradek_protocol.schemas.list_transactions import TransactionState as Listed
 
-_PATTERN_LENGTH_MAX = 1_000
-_REPETITIONS_MAX = 4
-#: A repeated group, or anything that is defined by "(?": both can take exponential time.
-_PATTERN_LIMITS = re.compile(r"\)[*+{]|\(\?|\\[1-9]")
-_REPETITION = re.compile(r"(?<!\\)[*+{]")
-
 
 def handle(
     node: Node, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Later[ListTransactionsResponse]:
     """Those that every filter lets through, and that the client may see."""
     unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
     if request.transactional_id_pattern:
-        pattern = _compile(request.transactional_id_pattern)
-        if pattern is None:
+        try:
+            pattern = compile_pattern(request.transactional_id_pattern)
+        except PatternError:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
+    producer_ids = set(request.producer_id_filters)
     now_ms = node.clock.wall_ms()
     later: Later[ListTransactionsResponse] = Later()
 
     def passes(held: Transaction) -> bool:
         return (
             (not request.state_filters or held.state in states)
-            and (not request.producer_id_filters or held.producer_id in request.producer_id_filters)
+            and (not producer_ids or held.producer_id in producer_ids)
             and (request.duration_filter < 0 or _open_ms(held, now_ms) > request.duration_filter)
-            and (pattern is None or pattern.fullmatch(held.transactional_id) is not None)
+            and (pattern is None or pattern.matches(held.transactional_id))
             and node.authorizer.allows(
                 context, Operation.DESCRIBE, transactional_id(held.transactional_id)
             )
@@ -74,17 +73,6 @@ def _open_ms(held: Transaction, now_ms: int) -> int:
     if held.state is TransactionState.ONGOING or held.state.is_prepared:
         return now_ms - held.start_ms
     return -1
-
-
-def _compile(text: str) -> re.Pattern[str] | None:
-    if len(text) > _PATTERN_LENGTH_MAX or _PATTERN_LIMITS.search(text):
-        return None
-    if len(_REPETITION.findall(text)) > _REPETITIONS_MAX:
-        return None
-    try:
-        return re.compile(text)
-    except re.error:
-        return None
 
 
 def _listed(held: Transaction) -> Listed:

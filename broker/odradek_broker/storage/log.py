@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from odradek_broker.seams import Files, Randomness
 from odradek_broker.storage.aborted_index import CorruptAbortedIndex
@@ -39,6 +39,7 @@ from odradek_broker.storage.producer_state import (
     Duplicate,
     ProducerStateError,
     ProducerStateManager,
+    ProducerTally,
 )
 from odradek_broker.storage.producer_watch import NOBODY, ProducerWatch
 from odradek_broker.storage.producers import EndMarker, Producers, read_end_marker
@@ -84,6 +85,7 @@ class LogOptions:
     randomness: Randomness
     max_producer_ids: int = 100_000
     producer_expiration_ms: int = 86_400_000
+    producer_tally: ProducerTally = field(default_factory=ProducerTally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,7 @@ class PartitionLog:
             self.directory,
             max_producer_ids=self._options.max_producer_ids,
             expiration_ms=self._options.producer_expiration_ms,
+            tally=self._options.producer_tally,
         )
 
     def create_files(self, now_ms: int) -> None:

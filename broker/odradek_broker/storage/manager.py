@@ -115,6 +115,8 @@ class LogManager:
         #: Log starts have moved that are not on disk; and whether `delete_records` will see to it.
         self._log_starts_moved = False
         self._holds_log_starts = False
+        #: Of all partitions together, when they were counted last, and what the tally said then.
+        self._producers_counted = self._producers_made = 0
         self._options = LogOptions(
             files,
             HandleCache(files, max_open_files),
@@ -469,9 +471,17 @@ class LogManager:
 
     def forget_producers_beyond(self, most: int) -> int:
         """Forget those that wrote longest ago in whatever partition, so that `most` are left in all
-        partitions together; how many went. Those with an open transaction stay."""
+        partitions together; how many went. Those with an open transaction stay.
+
+        It looks at the partitions only where there could be so many: idle ones cost nothing.
+        """
+        made = self._options.producer_tally.made
+        if self._producers_counted + made - self._producers_made <= most:
+            return 0
         states = [log.producers for log in self if log.loaded and not log.offline]
-        excess = sum(map(len, states)) - most
+        count = sum(map(len, states))
+        self._producers_counted, self._producers_made = count, made
+        excess = count - most
         if excess <= 0:
             return 0
         idle = heapq.merge(
@@ -480,6 +490,7 @@ class LogManager:
         chosen = list(islice(idle, excess))
         for (_, producer_id), number in chosen:
             states[number].forget(producer_id)
+        self._producers_counted -= len(chosen)
         return len(chosen)
 
     # ---- checkpoints

@@ -94,6 +94,16 @@ class _Verification:
         self.started_ms = started_ms
 
 
+class ProducerTally:
+    """How many times a producer was taken into the state of a partition, of all partitions that share
+    this: their number has grown by no more than that, and nobody need count them to know."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made = 0
+
+
 class ProducerStateManager:
     """Everything one partition knows of its producers. Not thread-safe; one per log.
 
@@ -103,11 +113,18 @@ class ProducerStateManager:
     `expiration_ms`: `producer.id.expiration.ms` (P-24).
     """
 
-    def __init__(self, *, max_producer_ids: int = 100_000, expiration_ms: int = 86_400_000) -> None:
+    def __init__(
+        self,
+        *,
+        max_producer_ids: int = 100_000,
+        expiration_ms: int = 86_400_000,
+        tally: ProducerTally | None = None,
+    ) -> None:
         if max_producer_ids < 1 or expiration_ms < 1:
             raise ValueError("max_producer_ids and expiration_ms must be positive")
         self.max_producer_ids = max_producer_ids
         self.expiration_ms = expiration_ms
+        self._tally = tally or ProducerTally()
         self.map_end_offset = 0
         """The offset behind the last batch that went in; the log may set it (P-18, P-28)."""
         # Ordered by last write: an entry that is written to moves to the end.
@@ -285,6 +302,7 @@ class ProducerStateManager:
         entry = entries.pop(producer_id, None)
         if entry is None:
             entry = ProducerEntry(producer_id)
+            self._tally.made += 1
             if len(entries) >= self.max_producer_ids:
                 self._forget_oldest()
         entries[producer_id] = entry
@@ -417,15 +435,17 @@ class ProducerStateManager:
         map_end_offset: int,
         max_producer_ids: int = 100_000,
         expiration_ms: int = 86_400_000,
+        tally: ProducerTally | None = None,
     ) -> ProducerStateManager:
         """State as it was when the snapshot at `map_end_offset` was taken (P-28).
 
         Raises CorruptSnapshot: fall back to an older one, or replay from the log start.
         """
-        manager = cls(max_producer_ids=max_producer_ids, expiration_ms=expiration_ms)
+        manager = cls(max_producer_ids=max_producer_ids, expiration_ms=expiration_ms, tally=tally)
         manager.map_end_offset = map_end_offset
         entries = decode_snapshot(content, map_end_offset=map_end_offset)
         manager._entries = {entry.producer_id: entry for entry in entries}
+        manager._tally.made += len(entries)
         open_entries = [entry for entry in entries if entry.transaction_first_offset is not None]
         open_entries.sort(key=lambda entry: entry.transaction_first_offset or 0)
         for entry in open_entries:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from odradek_broker.seams import Files
 from odradek_broker.storage.aborted_index import AbortedIndex, AbortedTransaction
 from odradek_broker.storage.producer_snapshot import CorruptSnapshot
-from odradek_broker.storage.producer_state import ProducerStateManager
+from odradek_broker.storage.producer_state import ProducerStateManager, ProducerTally
 from odradek_broker.storage.segment import Segment, read_batches, segment_name
 from odradek_protocol.records.batch import BatchHeader, CorruptBatch
 from odradek_protocol.records.record import read_records
@@ -49,12 +50,14 @@ class Producers:
         *,
         max_producer_ids: int,
         expiration_ms: int,
+        tally: ProducerTally | None = None,
     ) -> None:
         self._files = files
         self._directory = directory
-        self._options: dict[str, int] = {
+        self._options: dict[str, Any] = {
             "max_producer_ids": max_producer_ids,
             "expiration_ms": expiration_ms,
+            "tally": tally,
         }
         self._aborted: OrderedDict[int, AbortedIndex] = OrderedDict()
         self.state = ProducerStateManager(**self._options)

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Say what happened, in words.", no_args_is_help=True)
 
-Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="N", min=0, help="Only the newest N events.")
-]
 #: More than any broker keeps.
 _ALL = 2**31 - 1
+Limit = Annotated[
+    int,
+    typer.Option("--limit", "-n", metavar="N", min=0, max=_ALL, help="Only the newest N events."),
+]
 
 #: What to use where no history is kept.
 _INSTEAD = {

@@ -152,7 +152,6 @@ class DecisionLog:
         return entries, position if end is None else min(position, end)
 
     def _decode(self, data: Buffer, position: int, query: str, into: list[Entry]) -> int:
-        suffix = b"/" + query.encode()
         try:
             for at, header in iter_batches(data):
                 following = header.last_offset + 1
@@ -165,10 +164,11 @@ class DecisionLog:
                 ):
                     if offset < position or key is None or value is None:
                         continue
-                    if bytes(key).endswith(suffix):
+                    name = bytes(key).decode(errors="replace")
+                    if ledger.query_of(name) == query:
                         where = f"record {offset} of {self.topic}"
                         record = ledger.decode(bytes(value), where=where)
-                        into.append(Entry(offset, bytes(key).decode(), record))
+                        into.append(Entry(offset, name, record))
                 position = following
         except BatchError as error:
             raise SinkError(

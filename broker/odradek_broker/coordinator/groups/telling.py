@@ -30,9 +30,9 @@ def now_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> list
     if len(members) > LIST_MAX:
         told.append(Now.of(What.NOW_NOTHING, {"reason": f"and {len(members) - LIST_MAX} members"}))
     if group.pending:
-        named = ", ".join(list(group.pending)[:LIST_MAX])
-        reason = f"{len(group.pending)} ids were handed out and have not joined: {named}"
-        told.append(Now.of(What.NOW_NOTHING, {"reason": reason}))
+        first, *others = group.pending
+        reason = f"{len(group.pending)} ids were handed out and have not joined: {first}"
+        told.append(Now.of(What.NOW_NOTHING, {"reason": (reason, *others)}))
     return told
 
 
