@@ -8,6 +8,9 @@
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests that
 only need some broker; use `unique_topic` with it.
 
+`odradek_spark`: a SparkSession for the whole run. `assert_exactly_once`: that a query of your own writes
+each of its rows once, whatever interrupts it (docs/spark.md).
+
 Nothing is imported here before a fixture is used: every run of pytest loads this module.
 """
 
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from odradek.broker import SubprocessBroker
+    from odradek.spark_testing import ExactlyOnceCheck
 
 _numbers = count(1)
 
@@ -59,3 +65,47 @@ def odradek_broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
 
     with SubprocessBroker(data_dir=tmp_path / "odradek") as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One SparkSession on two cores for the whole run, or the one that is there.
+
+    Skips, with the reason, where there is no PySpark or no Java. A fixture of this name in your own
+    conftest.py takes its place.
+    """
+    from odradek.spark import JavaNotFound, SparkNotFound, session, shut_down
+
+    folder = tmp_path_factory.mktemp("spark")
+    try:
+        from pyspark.sql import SparkSession
+
+        there = SparkSession.getActiveSession()
+        spark = there or session(
+            "odradek tests",
+            "local[2,4]",
+            log_file=folder / "spark.log",
+            spark_local_dir=str(folder),
+            spark_sql_warehouse_dir=str(folder / "warehouse"),
+            # Short jobs: the second compiler would cost more than it brings.
+            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
+            spark_sql_shuffle_partitions="2",
+            spark_sql_session_timeZone="UTC",
+        )
+    except ImportError:
+        pytest.skip("PySpark is not installed; `pip install 'odradek[spark]'` brings it")
+    except (JavaNotFound, SparkNotFound) as error:
+        pytest.skip(str(error))
+    yield spark
+    if there is None:
+        shut_down(spark)
+
+
+@pytest.fixture
+def assert_exactly_once(
+    odradek_spark: SparkSession, odradek_broker: SubprocessBroker, tmp_path: Path
+) -> ExactlyOnceCheck:
+    """Call it with a query and its input; see `ExactlyOnceCheck.__call__`."""
+    from odradek.spark_testing import ExactlyOnceCheck
+
+    return ExactlyOnceCheck(odradek_spark, odradek_broker, tmp_path)

@@ -52,6 +52,10 @@ TESTS = {
         "test_times_choose_the_first_record_at_or_behind_them",
         "test_a_stream_begins_at_the_end_and_has_none",
     ],
+    "failOnDataLoss (writing)": [
+        "test_s07_an_old_checkpoint_is_found_out",
+        "test_s11_a_batch_that_is_lost_in_part_is_loud",
+    ],
     "failOnDataLoss": [
         "test_offsets_that_are_not_there_fail_unless_that_is_allowed",
         "test_what_retention_has_deleted_is_data_loss",
@@ -77,6 +81,16 @@ TESTS = {
     "groupId": ["test_progress_is_lag_of_a_group_and_the_last_batch_counts"],
     "columns": ["test_rows_are_those_of_a_batch_and_columns_are_fewer_if_asked"],
     "topic": ["test_the_option_topic_beats_the_column"],
+    "semantics": [
+        "test_at_least_once_writes_a_replay_again",
+        "test_a_stream_that_is_restarted_writes_every_batch_once",
+    ],
+    "commitId, commitVersion": [
+        "test_a_commit_id_makes_a_repeated_job_write_once",
+        "test_in_foreach_batch_a_commit_id_makes_it_once",
+    ],
+    "queryId": ["test_s01_without_sparks_properties_the_driver_finds_out"],
+    "commitLogTopic": ["test_a_log_that_cannot_serve_is_refused"],
     "kafka.*": [
         "test_java_names_become_ours",
         "test_settings_that_the_source_refuses",

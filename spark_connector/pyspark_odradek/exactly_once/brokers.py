@@ -85,8 +85,9 @@ class Brokers:
         self._logs: dict[str, DecisionLog] = {}
 
     async def start(self) -> None:
-        """Connect. Raises OdradekError if no broker can be reached."""
-        await asyncio.gather(self._admin.start(), self._network.start(), self._producer.start())
+        """Connect. Raises OdradekError if no broker can be reached within `max_block_ms`."""
+        await self._network.start(self._rows_network.config.start_timeout_ms)
+        await asyncio.gather(self._admin.start(), self._producer.start())
 
     async def close(self) -> None:
         """Close all connections."""

@@ -1,0 +1,162 @@
+"""What goes wrong on purpose while a query runs: when, chosen by a seed, and how, inside a task.
+
+A `Gate` is called for every row that a query writes. In the task that comes first in the chosen batch it
+says that it was reached, waits as long as it was told, and then lets the rows pass or fails. It talks to
+the test through files in a directory of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Every kind there is, by name.
+INTERRUPTIONS = {
+    "stop": "the query is stopped in the middle of a batch",
+    "task": "one task fails, and may be tried again",
+    "batch": "one task fails however often it is tried, after others of its batch have written",
+    "commit": "Spark ends when the sink has committed a batch, and Spark has not noted it",
+    "broker": "the broker is killed and comes back",
+}
+#: Those that stop a task until the test has done its part.
+_HELD = frozenset({"stop", "broker"})
+_HELD_S_MAX = 60.0
+_OTHERS_S_MAX = 10.0
+_STEP_S = 0.05
+BATCHES_PER_RUN = 2
+
+
+class InjectedFailure(RuntimeError):
+    """A task failed on purpose, because a test wanted it."""
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """One thing that goes wrong. `batch`: in which batch of its run, from 0; `after_others`: when rows
+    of the same batch are in the output topic already."""
+
+    kind: str
+    batch: int
+    after_others: bool
+
+    def __str__(self) -> str:
+        when = ", others having written" if self.after_others else ""
+        return f"{self.kind} (batch {self.batch} of its run{when})"
+
+
+def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
+    """Each kind once, in an order and at moments that the seed decides. ValueError for another kind."""
+    unknown = sorted(set(kinds) - INTERRUPTIONS.keys())
+    if unknown:
+        raise ValueError(
+            f"there is no interruption {', '.join(unknown)}; there are {', '.join(INTERRUPTIONS)}"
+        )
+    chance = random.Random(seed)
+    planned = []
+    for kind in chance.sample(list(kinds), len(kinds)):
+        after_others = kind == "batch" or chance.random() < 0.5
+        # What has been written before the run is known only for its first batch.
+        batch = 0 if after_others else chance.randrange(BATCHES_PER_RUN)
+        if kind == "commit":
+            after_others, batch = False, BATCHES_PER_RUN - 1
+        planned.append(Interruption(kind, batch, after_others))
+    return planned
+
+
+@dataclass
+class Gate:
+    """What a task does for an interruption; pickled into the tasks of one run.
+
+    `folder`: of this run alone. `first_batch`: the id of the run's first batch. `written`: records in the
+    output topic before the run.
+    """
+
+    what: Interruption
+    folder: Path
+    first_batch: int
+    bootstrap: str
+    topic: str
+    written: int
+    _seen_attempt: int | None = field(default=None, repr=False)
+
+    def __call__(self, value: Any) -> Any:
+        """The value, unless the task is to fail. Raises InjectedFailure."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None and context.taskAttemptId() != self._seen_attempt:
+            self._seen_attempt = context.taskAttemptId()
+            batch = context.getLocalProperty("streaming.sql.batchId")
+            self._at_first_row(int(batch or 0), context.partitionId())
+        return value
+
+    @property
+    def claim(self) -> Path:
+        """A file that the first task makes; in it, which task of which batch that is."""
+        return self.folder / "claim"
+
+    @property
+    def reached(self) -> Path:
+        """A file that is there when the moment has come."""
+        return self.folder / "reached"
+
+    @property
+    def go(self) -> Path:
+        """A file that lets the held task go on."""
+        return self.folder / "go"
+
+    def _at_first_row(self, batch: int, partition: int) -> None:
+        if batch < self.first_batch + self.what.batch:
+            return
+        name = f"{batch} {partition}"
+        if not self._claim(name):
+            if self.what.kind == "batch" and self.claim.read_text() == name:
+                self._fail(name)
+            return
+        if self.what.after_others:
+            self._wait_for_others()
+        self.reached.touch()
+        if self.what.kind in _HELD:
+            _wait(self.go.exists, _HELD_S_MAX)
+        else:
+            self._fail(name)
+
+    def _claim(self, name: str) -> bool:
+        """Whether this task is the victim: the first that asks, and only once in a run."""
+        if self.claim.exists():
+            return False
+        own = self.folder / f"claim-{os.getpid()}"
+        own.write_text(name)
+        try:
+            # Whole or not at all.
+            os.link(own, self.claim)
+        except FileExistsError:
+            return False
+        return True
+
+    def _fail(self, name: str) -> None:
+        raise InjectedFailure(f"task {name.split()[1]} of batch {name.split()[0]} fails on purpose")
+
+    def _wait_for_others(self) -> None:
+        """Until the topic has more than before the run; not for ever: this may be the only task."""
+        _wait(lambda: end_of(self.bootstrap, self.topic) > self.written, _OTHERS_S_MAX)
+
+
+def end_of(bootstrap: str, topic: str) -> int:
+    """How many offsets a topic has, in all of its partitions, committed or not."""
+    from odradek import sync
+
+    with sync.Consumer(bootstrap_servers=bootstrap) as consumer:
+        partitions = [(topic, number) for number in consumer.partitions_for(topic)]
+        return sum(consumer.end_offsets(*partitions).values())
+
+
+def _wait(condition: Any, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(_STEP_S)
