@@ -66,6 +66,13 @@ class Notice:
     text: str
 
 
+#: What those are told who ask for them where they are not served.
+CONSUMER_GROUPS_OFF = (
+    "The consumer group protocol is switched off: group.coordinator.rebalance.protocols has no"
+    " consumer in it."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(BrokerSettings):
     """Every setting, parsed and typed, and which layer gave what.
@@ -78,6 +85,11 @@ class BrokerConfig(BrokerSettings):
     @property
     def data_dir(self) -> str:
         return self.log_dirs[0]
+
+    @property
+    def serves_consumer_groups(self) -> bool:
+        """Whether groups may speak the consumer protocol (KIP-848)."""
+        return "consumer" in self.group_coordinator_rebalance_protocols
 
     @property
     def listener(self) -> Listener:
@@ -287,6 +299,13 @@ def _check_together(config: BrokerConfig) -> None:
 
 def _check_consumer_groups(config: BrokerConfig) -> None:
     """Timeout and interval within their own bounds, and a heartbeat in every session."""
+    protocols = config.group_coordinator_rebalance_protocols
+    if "classic" not in protocols:
+        raise ConfigError(
+            "group.coordinator.rebalance.protocols",
+            write_value(protocols),
+            "a list with classic, which cannot be switched off",
+        )
     bounded = {
         "session.timeout.ms": (
             config.group_consumer_min_session_timeout_ms,

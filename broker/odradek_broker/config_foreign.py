@@ -15,7 +15,9 @@ _IGNORED_KEYS = """
     connection.failed.authentication.delay.ms connections.max.reauth.ms
     control.plane.listener.name create.topic.policy.class.name early.start.listeners
     eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
-    group.consumer.regex.refresh.interval.ms host.name
+    group.consumer.regex.refresh.interval.ms
+    group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes
+    group.coordinator.new.enable group.coordinator.threads host.name
     initial.broker.registration.timeout.ms inter.broker.listener.name
     inter.broker.protocol.version leader.imbalance.check.interval.seconds
     leader.imbalance.per.broker.percentage log.dir.failure.timeout.ms
@@ -43,7 +45,6 @@ IGNORED_PREFIXES = (
     "controller.",
     "delegation.token.",
     "follower.",
-    "group.coordinator.",
     "group.share.",
     "group.streams.",
     "kafka.metrics.",

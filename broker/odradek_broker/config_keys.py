@@ -381,6 +381,13 @@ class BrokerSettings:
         at_least(0),
     )
     group_max_size: int = setting(Kind.INT, INT32_MAX, "Most members of a group.", at_least(1))
+    group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
+        Kind.LIST,
+        ("classic", "consumer"),
+        "The protocols that groups may speak. Without consumer its requests are refused "
+        "(KIP-848); classic cannot be left out. streams and share are known, and not served.",
+        any_of("classic", "consumer", "streams", "share"),
+    )
     group_consumer_session_timeout_ms: int = setting(
         Kind.INT,
         45_000,

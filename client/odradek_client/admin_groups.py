@@ -60,6 +60,7 @@ _TYPES_SINCE = 5
 _ALL_TOPICS_SINCE = 2
 _NO_GENERATION = -1
 _DEAD = "Dead"
+_NO_SUCH_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,8 @@ class GroupAdmin(AdminBase):
         for answer in response.groups:
             if not answer.error_code:
                 results[answer.group_id] = _consumer_described(node_id, answer)
-            elif answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            # Where the protocol is switched off there is none of its groups either.
+            elif answer.error_code not in _NO_SUCH_CONSUMER_GROUP:
                 errors[answer.group_id] = self._group_error(answer.group_id, answer.error_code)
         return errors
 

@@ -185,6 +185,11 @@ def test_what_is_wrong_is_said_before_anyone_is_asked(
     assert (done.exit_code, said in done.stderr) == (2, True)
 
 
+def test_offsets_of_a_group_that_does_not_exist_are_not_deleted(shell: Shell) -> None:
+    shell.run("group", "delete-offsets", "no-such-group", "--all-topics", code=1)
+    assert "no-such-group" in shell.stderr and "GROUP_ID_NOT_FOUND" in shell.stderr
+
+
 def test_what_does_not_exist(shell: Shell, topic: str) -> None:
     reset = ("group", "reset-offsets", topic, "--to-latest", "--topic")
     assert shell.run(*reset, f"{topic}-nowhere", code=1) == b""

@@ -19,6 +19,10 @@ from odradek_client.errors import (
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
+from odradek_protocol.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
 from odradek_protocol.schemas.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from odradek_protocol.schemas.describe_groups import (
     DescribedGroup,
@@ -232,6 +236,33 @@ def described(code: int = E.NONE, state: str = "Stable", **fields: Any) -> Any:
             for name in request.groups
         ]
     )
+
+
+async def test_a_group_that_is_missing_is_missing_also_where_consumer_groups_are_switched_off() -> (
+    None
+):
+    """group.coordinator.rebalance.protocols=classic answers UNSUPPORTED_VERSION for each of them."""
+
+    def switched_off(request: Any, version: int) -> Any:
+        return ConsumerGroupDescribeResponse(
+            groups=[
+                DescribedConsumerGroup(
+                    error_code=E.UNSUPPORTED_VERSION,
+                    group_id=name,
+                    group_state="",
+                    group_epoch=0,
+                    assignment_epoch=0,
+                    assignor_name="",
+                )
+                for name in request.group_ids
+            ]
+        )
+
+    async with ScriptedBroker() as broker, admin(broker) as running:
+        broker.always(ApiKey.DESCRIBE_GROUPS, described(E.GROUP_ID_NOT_FOUND, "Dead"))
+        broker.always(ApiKey.CONSUMER_GROUP_DESCRIBE, switched_off)
+        with pytest.raises(InvalidGroup, match="GROUP_ID_NOT_FOUND"):
+            await running.describe_groups("g")
 
 
 async def test_g07_a_coordinator_that_moved_is_looked_up_again() -> None:

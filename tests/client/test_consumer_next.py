@@ -11,6 +11,7 @@ from tests.client.scripted_broker import ScriptedBroker
 
 from live_consumers import DEADLINE_S, Diary, all_of, make_topic, produce, read, until, values
 from odradek.broker import SubprocessBroker
+from odradek.testing import make_unique_topic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.consumer_membership import MemberState
 from odradek_client.consumer.types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -135,6 +136,18 @@ async def test_a_pattern_is_matched_by_the_broker_or_here(
     make_topic(broker, 1, f"{first}-more")
     await until(lambda: len(consumer.assignment()) == 2, consumer)
     assert consumer.subscription() == {first, f"{first}-more"}
+
+
+async def test_a_pattern_that_nothing_fits_yet_is_watched_by_the_broker(
+    broker: SubprocessBroker, consumers: Any
+) -> None:
+    """Without a look at metadata of its own, which it takes every five minutes only."""
+    name = make_unique_topic()
+    consumer = await consumers(group_id=name, **NEXT)
+    consumer.subscribe(pattern=f"{name}.*")
+    await until(lambda: consumer.is_member, consumer)
+    make_topic(broker, 2, f"{name}-late")
+    await until(lambda: len(consumer.assignment()) == 2, consumer)
 
 
 async def test_unsubscribing_leaves_and_subscribing_joins_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.authorizer import Operation, authorized_operations, denied_topics, group
+from odradek_broker.config import CONSUMER_GROUPS_OFF
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
 from odradek_broker.later import Later, gather
@@ -30,6 +31,10 @@ def handle(
 
 
 def _describe(node: Node, context: RequestContext, name: str) -> Later[DescribedConsumerGroup]:
+    if not node.config.serves_consumer_groups:
+        return Later.of(
+            consumer_not_described(name, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_GROUPS_OFF)
+        )
     if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
         return Later.of(consumer_not_described(name, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if not name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.authorizer import Operation, denied_topics, group
+from odradek_broker.config import CONSUMER_GROUPS_OFF
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
 from odradek_broker.later import Later
@@ -18,12 +19,16 @@ def handle(
     node: Node, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]:
     """Answered at once, but never ahead of what is being made durable."""
+    if not node.config.serves_consumer_groups:
+        return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION, CONSUMER_GROUPS_OFF)
     authorizer = node.authorizer
     if not authorizer.allows(context, Operation.READ, group(request.group_id)):
         return heartbeat_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     names = request.subscribed_topic_names or ()
     if denied_topics(authorizer, context, Operation.DESCRIBE, names):
         return heartbeat_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    # Kafka shows a member's host the way Java prints an address.
+    host = f"/{context.host}"
     return node.groups.consumer_heartbeat(
-        request, context.api_version, context.client_id or "", context.host
+        request, context.api_version, context.client_id or "", host
     )

@@ -333,6 +333,8 @@ def delete_offsets(
                 for name, index in await admin.list_group_offsets(group)
                 if all_topics or (name in topics and index in (topics[name] or (index,)))
             ]
+            if not wanted:
+                await admin.describe_groups(group)  # raises if there is no such group
             deleted = await admin.delete_group_offsets(group, wanted, raise_errors=False)
             return sorted(deleted), list(deleted.errors.values())
 

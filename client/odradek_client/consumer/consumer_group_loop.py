@@ -137,10 +137,13 @@ class ConsumerGroupLoop(Group):
             self._offsets.commit_if_due()
 
     async def _act(self) -> None:
-        membership = self.membership
+        membership, subscription = self.membership, self._subscription
         wish = self._wish()
         match membership.state:
-            case MemberState.UNSUBSCRIBED if wish != Wish():
+            # What a pattern fits is for the broker to say, which must be asked first.
+            case MemberState.UNSUBSCRIBED if (
+                wish != Wish() or subscription.pattern_text is not None
+            ):
                 membership.join()
             case MemberState.FENCED | MemberState.STALE:
                 self._incoming, self._step = None, None
