@@ -58,7 +58,8 @@ def configure_logging(
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        # What is below the level costs next to nothing: some of it is told for every transaction.
+        wrapper_class=structlog.make_filtering_bound_logger(root.level),
         cache_logger_on_first_use=False,
     )
 
