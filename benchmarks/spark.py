@@ -4,13 +4,15 @@
         [--kafka-jars DIR] [--json]
 
 Warm: the first round of everything is not counted. Rows are 100 B. "batch" runs a stream over 100
-partitions with one row each: our source and sink, and beside them, in turns, a source and a sink in Python that do
-nothing with as many tasks (`spark_sources`). `--kafka-jars` names a directory with the JAR of Spark's own `kafka`
+partitions with one row each: our source and sink, and beside them a source and a sink in Python that do
+nothing with as many tasks (`spark_nothing`), once as they are, and in turns with what our connector does in
+each of Spark's workers to spare it collecting the garbage of imports. `--kafka-jars` names a directory with the JAR of Spark's own `kafka`
 format and those that it needs; then that format is measured in the same turns.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import tempfile
@@ -29,7 +31,11 @@ OVERHEAD_TARGET_MS = 150
 VALUE_BYTES = 100
 PARTITIONS = 4
 BATCH_PARTITIONS = 100
+#: What `spark_sources.TimedSource` notes.
+DRIVER_STEPS = ("latestOffset", "partitions", "commit")
 _CORES = 2
+_WARM_BATCHES = 2
+TURNS = 2
 
 
 def spark_session(jars: Path | None) -> Any:
@@ -179,73 +185,128 @@ def write(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
 
 def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
     """Milliseconds of a micro-batch, as Spark itself reports them."""
-    from benchmarks.spark_sources import NothingSource
+    from benchmarks.spark_nothing import NothingSource
+    from benchmarks.spark_sources import TimedSource
 
     spark.dataSource.register(NothingSource)
+    spark.dataSource.register(TimedSource)
+    batches = max(arguments.rounds, 3)
+    topic = topic_with(bootstrap, BATCH_PARTITIONS)
+    row_each = feeder(bootstrap, topic)
+
+    def nothing(checkpoint: Path, **options: str) -> list[float]:
+        reader = spark.readStream.format("odradek-nothing").options(
+            partitions=BATCH_PARTITIONS, **options
+        )
+        frame = reader.load()
+        return durations_ms(frame, "odradek-nothing", options, checkpoint, batches, lambda: None)
+
+    def ours(checkpoint: Path, semantics: str) -> list[float]:
+        common = {"kafka.bootstrap.servers": bootstrap, "timings": f"{checkpoint}.timings"}
+        reader = (
+            spark.readStream.format("odradek-timed")
+            .options(**common)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            # No batch begins before all partitions have their row.
+            .option("minOffsetsPerTrigger", BATCH_PARTITIONS)
+            .option("maxTriggerDelay", "10m")
+        )
+        sink = common | {"topic": topic_with(bootstrap, PARTITIONS), "semantics": semantics}
+        frame = reader.load().select("value")
+        return durations_ms(frame, "odradek-timed", sink, checkpoint, batches, row_each)
+
+    kinds: dict[str, Callable[[Path], list[float]]] = {
+        "nothing": nothing,
+        "nothing, imports spared": functools.partial(nothing, sparesImports="true"),
+        "odradek, at_least_once": functools.partial(ours, semantics="at_least_once"),
+        "odradek, exactly_once": functools.partial(ours, semantics="exactly_once"),
+    }
+    found: dict[str, list[float]] = {name: [] for name in kinds}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(TURNS):
+            for name, run in kinds.items():
+                # Spark's workers live on: they are spared from the first that asks for it.
+                if name != "nothing" or turn == 0:
+                    say(f"batch, {name}")
+                    found[name] += run(Path(folder) / f"{turn}-{name}")
+        timings = {
+            name: driver_ms([Path(folder) / f"{turn}-{name}.timings" for turn in range(TURNS)])
+            for name in kinds
+        }
+    tell_batches(report, found, timings)
+
+
+def tell_batches(
+    report: Report, found: dict[str, list[float]], timings: dict[str, dict[str, Spread]]
+) -> None:
+    """The whole of a micro-batch, and what of it the driver spends in our code."""
     report.table(
         f"A micro-batch over {BATCH_PARTITIONS} partitions, one row each (target: at most "
         f"{OVERHEAD_TARGET_MS} ms more than a source and a sink that do nothing)",
-        ("source and sink", "ms", "ms more"),
+        ("source and sink", "ms", "ms more", *(f"of it {each}, ms" for each in DRIVER_STEPS)),
     )
-    batches = max(arguments.rounds, 3)
-    topic = topic_with(bootstrap, BATCH_PARTITIONS)
-
-    def nothing(checkpoint: Path) -> list[float]:
-        reader = spark.readStream.format("odradek-nothing").option("partitions", BATCH_PARTITIONS)
-        return timed(reader.load(), "odradek-nothing", {}, checkpoint, batches, lambda: None)
-
-    def ours(checkpoint: Path, semantics: str) -> list[float]:
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-
-        def row_each() -> None:
-            for number in range(BATCH_PARTITIONS):
-                producer.produce(topic, b"row", partition=number)
-            producer.flush(30)
-
-        reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
-        options = {
-            "kafka.bootstrap.servers": bootstrap,
-            "topic": topic_with(bootstrap, PARTITIONS),
-            "semantics": semantics,
-        }
-        reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
-        frame = reader.load().select("value")
-        return timed(frame, "odradek", options, checkpoint, batches, row_each)
-
-    with tempfile.TemporaryDirectory() as folder:
-        say("batch, nothing")
-        base = nothing(Path(folder) / "nothing")
-        rows = {"nothing": base}
-        for semantics in ("at_least_once", "exactly_once"):
-            say(f"batch, odradek, {semantics}")
-            rows[f"odradek, {semantics}"] = ours(Path(folder) / semantics, semantics)
-        say("batch, nothing")
-        base += nothing(Path(folder) / "nothing again")
-    least = statistics.median(base)
-    for name, found in rows.items():
-        spread = Spread.of(found)
+    least = statistics.median(found["nothing"])
+    for name, durations in found.items():
+        spread = Spread.of(durations)
         more = spread.median - least
         missed = more > OVERHEAD_TARGET_MS
+        steps = [timings[name].get(each) for each in DRIVER_STEPS]
         report.row(
-            (name, str(spread), f"{more:.0f}{' **missed**' if missed else ''}"),
+            (
+                name,
+                str(spread),
+                f"{more:.0f}{' **missed**' if missed else ''}",
+                *("-" if each is None else str(each) for each in steps),
+            ),
             ms=spread.median,
             more_ms=more,
             met=not missed,
+            **{
+                f"{step}_ms": None if each is None else each.median
+                for step, each in zip(DRIVER_STEPS, steps, strict=True)
+            },
         )
 
 
-def timed(
+def feeder(bootstrap: str, topic: str) -> Callable[[], None]:
+    """A function that writes one row into every partition."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def row_each() -> None:
+        for number in range(BATCH_PARTITIONS):
+            producer.produce(topic, b"row", partition=number)
+        if producer.flush(30):
+            raise SystemExit("the rows of a batch could not be written within 30 seconds")
+
+    return row_each
+
+
+def driver_ms(files: list[Path]) -> dict[str, Spread]:
+    """What `spark_sources.TimedSource` has noted, the first of each left out."""
+    found: dict[str, list[float]] = {}
+    for file in files:
+        seen: dict[str, list[float]] = {}
+        for line in file.read_text().splitlines() if file.exists() else ():
+            name, ms = line.split()
+            seen.setdefault(name, []).append(float(ms))
+        for name, values in seen.items():
+            found.setdefault(name, []).extend(values[_WARM_BATCHES:])
+    return {name: Spread.of(values) for name, values in found.items() if values}
+
+
+def durations_ms(
     frame: Any,
     sink: str,
     options: dict[str, str],
     checkpoint: Path,
     batches: int,
-    before: Callable[[], None],
+    feed: Callable[[], None],
 ) -> list[float]:
-    """The last `batches` of a query that had a few before to warm up."""
-    before()
+    """Of `batches` full ones of a query that had a few before to warm up."""
+    feed()
     query = (
         frame.writeStream.format(sink)
         .options(**options)
@@ -255,7 +316,7 @@ def timed(
     durations: dict[int, float] = {}
     try:
         deadline = time.monotonic() + 30 * batches
-        while len(durations) < batches + 2:
+        while len(durations) < batches + _WARM_BATCHES:
             if (error := query.exception()) is not None:
                 raise error
             if time.monotonic() > deadline:
@@ -263,11 +324,11 @@ def timed(
             for each in query.recentProgress:
                 if each.numInputRows and each.batchId not in durations:
                     durations[each.batchId] = each.durationMs["triggerExecution"]
-                    before()
+                    feed()
             time.sleep(0.02)
     finally:
         query.stop()
-    return [durations[number] for number in sorted(durations)][2:]
+    return [durations[number] for number in sorted(durations)][_WARM_BATCHES:]
 
 
 def main() -> None:

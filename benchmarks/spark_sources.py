@@ -1,71 +1,93 @@
-"""Data sources in Python that do nothing, for `benchmarks.spark`: what Spark itself costs.
+"""Ours with its planning and its commits timed, for `benchmarks.spark`.
 
 Spark's Python workers import this module, so it must lie on their PYTHONPATH.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from pyspark_odradek.source import DefaultSource
+from pyspark_odradek.stream_reader import StreamReader
+from pyspark_odradek.transactional_writer import TransactionalStreamWriter
+from pyspark_odradek.writer import StreamWriter
 
-class NothingReader(DataSourceStreamReader):
-    """One offset further each time, so many tasks, one row each."""
-
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
-        self._offset = 0
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
-
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
-        self._offset += 1
-        return {"at": self._offset}
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(self._partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[bytes]]:
-        yield (b"row",)
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-class NothingWriter(DataSourceStreamArrowWriter):
-    """Counts nothing, keeps nothing."""
+def timed(method: F) -> F:
+    """Appends a line of its name and milliseconds to the file of `timings`."""
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
+    @functools.wraps(method)
+    def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
+        started = time.perf_counter()
+        found = method(self, *arguments, **named)
+        with self.timings.open("a") as file:
+            file.write(f"{method.__name__} {(time.perf_counter() - started) * 1000:.3f}\n")
+        return found
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        return
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        return
+    return wrapper  # type: ignore[return-value]
 
 
-class NothingSource(DataSource):
-    """`format("odradek-nothing")`."""
+class TimedReader(StreamReader):
+    """What the driver does for the source."""
+
+    timings: Path
+    latestOffset = timed(StreamReader.latestOffset)
+    partitions = timed(StreamReader.partitions)
+
+
+class TimedWriter(StreamWriter):
+    """What the driver does for the sink, at_least_once."""
+
+    timings: Path
+    commit = timed(StreamWriter.commit)
+
+
+class TimedTransactionalWriter(TransactionalStreamWriter):
+    """What the driver does for the sink, exactly_once."""
+
+    timings: Path
+    commit = timed(TransactionalStreamWriter.commit)
+
+
+class TimedSource(DefaultSource):
+    """`format("odradek-timed")`: ours; the option `timings` names a file."""
 
     @classmethod
     def name(cls) -> str:
-        return "odradek-nothing"
+        return "odradek-timed"
 
-    def schema(self) -> str:
-        return "value binary"
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        source, timings = self._ours()
+        return _timed_as(TimedReader, source.streamReader(schema), timings)
 
-    def streamReader(self, schema: StructType) -> NothingReader:
-        return NothingReader(int(self.options["partitions"]))
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        source, timings = self._ours()
+        writer = source.streamWriter(schema, overwrite)
+        if isinstance(writer, TransactionalStreamWriter):
+            return _timed_as(TimedTransactionalWriter, writer, timings)
+        return _timed_as(TimedWriter, writer, timings)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NothingWriter:
-        return NothingWriter()
+    def schema(self) -> StructType:
+        return self._ours()[0].schema()
+
+    def _ours(self) -> tuple[DefaultSource, Path]:
+        options = dict(self.options)
+        timings = Path(options.pop("timings"))
+        return DefaultSource(options), timings
+
+
+def _timed_as(kind: type[T], found: Any, timings: Path) -> T:
+    found.__class__ = kind
+    found.timings = timings
+    made: T = found
+    return made

@@ -6,7 +6,8 @@
 
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests that
-only need some broker; use `unique_topic` with it.
+only need some broker; use `unique_topic` with it. Both keep records whatever their timestamps are:
+with Kafka's seven days a test that writes old ones would lose them every five minutes.
 
 `odradek_spark`: a SparkSession for the whole run. `assert_exactly_once`: that a query of your own writes
 each of its rows once, whatever interrupts it (docs/spark.md).
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from odradek.spark_testing import ExactlyOnceCheck
 
 _numbers = count(1)
+_SETTINGS = {"log.retention.ms": "-1"}
 
 
 def make_unique_topic(prefix: str = "topic") -> str:
@@ -54,7 +56,7 @@ def odradek_broker_session() -> Iterator[SubprocessBroker]:
     """One broker for all tests that ask for it, in a process of its own; its data go at the end."""
     from odradek.broker import SubprocessBroker
 
-    with SubprocessBroker() as broker:
+    with SubprocessBroker(settings=_SETTINGS) as broker:
         yield broker
 
 
@@ -63,7 +65,7 @@ def odradek_broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
     """A broker of the test's own, in a process of its own, with its data under `tmp_path`."""
     from odradek.broker import SubprocessBroker
 
-    with SubprocessBroker(data_dir=tmp_path / "odradek") as broker:
+    with SubprocessBroker(data_dir=tmp_path / "odradek", settings=_SETTINGS) as broker:
         yield broker
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
+import sys
 import threading
 import uuid
 from collections import OrderedDict
@@ -34,6 +36,8 @@ POOL_CLIENTS_MAX = 8
 #: Runs whose names of transactions a process remembers; a name that is forgotten is not used again.
 _RUNS_MAX = 64
 _CLOSE_TIMEOUT_S = 5.0
+#: How often a process spares what it imported since the last time.
+_SPARED_MAX = 16
 
 
 class LoopThread:
@@ -114,6 +118,36 @@ class Shared:
         self.numbers = count()
 
 
+class Imports:
+    """Keeps modules out of the garbage collections of Spark's workers.
+
+    A worker collects all garbage after every task (`pyspark.daemon`) and walks whatever was imported, by
+    Spark, pandas, us and the user: tens of milliseconds, where a small task takes one. In no other
+    process: how it collects is its owner's business.
+    """
+
+    def __init__(self, is_worker: bool) -> None:
+        self._left = _SPARED_MAX if is_worker else 0
+        self._modules = 0
+
+    def spare(self) -> None:
+        """To be called in each task; does something where modules were imported since the last call."""
+        if self._left == 0 or len(sys.modules) == self._modules:
+            return
+        self._left -= 1
+        self._modules = len(sys.modules)
+        # What is garbage now must go before: nobody looks at it again.
+        gc.collect()
+        gc.freeze()
+
+
+def _is_worker() -> bool:
+    specification = sys.modules["__main__"].__spec__
+    return specification is not None and specification.name == "pyspark.daemon"
+
+
+imports = Imports(_is_worker())
+
 _lock = threading.Lock()
 _shared: Shared | None = None
 
@@ -121,6 +155,7 @@ _shared: Shared | None = None
 def shared() -> Shared:
     """This process's, made at the first call."""
     global _shared
+    imports.spare()
     with _lock:
         if _shared is None or _shared.pid != os.getpid():
             _shared = Shared()

@@ -176,13 +176,13 @@ def test_log_dump_reads_what_the_broker_wrote_and_names_damage(
 
 
 def test_topic_commands(shell: Shell, unique_topic: str) -> None:
-    shell.run("topic", "create", unique_topic, "-n", "2", "--config", "retention.ms=1000")
+    shell.run("topic", "create", unique_topic, "-n", "2", "--config", "retention.bytes=1000")
     assert shell.stderr == f"created {unique_topic}\n"
     shell.run("topic", "create", unique_topic, code=1)
     assert "exists already" in shell.stderr
     shell.run("topic", "create", unique_topic, "--if-not-exists")
     assert unique_topic in shell.run("topic", "list").decode().split()
-    shell.run("topic", "alter", unique_topic, "-n", "3", "--delete-config", "retention.ms",
+    shell.run("topic", "alter", unique_topic, "-n", "3", "--delete-config", "retention.bytes",
               "--config", "max.message.bytes=2000")  # fmt: skip
     described = json.loads(shell.run("topic", "describe", unique_topic, "--json"))
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]

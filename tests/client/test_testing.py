@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker import Broker, BrokerFailed, SubprocessBroker
+from odradek_client.admin import Admin, ConfigResource
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import IllegalState
 from odradek_client.producer.producer import Producer
@@ -67,6 +68,16 @@ def test_importing_the_plugin_is_cheap() -> None:
         [sys.executable, "-c", program], capture_output=True, env=environment, check=True
     ).stdout
     assert output.strip() == b"[]"
+
+
+async def test_the_fixtures_keep_old_records(
+    odradek_broker: SubprocessBroker, odradek_broker_session: SubprocessBroker
+) -> None:
+    for broker in (odradek_broker, odradek_broker_session):
+        async with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            resource = ConfigResource.broker(0)
+            found = await admin.describe_configs(resource, names=["log.retention.ms"])
+            assert found[resource]["log.retention.ms"].value == "-1"
 
 
 async def test_a_broker_in_this_process(tmp_path: Path) -> None:

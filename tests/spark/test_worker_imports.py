@@ -1,0 +1,64 @@
+"""Imports are spared the garbage collections that Spark's workers make after every task."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_odradek.blocking import Imports, imports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def freezes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was called of the collector."""
+    calls: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: calls.append("collect"))
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    return calls
+
+
+def test_garbage_goes_before_imports_are_frozen(freezes: list[str]) -> None:
+    Imports(is_worker=True).spare()
+    assert freezes == ["collect", "freeze"]
+
+
+def test_only_new_modules_are_a_reason(freezes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    spared = Imports(is_worker=True)
+    spared.spare()
+    spared.spare()
+    assert freezes.count("freeze") == 1
+    monkeypatch.setitem(sys.modules, "imported_by_the_first_task", sys)
+    spared.spare()
+    assert freezes.count("freeze") == 2
+
+
+def test_it_ends_where_modules_never_cease_to_come(
+    freezes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spared = Imports(is_worker=True)
+    for number in range(40):
+        monkeypatch.setitem(sys.modules, f"module_{number}", sys)
+        spared.spare()
+    assert freezes.count("freeze") == 16
+
+
+def test_a_process_that_is_no_worker_of_spark_collects_as_it_likes(freezes: list[str]) -> None:
+    Imports(is_worker=False).spare()
+    imports.spare()
+    assert freezes == []
+
+
+def test_workers_are_known_by_their_main_module(spark: SparkSession) -> None:
+    def is_spared(_: int) -> bool:
+        from pyspark_odradek.blocking import imports
+
+        imports.spare()
+        return gc.get_freeze_count() > 0
+
+    assert spark.sparkContext.parallelize([1], 1).map(is_spared).collect() == [True]
