@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -9,12 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from odradek.cli import COMMANDS, build_app
+from odradek.cli import COMMANDS, build_app, serving
 from odradek.cli.pid_file import PidFile, PidFileBusyError, RunningBroker
 from odradek.cli.serving import ServeOptions, parse_plain
 from odradek_protocol import frames
@@ -405,6 +407,23 @@ def test_the_plain_reader_and_typer_understand_the_same(
 )
 def test_the_plain_reader_leaves_everything_else_to_typer(arguments: list[str]) -> None:
     assert plain(*arguments) is None
+
+
+def test_imports_are_left_out_of_garbage_collections_and_only_they(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+    for name in ("disable", "freeze", "enable"):
+        monkeypatch.setattr(gc, name, partial(calls.append, name))
+
+    def run(main: Coroutine[None, None, None]) -> None:
+        main.close()
+        calls.append("serves")
+
+    monkeypatch.setattr("odradek_broker.server.run", run)
+    monkeypatch.setattr("odradek_broker.logs.configure_logging", lambda *_: None)
+    serving.serve(ServeOptions(data_dir=tmp_path / "data"))
+    assert calls == ["disable", "freeze", "enable", "serves"]
 
 
 def test_serve_starts_without_what_only_other_subcommands_need(tmp_path: Path) -> None:

@@ -84,6 +84,19 @@ def test_a_message_is_a_slotted_dataclass_with_kafkas_defaults() -> None:
     assert dataclasses.replace(value, name="n") == Example(name="n") != value
 
 
+def test_a_field_that_is_not_declared_is_refused_every_time() -> None:
+    @struct
+    class Part(Struct):
+        number: int = field(INT32)
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match="other"):
+            Part(other=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="positional"):
+        Part(1)  # type: ignore[arg-type, call-arg]
+    assert Part(number=2) == Part(number=2) != Part()
+
+
 def test_mutable_defaults_are_not_shared() -> None:
     first, second = Example(), Example()
     first.parts.append(Part())

@@ -7,6 +7,7 @@ equal. Whatever it does not know (help, a mistake) it leaves to typer, which has
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
 
 def serve(options: ServeOptions) -> None:
     """Until a signal; ends the program with 2 for a bad setting, 1 for what keeps it from serving."""
+    # What is imported is no garbage: not looked for while it comes, nor among it later.
+    gc.disable()
     parsed, notices = configure(options.listen, options.data_dir, options.config, options.settings)
     _import_structlog()
     from odradek_broker.logs import configure_logging
@@ -167,6 +170,8 @@ def _run(config: BrokerConfig, ready: Callable[[str, int], None]) -> None:
     from odradek_broker.storage.errors import DataDirectoryError
     from odradek_protocol.primitives import DecodeError
 
+    gc.freeze()
+    gc.enable()
     try:
         run(serve_broker(config, ready))
     except (StartError, DataDirectoryError, PidFileBusyError) as error:
