@@ -187,7 +187,8 @@ def test_topic_commands(shell: Shell, unique_topic: str) -> None:
     described = json.loads(shell.run("topic", "describe", unique_topic, "--json"))
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
     assert described["configs"] == [
-        {"name": "max.message.bytes", "value": "2000", "default": False}
+        {"name": "max.message.bytes", "value": "2000", "default": False},
+        {"name": "retention.ms", "value": "-1", "default": False},  # the fixture's broker has it so
     ]
     table = shell.run("topic", "describe", unique_topic).decode()
     assert "PartitionCount: 3" in table and "LOG-END-OFFSET" in table

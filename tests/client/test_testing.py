@@ -75,7 +75,7 @@ async def test_the_fixtures_keep_old_records(
 ) -> None:
     for broker in (odradek_broker, odradek_broker_session):
         async with Admin(bootstrap_servers=broker.bootstrap) as admin:
-            resource = ConfigResource.broker(0)
+            resource = ConfigResource.broker(1)
             found = await admin.describe_configs(resource, names=["log.retention.ms"])
             assert found[resource]["log.retention.ms"].value == "-1"
 
