@@ -54,6 +54,7 @@ def test_a_process_that_is_no_worker_of_spark_collects_as_it_likes(freezes: list
     assert freezes == []
 
 
+@pytest.mark.spark
 def test_workers_are_known_by_their_main_module(spark: SparkSession) -> None:
     def is_spared(_: int) -> bool:
         from pyspark_odradek.blocking import imports
