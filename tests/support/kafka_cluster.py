@@ -1,0 +1,317 @@
+"""Apache Kafka from its published jars, as the judge: one node or several, in KRaft mode.
+
+Wants Java 17 or newer; Maven fetches the jars once, into `~/.cache/odradek` (or wherever
+`ODRADEK_KAFKA_JARS` points: a folder that holds them is taken as it is). The settings are those of
+the server.properties that Kafka ships, but for ports and directories.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+VERSION = "4.3.0"
+JARS_VARIABLE = "ODRADEK_KAFKA_JARS"
+START_DEADLINE_S = 90.0
+STOP_DEADLINE_S = 30.0
+_FETCH_DEADLINE_S = 600.0
+
+_ARTIFACTS = (
+    ("org.apache.kafka", "kafka_2.13", VERSION),
+    ("org.apache.kafka", "kafka-tools", VERSION),
+    # So that Kafka's own log can be read when it answers something unexpected.
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+)
+#: config/server.properties of the distribution, without what names a place.
+SHIPPED_SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "2",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+_LOG4J = """\
+<Configuration status="OFF"><Appenders><Console name="out" target="SYSTEM_OUT">
+<PatternLayout pattern="%d %p %m (%c)%n%ex"/></Console></Appenders>
+<Loggers><Root level="INFO"><AppenderRef ref="out"/></Root></Loggers></Configuration>
+"""
+
+
+class KafkaUnavailable(Exception):
+    """No Java, no Maven, or jars that cannot be had; the message says which."""
+
+
+def java() -> str:
+    """The Java to use. Raises KafkaUnavailable."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin"))) if home else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise KafkaUnavailable("Apache Kafka wants Java 17 or newer, and there is no `java` here")
+    return found
+
+
+def class_path() -> str:
+    """Kafka's jars, fetched by Maven if they are not there yet. Raises KafkaUnavailable."""
+    named = os.environ.get(JARS_VARIABLE)
+    folder = Path(named) if named else Path.home() / ".cache" / "odradek" / f"kafka-{VERSION}"
+    if not any(folder.glob(f"kafka_2.13-{VERSION}.jar")):
+        if named:
+            raise KafkaUnavailable(f"{JARS_VARIABLE}={folder} holds no kafka_2.13-{VERSION}.jar")
+        _fetch_jars(folder)
+    return str(folder / "*")
+
+
+def _fetch_jars(folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailable(
+            f"Maven fetches Kafka's jars, and there is no `mvn` (see {__name__})"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, artifact, version in _ARTIFACTS
+    )
+    pom = folder / "pom.xml"
+    pom.write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>odradek</groupId><artifactId>kafka-jars</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+    done = subprocess.run(
+        [
+            *(maven, "-q", "-B", "-f", str(pom)),
+            *("dependency:copy-dependencies", f"-DoutputDirectory={folder}"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_FETCH_DEADLINE_S,
+    )
+    if done.returncode != 0:
+        raise KafkaUnavailable(f"Maven could not fetch Kafka's jars:\n{done.stdout[-2000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class KafkaNode:
+    """One broker that is a controller as well; `kill`, `suspend`, `start` as often as wanted."""
+
+    def __init__(
+        self, node_id: int, folder: Path, properties: Mapping[str, str], port: int
+    ) -> None:
+        self.node_id, self.port, self._folder = node_id, port, folder
+        self._properties = folder / "server.properties"
+        self._log = folder / "kafka.log"
+        folder.mkdir(parents=True)
+        self._properties.write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+        (folder / "log4j2.xml").write_text(_LOG4J)
+        self._log_at_start = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What it has logged."""
+        return self._log.read_text(errors="replace")
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        return [
+            *(java(), "-Xms256m", "-Xmx768m", "-XX:+UseG1GC"),
+            *("-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={self._folder}/log4j2.xml"),
+            *("-cp", class_path(), main, *arguments),
+        ]
+
+    def format(self, cluster_id: str) -> None:
+        """Make its directory, as `kafka-storage format` does."""
+        arguments = ("format", "-t", cluster_id, "-c", str(self._properties))
+        done = subprocess.run(
+            self._java("kafka.tools.StorageTool", *arguments),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=START_DEADLINE_S,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"kafka-storage format failed:\n{done.stdout}\n{done.stderr}")
+
+    def start(self) -> None:
+        """Returns at once; `wait_until_up` waits."""
+        self._log_at_start = len(self.log) if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self._properties)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_until_up(self) -> None:
+        """Until it has said so. Raises TimeoutError, or RuntimeError if it died."""
+        end = time.monotonic() + START_DEADLINE_S
+        while "Kafka Server started" not in self.log[self._log_at_start :]:
+            if self._process is None or self._process.poll() is not None:
+                raise RuntimeError(f"Kafka ended at its start:\n{self.log[-4000:]}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"not up after {START_DEADLINE_S} s:\n{self.log[-4000:]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_DEADLINE_S)
+
+    def suspend(self) -> None:
+        """SIGSTOP: alive, and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not help."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+class KafkaCluster:
+    """`nodes` brokers below `folder`, up when `start` (or `with`) returns.
+
+    `settings` are laid over the shipped ones; with several nodes, topics have three replicas (as
+    many as there are nodes) unless a setting says otherwise.
+    """
+
+    def __init__(
+        self, folder: Path, nodes: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        ports = _free_ports(2 * nodes)
+        voters = ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in range(nodes))
+        many = {}
+        if nodes > 1:
+            many = {
+                "default.replication.factor": str(min(nodes, 3)),
+                "offsets.topic.replication.factor": str(min(nodes, 3)),
+                "transaction.state.log.replication.factor": str(min(nodes, 3)),
+                "transaction.state.log.min.isr": "2",
+                "min.insync.replicas": "1",
+            }
+        self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if self.cluster_id.startswith("-"):
+            self.cluster_id = "A" + self.cluster_id[1:]
+        self.nodes = [
+            KafkaNode(
+                i + 1,
+                folder / f"node-{i + 1}",
+                {
+                    **SHIPPED_SETTINGS,
+                    "node.id": str(i + 1),
+                    "controller.quorum.voters": voters,
+                    "listeners": f"PLAINTEXT://127.0.0.1:{ports[2 * i]},"
+                    f"CONTROLLER://127.0.0.1:{ports[2 * i + 1]}",
+                    "advertised.listeners": f"PLAINTEXT://127.0.0.1:{ports[2 * i]}",
+                    "log.dirs": str(folder / f"node-{i + 1}" / "data"),
+                    **many,
+                    **(settings or {}),
+                },
+                ports[2 * i],
+            )
+            for i in range(nodes)
+        ]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    def start(self) -> None:
+        """Format, start and wait for all of them."""
+        class_path()
+        self._on_all(lambda node: node.format(self.cluster_id))
+        for node in self.nodes:
+            node.start()
+        for node in self.nodes:
+            node.wait_until_up()
+
+    def stop(self) -> None:
+        self._on_all(KafkaNode.stop)
+
+    def _on_all(self, action: Callable[[KafkaNode], None]) -> None:
+        failures: list[BaseException] = []
+
+        def run(node: KafkaNode) -> None:
+            try:
+                action(node)
+            except BaseException as error:  # noqa: BLE001  raised again below
+                failures.append(error)
+
+        threads = [threading.Thread(target=run, args=(node,)) for node in self.nodes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
