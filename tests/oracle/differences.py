@@ -1,0 +1,61 @@
+"""Where our broker answers otherwise than Apache Kafka on purpose, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from odradek_protocol.message import Versions
+
+#: So many runs may differ for a reason given.
+MOST_RUNS = 30
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`scenario` may hold `*`. `paths`: what may differ, `*` for anything, as `differing` names it.
+
+    `reason` goes to docs/compatibility.md: a sentence for users.
+    """
+
+    scenario: str
+    paths: tuple[str, ...]
+    reason: str
+    versions: str = "0+"
+
+    def covers(self, scenario: str, version: int) -> bool:
+        """Whether it is about a run."""
+        return fnmatchcase(scenario, self.scenario) and version in Versions.parse(self.versions)
+
+
+DIFFERENCES: tuple[Difference, ...] = ()
+
+
+def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(path, Kafka's value, our value) wherever the two differ; a value that is absent is None."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted(theirs.keys() | ours.keys()):
+            yield from differing(theirs.get(key), ours.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for index, (one, other) in enumerate(zip(theirs, ours, strict=True)):
+            yield from differing(one, other, f"{path}.{index}" if path else str(index))
+    elif theirs != ours:
+        yield path, theirs, ours
+
+
+def unexplained(
+    scenario: str, version: int, theirs: Any, ours: Any, with_reasons: bool = True
+) -> tuple[list[str], set[Difference]]:
+    """(lines that no row explains, the rows that were needed) for one run."""
+    rows = [r for r in DIFFERENCES if with_reasons and r.covers(scenario, version)]
+    lines: list[str] = []
+    used: set[Difference] = set()
+    for path, one, other in differing(theirs, ours):
+        fitting = [row for row in rows if any(fnmatchcase(path, each) for each in row.paths)]
+        if fitting:
+            used.add(fitting[0])
+        else:
+            lines.append(f"{scenario}-v{version} {path}: Kafka {one!r}, ours {other!r}")
+    return lines, used

@@ -1,0 +1,72 @@
+"""Holds what was played against what Kafka answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.oracle import recordings
+from tests.oracle.differences import DIFFERENCES, Difference, unexplained
+from tests.oracle.play import Answers
+from tests.oracle.scenarios import chosen
+
+from kafka_cluster import SHIPPED_SETTINGS
+
+#: What the shipped server.properties says of a broker, without what is KRaft's own.
+_KRAFT_ONLY = (
+    *("process.roles", "controller.listener.names", "listener.security.protocol.map"),
+    *("inter.broker.listener.name", "num.network.threads", "num.io.threads"),
+    *("num.recovery.threads.per.data.dir", "socket.send.buffer.bytes"),
+    "socket.receive.buffer.bytes",
+)
+OUR_SETTINGS = [
+    *(
+        f"{key}={value}"
+        for key, value in SHIPPED_SETTINGS.items()
+        if key not in _KRAFT_ONLY and not key.startswith("share.")
+    ),
+    "node.id=1",
+    "log.durability=page-cache",
+]
+
+
+@dataclass
+class Verdict:
+    """`lines`: a line for each difference without a reason, and for each row that no run needed."""
+
+    runs: int = 0
+    explained_runs: int = 0
+    unexplained_runs: int = 0
+    lines: list[str] = field(default_factory=list)
+
+
+def compare(
+    played: Mapping[tuple[str, int], Answers | str], pattern: str = "*", with_reasons: bool = True
+) -> Verdict:
+    """All runs of the scenarios that fit the pattern, against their recordings.
+
+    `with_reasons`: with the rows of `differences.py`; without them any difference counts.
+    """
+    verdict, used = Verdict(), set[Difference]()
+    for module, scenario in chosen(pattern):
+        recorded = recordings.load(module, scenario.name)
+        for version in scenario.runs():
+            verdict.runs += 1
+            ours = played[scenario.name, version]
+            name = f"{scenario.name}-v{version}"
+            if version not in recorded:
+                lines, rows = [f"{name} is not recorded"], set[Difference]()
+            elif isinstance(ours, str):
+                lines, rows = [f"{name} broke: {ours}"], set()
+            else:
+                lines, rows = unexplained(
+                    scenario.name, version, recorded[version], ours, with_reasons
+                )
+            verdict.lines += lines
+            verdict.unexplained_runs += bool(lines)
+            verdict.explained_runs += bool(rows)
+            used |= rows
+    if pattern == "*" and with_reasons:
+        idle = [row for row in DIFFERENCES if row not in used]
+        verdict.lines += [f"no run needs the difference {r.scenario!r} {r.paths}" for r in idle]
+    return verdict

@@ -1,0 +1,35 @@
+"""All scenarios, by the module that holds them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+
+from tests.oracle.script import Scenario
+
+
+@cache
+def all_scenarios() -> Mapping[str, Sequence[Scenario]]:
+    """Module to its `SCENARIOS`. ValueError if two have one name."""
+    found = {
+        info.name: tuple(importlib.import_module(f"{__name__}.{info.name}").SCENARIOS)
+        for info in pkgutil.iter_modules(__path__)
+    }
+    names = [scenario.name for group in found.values() for scenario in group]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"scenarios of the same name: {sorted(twice)}")
+    return found
+
+
+def chosen(pattern: str) -> list[tuple[str, Scenario]]:
+    """(module, scenario) whose name fits a pattern with `*`."""
+    return [
+        (module, scenario)
+        for module, group in all_scenarios().items()
+        for scenario in group
+        if fnmatchcase(scenario.name, pattern)
+    ]

@@ -1,0 +1,252 @@
+"""The words in which a scenario is written: plain data, no code of its own.
+
+In the values of a request:
+
+- text that begins with `@` is a name of this run alone (`@orders`): topics, groups, ids;
+- text that begins with `$` is what an earlier step saved (`$pid`; `$pid+1` adds one to it);
+- a `Batch` stands for a record batch;
+- a field that the version in play does not carry is left out.
+
+Answers are compared as plain values: fields at their default are left out, error codes are names,
+ids, times and addresses are replaced by placeholders, which keep apart what is not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek_protocol.keys import APIS, Api
+
+Body = Mapping[str, Any]
+#: Far in the past, and the same in every run; topics keep their records whatever their age.
+THEN_MS = 1_700_000_000_000
+
+APIS_BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS.values()}
+#: For requests that only prepare the ground: the newest version that a Kafka serves with its shipped
+#: settings, where that is not our newest.
+_STEADY_VERSIONS = {"InitProducerId": 5, "Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4}
+_STEADY_VERSIONS |= {"AddPartitionsToTxn": 3, "Fetch": 12}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A record batch: one record for each value, 1 ms apart.
+
+    `header` overwrites fields of the header afterwards (the checksum is made anew, unless
+    `crc` is among them); `edit` may change the bytes in any other way.
+    """
+
+    values: Sequence[str | None] = ("a",)
+    keys: Sequence[str | None] | None = None
+    timestamp_ms: int | str = THEN_MS
+    codec: str = "NONE"
+    producer_id: int | str = -1
+    producer_epoch: int | str = -1
+    base_sequence: int = -1
+    transactional: bool = False
+    header: Mapping[str, int] = field(default_factory=dict)
+    edit: Callable[[bytearray], bytes | bytearray] | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Send a request and wait for its answer.
+
+    `version`: of an API that the scenario is not about. `on`: the connection; a new name opens one. `save`:
+    name to path in the answer (`topics.0.topic_id`). `until`: path to value; the request is
+    repeated until the answer has it, and only that answer counts. `either`: path to values (as
+    they are shown) that Kafka itself gives in turns. `ignore`: paths that say nothing. `mine`: elements of lists
+    that name something of another run are left out. `edit`: the frame's body, as it is sent.
+    `answered`: False where the request has no answer. `quiet`: preparation; it is repeated while
+    the answer holds a retriable code, must succeed, and is not recorded.
+    """
+
+    api: str
+    body: Body = field(default_factory=dict)
+    on: str = "a"
+    version: int | None = None
+    save: Mapping[str, str] = field(default_factory=dict)
+    until: Mapping[str, Any] = field(default_factory=dict)
+    either: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    ignore: Sequence[str] = ()
+    mine: bool = False
+    edit: Callable[[bytes], bytes] | None = None
+    answered: bool = True
+    quiet: bool = False
+    client_id: str | None = "oracle"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a request and do not wait: its answer is taken by the next `Receive` on the connection."""
+
+    ask: Ask
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Wait for the oldest answer that is due on the connection."""
+
+    on: str = "a"
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close a connection."""
+
+    on: str = "a"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Let time pass, where nothing else tells when."""
+
+    ms: int
+
+
+Step = Ask | Send | Receive | Close | Wait
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`api` is played in each of `versions` (all that we know, unless told): `name-v3`."""
+
+    name: str
+    api: str
+    steps: Sequence[Step]
+    versions: str = ""
+
+    def runs(self) -> list[int]:
+        """The versions in which it is played."""
+        from odradek_protocol.message import Versions
+
+        known = APIS_BY_NAME[self.api].versions
+        return list(Versions.parse(self.versions) if self.versions else known)
+
+    def version_of(self, step: Ask, run_version: int) -> int:
+        """The version of a step in a run."""
+        if step.version is not None:
+            return step.version
+        if step.api == self.api:
+            return run_version
+        return _STEADY_VERSIONS.get(step.api, APIS_BY_NAME[step.api].versions.last)
+
+
+# --- Steps that most scenarios begin with ---------------------------------------------------------
+
+
+def topic(name: str = "@t", partitions: int = 1, on: str = "a", **configs: str) -> list[Step]:
+    """A topic that keeps its records, and `$<name>` (without @) for its id."""
+    given = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in configs.items()}}
+    return [
+        Ask(
+            "CreateTopics",
+            {
+                "timeout_ms": 10_000,
+                "topics": [
+                    {
+                        "name": name,
+                        "num_partitions": partitions,
+                        "replication_factor": 1,
+                        "configs": [{"name": k, "value": v} for k, v in given.items()],
+                    }
+                ],
+            },
+            on=on,
+            version=7,
+            quiet=True,
+            save={name.lstrip("@"): "topics.0.topic_id"},
+        ),
+        Ask(
+            "ListOffsets",
+            {
+                "replica_id": -1,
+                "topics": [
+                    {
+                        "name": name,
+                        "partitions": [
+                            {"partition_index": p, "timestamp": -1} for p in range(partitions)
+                        ],
+                    }
+                ],
+            },
+            on=on,
+            version=6,
+            quiet=True,
+        ),
+    ]
+
+
+def produce_body(
+    records: Any,
+    name: str = "@t",
+    partition: int = 0,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> dict[str, Any]:
+    """The body of a Produce request for one partition."""
+    return {
+        "transactional_id": transactional_id,
+        "acks": acks,
+        "timeout_ms": 10_000,
+        "topic_data": [
+            {
+                "name": name,
+                "topic_id": "$" + name.lstrip("@"),
+                "partition_data": [{"index": partition, "records": records}],
+            }
+        ],
+    }
+
+
+def produced(records: Any, name: str = "@t", partition: int = 0, on: str = "a") -> Step:
+    """Preparation: these records are in the topic."""
+    return Ask("Produce", produce_body(records, name, partition), on=on, quiet=True)
+
+
+def fetch_body(
+    name: str = "@t",
+    offset: int = 0,
+    partition: int = 0,
+    isolation_level: int = 0,
+    **more: Any,
+) -> dict[str, Any]:
+    """The body of a Fetch request for one partition, without a session."""
+    return {
+        "max_wait_ms": 100,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "isolation_level": isolation_level,
+        "session_epoch": -1,
+        "topics": [
+            {
+                "topic": name,
+                "topic_id": "$" + name.lstrip("@"),
+                "partitions": [
+                    {
+                        "partition": partition,
+                        "fetch_offset": offset,
+                        "partition_max_bytes": 1 << 20,
+                        **more,
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def coordinator(key: str, key_type: int = 0, on: str = "a") -> Step:
+    """Wait until the coordinator of a group (0) or a transactional id (1) is there."""
+    return Ask("FindCoordinator", {"key": key, "key_type": key_type}, on=on, version=3, quiet=True)
+
+
+def producer(
+    transactional_id: str | None = "@id", save: str = "pid", on: str = "a", **more: Any
+) -> list[Step]:
+    """An id and epoch for a producer: `$<save>` and `$<save>_epoch`."""
+    body = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000, **more}
+    steps: list[Step] = [] if transactional_id is None else [coordinator(transactional_id, 1, on)]
+    paths = {save: "producer_id", f"{save}_epoch": "producer_epoch"}
+    return [*steps, Ask("InitProducerId", body, on=on, quiet=True, version=4, save=paths)]

@@ -1,0 +1,43 @@
+"""Our broker answers as Apache Kafka did, or a row says why not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.oracle import recordings
+from tests.oracle.differences import MOST_RUNS
+from tests.oracle.judge import OUR_SETTINGS, Verdict, compare
+from tests.oracle.play import play
+from tests.oracle.scenarios import all_scenarios, chosen
+
+from running_broker import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def verdict(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
+    """All scenarios, played on a broker of ours with Kafka's shipped settings."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("oracle"), OUR_SETTINGS)
+    broker.start()
+    try:
+        runs = [(scenario, version) for _, scenario in chosen("*") for version in scenario.runs()]
+        return compare(asyncio.run(play("127.0.0.1", broker.port, runs, "t")))
+    finally:
+        broker.stop()
+
+
+def test_the_broker_answers_as_kafka_did(verdict: Verdict) -> None:
+    assert not verdict.lines, "\n".join(verdict.lines)
+
+
+def test_few_runs_differ_for_a_reason(verdict: Verdict) -> None:
+    assert verdict.explained_runs <= MOST_RUNS
+
+
+def test_nothing_is_recorded_that_no_scenario_plays() -> None:
+    known = {
+        recordings.path_of(module, scenario.name)
+        for module, group in all_scenarios().items()
+        for scenario in group
+    }
+    assert set(recordings.FOLDER.rglob("*.json")) == known
