@@ -90,8 +90,9 @@ def _check(address: tuple[str, int], pattern: str, turns: int) -> int:
     return 1 if lines else 0
 
 
-def _compare(address: tuple[str, int], pattern: str) -> int:
-    verdict = compare(_played(address, pattern, f"{os.getpid():x}"), pattern)
+def _compare(address: tuple[str, int], pattern: str, with_reasons: bool) -> int:
+    played = _played(address, pattern, f"{os.getpid():x}")
+    verdict = compare(played, pattern, with_reasons=with_reasons)
     print("\n".join(verdict.lines))
     print(
         f"{verdict.runs} runs: {verdict.unexplained_runs} differ without a reason, "
@@ -109,6 +110,7 @@ def main() -> int:
     parser.add_argument("command", choices=["record", "check", "compare", "list"])
     parser.add_argument("pattern", nargs="?", default="*", help="names of scenarios, with *")
     parser.add_argument("--bootstrap", help="a broker that runs already, HOST:PORT")
+    parser.add_argument("--strict", action="store_true", help="compare: reasons do not count")
     parser.add_argument("--turns", type=int, default=2, help="for check")
     given = parser.parse_args()
     if given.command == "list":
@@ -120,7 +122,7 @@ def main() -> int:
             return _record(address, given.pattern)
         if given.command == "check":
             return _check(address, given.pattern, given.turns)
-        return _compare(address, given.pattern)
+        return _compare(address, given.pattern, not given.strict)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ class Difference:
 
 DIFFERENCES: tuple[Difference, ...] = ()
 
+#: Scenarios (`*` as above) whose differences nobody has looked into yet. To be empty.
+OPEN: tuple[str, ...] = ()
+
 
 def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """(path, Kafka's value, our value) wherever the two differ; a value that is absent is None."""
@@ -49,6 +52,8 @@ def unexplained(
     scenario: str, version: int, theirs: Any, ours: Any, with_reasons: bool = True
 ) -> tuple[list[str], set[Difference]]:
     """(lines that no row explains, the rows that were needed) for one run."""
+    if with_reasons and any(fnmatchcase(scenario, each) for each in OPEN):
+        return [], set()
     rows = [r for r in DIFFERENCES if with_reasons and r.covers(scenario, version)]
     lines: list[str] = []
     used: set[Difference] = set()
