@@ -22,6 +22,8 @@ from odradek_protocol.keys import APIS, Api
 Body = Mapping[str, Any]
 #: Far in the past, and the same in every run; topics keep their records whatever their age.
 THEN_MS = 1_700_000_000_000
+#: The id of no topic.
+NO_SUCH_ID = b"\1" * 16
 
 APIS_BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS.values()}
 #: For requests that only prepare the ground: the newest version that a Kafka serves with its shipped
@@ -137,9 +139,11 @@ class Scenario:
 # --- Steps that most scenarios begin with ---------------------------------------------------------
 
 
-def topic(name: str = "@t", partitions: int = 1, on: str = "a", **configs: str) -> list[Step]:
+def topic(
+    name: str = "@t", partitions: int = 1, on: str = "a", configs: Mapping[str, str] | None = None
+) -> list[Step]:
     """A topic that keeps its records, and `$<name>` (without @) for its id."""
-    given = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in configs.items()}}
+    given = {"retention.ms": "-1", **(configs or {})}
     return [
         Ask(
             "CreateTopics",
@@ -185,6 +189,7 @@ def produce_body(
     partition: int = 0,
     acks: int = -1,
     transactional_id: str | None = None,
+    topic_id: Any = None,
 ) -> dict[str, Any]:
     """The body of a Produce request for one partition."""
     return {
@@ -194,7 +199,7 @@ def produce_body(
         "topic_data": [
             {
                 "name": name,
-                "topic_id": "$" + name.lstrip("@"),
+                "topic_id": "$" + name.lstrip("@") if topic_id is None else topic_id,
                 "partition_data": [{"index": partition, "records": records}],
             }
         ],
@@ -211,6 +216,7 @@ def fetch_body(
     offset: int = 0,
     partition: int = 0,
     isolation_level: int = 0,
+    topic_id: Any = None,
     **more: Any,
 ) -> dict[str, Any]:
     """The body of a Fetch request for one partition, without a session."""
@@ -223,7 +229,7 @@ def fetch_body(
         "topics": [
             {
                 "topic": name,
-                "topic_id": "$" + name.lstrip("@"),
+                "topic_id": "$" + name.lstrip("@") if topic_id is None else topic_id,
                 "partitions": [
                     {
                         "partition": partition,

@@ -1,0 +1,307 @@
+"""Fetch, with sessions and without; offsets by time; leader epochs; records deleted (F, L)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.oracle.script import (
+    NO_SUCH_ID,
+    THEN_MS,
+    Ask,
+    Batch,
+    Scenario,
+    Step,
+    fetch_body,
+    produced,
+    topic,
+)
+
+_FILLED: list[Step] = [
+    *topic(),
+    produced(Batch(["a", "b", "c"])),
+    produced(Batch(["d", "e"], timestamp_ms=THEN_MS + 100)),
+]
+
+
+def _fetch(name: str, *bodies: dict[str, Any], versions: str = "4-18") -> Scenario:
+    return Scenario(name, "Fetch", [*_FILLED, *(Ask("Fetch", body) for body in bodies)], versions)
+
+
+def _session(
+    epoch: int, session: Any = 0, topics: Any = None, forgotten: Any = ()
+) -> dict[str, Any]:
+    body = fetch_body() if topics is None else {**fetch_body(), "topics": topics}
+    return {
+        **body,
+        "session_id": session,
+        "session_epoch": epoch,
+        "forgotten_topics_data": list(forgotten),
+    }
+
+
+def _asks(
+    partitions: list[dict[str, Any]], name: str = "@t", topic_id: Any = "$t"
+) -> list[dict[str, Any]]:
+    return [{"topic": name, "topic_id": topic_id, "partitions": partitions}]
+
+
+_ONE = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+
+
+def _offset(
+    timestamp: int, partition: int = 0, name: str = "@t", isolation: int = 0, epoch: int = -1
+) -> Step:
+    asked = {
+        "partition_index": partition,
+        "timestamp": timestamp,
+        "current_leader_epoch": epoch,
+    }
+    return Ask(
+        "ListOffsets",
+        {
+            "replica_id": -1,
+            "isolation_level": isolation,
+            "topics": [{"name": name, "partitions": [asked]}],
+            "timeout_ms": 5000,
+        },
+    )
+
+
+def _listed(name: str, *steps: Step, versions: str = "1-11") -> Scenario:
+    return Scenario(name, "ListOffsets", [*_FILLED, *steps], versions)
+
+
+def _epoch(
+    epoch: int, current: int = -1, partition: int = 0, name: str = "@t", replica: int = -1
+) -> Step:
+    asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
+    return Ask(
+        "OffsetForLeaderEpoch",
+        {"replica_id": replica, "topics": [{"topic": name, "partitions": [asked]}]},
+    )
+
+
+def _deleted(offset: int, partition: int = 0, name: str = "@t") -> Step:
+    return Ask(
+        "DeleteRecords",
+        {
+            "timeout_ms": 5000,
+            "topics": [
+                {"name": name, "partitions": [{"partition_index": partition, "offset": offset}]}
+            ],
+        },
+    )
+
+
+SCENARIOS = [
+    _fetch("fetch-from-start", fetch_body()),
+    _fetch("fetch-from-middle-of-batch", fetch_body(offset=1)),
+    _fetch("fetch-at-end", fetch_body(offset=5)),
+    _fetch("fetch-beyond-end", fetch_body(offset=6)),
+    _fetch("fetch-negative-offset", fetch_body(offset=-1)),
+    _fetch("fetch-unknown-partition", fetch_body(partition=1), fetch_body(partition=-1)),
+    _fetch("fetch-unknown-topic", fetch_body("@unknown", topic_id=NO_SUCH_ID)),
+    _fetch("fetch-no-topic-id", fetch_body(topic_id=bytes(16)), versions="13-18"),
+    _fetch("fetch-one-byte", {**fetch_body(partition_max_bytes=1)}),
+    _fetch("fetch-one-byte-of-all", {**fetch_body(), "max_bytes": 1}),
+    _fetch("fetch-no-bytes", fetch_body(partition_max_bytes=0)),
+    _fetch("fetch-nothing", {**fetch_body(), "topics": []}),
+    _fetch("fetch-one-partition-twice", {**fetch_body(), "topics": _asks([_ONE, _ONE])}),
+    _fetch("fetch-isolation-two", fetch_body(isolation_level=2)),
+    _fetch("fetch-as-replica", {**fetch_body(), "replica_id": 5}, versions="4-14"),
+    _fetch("fetch-leader-epoch-right", fetch_body(current_leader_epoch=0), versions="9-18"),
+    _fetch("fetch-leader-epoch-newer", fetch_body(current_leader_epoch=3), versions="9-18"),
+    _fetch("fetch-leader-epoch-negative", fetch_body(current_leader_epoch=-2), versions="9-18"),
+    _fetch(
+        "fetch-last-fetched-epoch",
+        fetch_body(offset=2, last_fetched_epoch=0),
+        fetch_body(offset=2, last_fetched_epoch=1),
+        fetch_body(offset=9, last_fetched_epoch=0),
+        fetch_body(offset=9, last_fetched_epoch=5),
+        versions="12-18",
+    ),
+    _fetch(
+        "fetch-read-committed",
+        fetch_body(isolation_level=1),
+        fetch_body(offset=9, isolation_level=1),
+    ),
+    Scenario(
+        "fetch-below-log-start",
+        "Fetch",
+        [
+            *_FILLED,
+            _deleted(3),
+            Ask("Fetch", fetch_body(offset=1)),
+            Ask("Fetch", fetch_body(offset=3)),
+        ],
+    ),
+    # --- sessions ---
+    Scenario(
+        "fetch-session",
+        "Fetch",
+        [
+            *_FILLED,
+            Ask("Fetch", _session(0), save={"s": "session_id"}),
+            Ask("Fetch", _session(1, "$s", [])),
+            produced(Batch(["f"])),
+            Ask("Fetch", _session(2, "$s", _asks([{**_ONE, "fetch_offset": 5}]))),
+            Ask(
+                "Fetch",
+                _session(3, "$s", [], [{"topic": "@t", "topic_id": "$t", "partitions": [0]}]),
+            ),
+            Ask("Fetch", _session(4, "$s", [])),
+        ],
+        versions="7-18",
+    ),
+    Scenario(
+        "fetch-session-wrong-epoch",
+        "Fetch",
+        [
+            *_FILLED,
+            Ask("Fetch", _session(0), save={"s": "session_id"}),
+            Ask("Fetch", _session(5, "$s", [])),
+        ],
+        versions="7-18",
+    ),
+    Scenario(
+        "fetch-session-unknown",
+        "Fetch",
+        [*_FILLED, Ask("Fetch", _session(1, 12345, []))],
+        versions="7-18",
+    ),
+    Scenario(
+        "fetch-session-closed",
+        "Fetch",
+        [
+            *_FILLED,
+            Ask("Fetch", _session(0), save={"s": "session_id"}),
+            Ask("Fetch", _session(-1, "$s", [])),
+            Ask("Fetch", _session(1, "$s", [])),
+        ],
+        versions="7-18",
+    ),
+    Scenario(
+        "fetch-session-with-errors",
+        "Fetch",
+        [
+            *_FILLED,
+            Ask(
+                "Fetch",
+                _session(0, 0, _asks([_ONE, {**_ONE, "partition": 4}])),
+                save={"s": "session_id"},
+            ),
+            Ask("Fetch", _session(1, "$s", [])),
+        ],
+        versions="7-18",
+    ),
+    # --- offsets by time ---
+    _listed("offsets-of-both-ends", _offset(-1), _offset(-2)),
+    _listed(
+        "offsets-by-time", *(_offset(THEN_MS + ms) for ms in (-5, 0, 1, 2, 3, 50, 100, 101, 102))
+    ),
+    _listed("offsets-of-largest-timestamp", _offset(-3)),
+    _listed("offsets-of-largest-timestamp-first", produced(Batch(["z"])), _offset(-3)),
+    _listed("offsets-of-tiers", _offset(-4), _offset(-5), _offset(-6)),
+    _listed("offsets-of-odd-times", _offset(-7), _offset(-100), _offset(2**62)),
+    _listed("offsets-read-committed", _offset(-1, isolation=1), _offset(THEN_MS, isolation=1)),
+    _listed("offsets-odd-isolation", _offset(-1, isolation=2), versions="2-11"),
+    _listed("offsets-of-unknown", _offset(-1, name="@unknown"), _offset(-1, partition=1)),
+    _listed(
+        "offsets-with-epochs", *(_offset(-1, epoch=e) for e in (0, 1, -1, -2)), versions="4-11"
+    ),
+    Scenario(
+        "offsets-of-empty",
+        "ListOffsets",
+        [*topic(), _offset(-1), _offset(-2), _offset(-3), _offset(THEN_MS)],
+    ),
+    _listed(
+        "offsets-of-one-partition-twice",
+        Ask(
+            "ListOffsets",
+            {
+                "replica_id": -1,
+                "topics": [
+                    {
+                        "name": "@t",
+                        "partitions": [
+                            {"partition_index": 0, "timestamp": -1},
+                            {"partition_index": 0, "timestamp": -2},
+                        ],
+                    }
+                ],
+            },
+        ),
+    ),
+    _listed(
+        "offsets-of-one-topic-twice",
+        Ask(
+            "ListOffsets",
+            {
+                "replica_id": -1,
+                "topics": [
+                    {"name": "@t", "partitions": [{"partition_index": 0, "timestamp": -1}]},
+                    {"name": "@t", "partitions": [{"partition_index": 0, "timestamp": -1}]},
+                ],
+            },
+        ),
+    ),
+    _listed("offsets-after-deletion", _deleted(3), _offset(-2), _offset(THEN_MS), _offset(-1)),
+    _listed("offsets-of-nothing", Ask("ListOffsets", {"replica_id": -1})),
+    # --- leader epochs ---
+    Scenario(
+        "epoch-ends",
+        "OffsetForLeaderEpoch",
+        [
+            *_FILLED,
+            *(_epoch(e) for e in (0, 1, -1, 7)),
+            _epoch(0, replica=-2),
+            _epoch(0, replica=9),
+        ],
+    ),
+    Scenario(
+        "epoch-ends-of-current",
+        "OffsetForLeaderEpoch",
+        [*_FILLED, _epoch(0, current=0), _epoch(0, current=1), _epoch(0, current=-2)],
+    ),
+    Scenario(
+        "epoch-ends-of-unknown",
+        "OffsetForLeaderEpoch",
+        [*_FILLED, _epoch(0, name="@unknown"), _epoch(0, partition=3)],
+    ),
+    Scenario("epoch-ends-of-empty", "OffsetForLeaderEpoch", [*topic(), _epoch(0), _epoch(1)]),
+    # --- deleted records ---
+    Scenario(
+        "delete-records",
+        "DeleteRecords",
+        [
+            *_FILLED,
+            _deleted(2),
+            Ask("Fetch", fetch_body(offset=2), version=11),
+            _deleted(1),
+            _deleted(-1),
+            _deleted(5),
+            _deleted(6),
+            _deleted(-2),
+            Ask("Fetch", fetch_body(offset=5), version=11),
+        ],
+    ),
+    Scenario(
+        "delete-records-of-unknown",
+        "DeleteRecords",
+        [*_FILLED, _deleted(1, name="@unknown"), _deleted(1, partition=4)],
+    ),
+    Scenario(
+        "delete-records-of-compacted",
+        "DeleteRecords",
+        [
+            *topic(configs={"cleanup.policy": "compact"}),
+            produced(Batch(["a"], keys=["k"])),
+            _deleted(1),
+        ],
+    ),
+    Scenario(
+        "delete-records-of-internal",
+        "DeleteRecords",
+        [_deleted(0, name="__consumer_offsets")],
+    ),
+]
