@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import live_brokers
 import record_codecs
+from kafka_cluster import KafkaCluster, KafkaUnavailable
 from odradek_protocol.records import native
 
 # Spark starts its workers with the `python3` of the PATH unless told which one has our packages.
@@ -29,6 +31,75 @@ settings.register_profile("thorough", deadline=None, max_examples=500, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+#: Fixtures of brokers that are ours, whatever `--bootstrap` says.
+_OWN_BROKERS = frozenset({"odradek_broker", "odradek_broker_session", "broker_process"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("odradek")
+    group.addoption(
+        "--kafka",
+        action="store_true",
+        help="run the tests marked kafka too, against Apache Kafka started from its jars (Java, Maven)",
+    )
+    group.addoption(
+        live_brokers.OPTION,
+        metavar="HOST:PORT",
+        help="run the tests that only talk to a broker against this one, not one of our own",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    elsewhere = live_brokers.elsewhere(config) is not None
+
+    def is_unwanted(item: pytest.Item) -> bool:
+        if item.get_closest_marker("kafka") and not config.getoption("--kafka"):
+            return True
+        return elsewhere and (
+            item.get_closest_marker("own_broker") is not None
+            or not _OWN_BROKERS.isdisjoint(getattr(item, "fixturenames", ()))
+        )
+
+    left_out = [item for item in items if is_unwanted(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture(scope="session")
+def live_bootstrap(request: pytest.FixtureRequest) -> str:
+    """A broker to talk to: ours with the settings of a user's tests, or what `--bootstrap` names."""
+    named = live_brokers.elsewhere(request.config)
+    if named is not None:
+        return named.bootstrap
+    address: str = request.getfixturevalue("odradek_broker_session").bootstrap
+    return address
+
+
+def _kafka(folder: Path, nodes: int) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(folder, nodes)
+    try:
+        cluster.start()
+    except KafkaUnavailable as error:
+        pytest.fail(f"--kafka was asked for, and cannot be had: {error}", pytrace=False)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """One node of Apache Kafka, with the settings that it ships. For tests marked `kafka`."""
+    yield from _kafka(tmp_path_factory.mktemp("kafka"), 1)
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three nodes of Apache Kafka. Who stops one starts it again, and waits until it is up."""
+    yield from _kafka(tmp_path_factory.mktemp("kafka-cluster"), 3)
 
 
 @pytest.fixture(scope="session")

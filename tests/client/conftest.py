@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from live_brokers import LiveBroker, live_broker
 from live_consumers import make_topic
-from odradek.broker import SubprocessBroker
 from odradek_client.consumer.consumer import Consumer
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[SubprocessBroker]:
+def broker(pytestconfig: pytest.Config) -> Iterator[LiveBroker]:
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 100,
@@ -21,18 +21,18 @@ def broker() -> Iterator[SubprocessBroker]:
         "group.consumer.min.heartbeat.interval.ms": 50,
         "log.durability": "page-cache",
     }
-    with SubprocessBroker(settings=settings) as running:
+    with live_broker(pytestconfig, settings) as running:
         yield running
 
 
 @pytest.fixture
-def topic(broker: SubprocessBroker) -> str:
+def topic(broker: LiveBroker) -> str:
     """A new topic with three partitions."""
     return make_topic(broker, 3)
 
 
 @pytest.fixture
-async def consumers(broker: SubprocessBroker) -> AsyncIterator[Callable[..., Any]]:
+async def consumers(broker: LiveBroker) -> AsyncIterator[Callable[..., Any]]:
     """Makes started consumers, which are closed at the end."""
     started: list[Consumer] = []
 

@@ -8,7 +8,6 @@ import pytest
 from tests.client.scripted_broker import HANG_UP, ScriptedBroker
 
 from odradek import Admin, Consumer, NewTopic, OffsetAndMetadata, TopicPartition
-from odradek.broker import SubprocessBroker
 from odradek_client.errors import (
     CoordinatorUnavailable,
     GroupAuthorizationFailed,
@@ -53,8 +52,8 @@ def admin(broker: ScriptedBroker, **settings: Any) -> Admin:
 
 
 @pytest.fixture
-def bootstrap(odradek_broker_session: SubprocessBroker) -> str:
-    return odradek_broker_session.bootstrap
+def bootstrap(live_bootstrap: str) -> str:
+    return live_bootstrap
 
 
 async def test_a_group_from_its_first_offset_to_its_end(bootstrap: str, unique_topic: str) -> None:

@@ -12,8 +12,8 @@ from confluent_kafka import Producer as ForeignProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from live_brokers import LiveBroker, live_broker
 from odradek import sync
-from odradek.broker import SubprocessBroker
 from odradek.testing import make_unique_topic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import Closed
@@ -27,14 +27,14 @@ RECORDS = 300
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[SubprocessBroker]:
+def broker(pytestconfig: pytest.Config) -> Iterator[LiveBroker]:
     settings = {"group.initial.rebalance.delay.ms": 0, "log.durability": "page-cache"}
-    with SubprocessBroker(settings=settings) as running:
+    with live_broker(pytestconfig, settings) as running:
         yield running
 
 
 @pytest.fixture
-def topic(broker: SubprocessBroker) -> str:
+def topic(broker: LiveBroker) -> str:
     """Three partitions; record n, with value b"n", is in partition n mod 3."""
     name = make_unique_topic()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -47,7 +47,7 @@ def topic(broker: SubprocessBroker) -> str:
     return name
 
 
-def settings(broker: SubprocessBroker, **more: Any) -> dict[str, Any]:
+def settings(broker: LiveBroker, **more: Any) -> dict[str, Any]:
     return {"bootstrap_servers": broker.bootstrap, "auto_offset_reset": "earliest", **more}
 
 
@@ -61,7 +61,7 @@ async def read(consumer: Consumer, count: int, **options: Any) -> list[pa.Record
     return found
 
 
-async def test_rows_are_those_of_sparks_kafka_format(broker: SubprocessBroker, topic: str) -> None:
+async def test_rows_are_those_of_sparks_kafka_format(broker: LiveBroker, topic: str) -> None:
     async with Consumer(topic, **settings(broker)) as consumer:
         found = await read(consumer, RECORDS, max_records=70, include_headers=True)
         assert await consumer.position((topic, 1)) == RECORDS // 3
@@ -88,9 +88,7 @@ async def committed(consumer: Consumer, topic: str) -> int:
     return 0 if found is None else found.offset
 
 
-async def test_k39_a_poll_commits_what_the_one_before_gave(
-    broker: SubprocessBroker, topic: str
-) -> None:
+async def test_k39_a_poll_commits_what_the_one_before_gave(broker: LiveBroker, topic: str) -> None:
     more = settings(broker, group_id=f"{topic}-readers", auto_commit_interval_ms=1)
     async with Consumer(**more) as consumer:
         consumer.assign([(topic, 0)])
@@ -105,9 +103,7 @@ async def test_k39_a_poll_commits_what_the_one_before_gave(
         assert await committed(consumer, topic) == 40
 
 
-async def test_read_committed_leaves_out_what_was_aborted(
-    broker: SubprocessBroker, topic: str
-) -> None:
+async def test_read_committed_leaves_out_what_was_aborted(broker: LiveBroker, topic: str) -> None:
     async with Producer(
         bootstrap_servers=broker.bootstrap, transactional_id=f"{topic}-writer"
     ) as producer:
@@ -124,7 +120,7 @@ async def test_read_committed_leaves_out_what_was_aborted(
     assert seen[-1] == b"kept" and b"gone" not in seen
 
 
-async def test_what_is_asked_wrongly_is_said(broker: SubprocessBroker, topic: str) -> None:
+async def test_what_is_asked_wrongly_is_said(broker: LiveBroker, topic: str) -> None:
     consumer = Consumer(topic, **settings(broker))
     with pytest.raises(Closed):
         await consumer.poll_arrow()
@@ -139,7 +135,7 @@ async def test_what_is_asked_wrongly_is_said(broker: SubprocessBroker, topic: st
         await consumer.poll_arrow()
 
 
-def test_the_blocking_consumer_has_it_too(broker: SubprocessBroker, topic: str) -> None:
+def test_the_blocking_consumer_has_it_too(broker: LiveBroker, topic: str) -> None:
     with sync.Consumer(topic, **settings(broker)) as consumer:
         count = 0
         while count < RECORDS:

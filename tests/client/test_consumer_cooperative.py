@@ -220,6 +220,7 @@ async def test_k35_membership_without_a_group(topic: str, consumers: Any) -> Non
     assert not alone.is_member
 
 
+@pytest.mark.own_broker
 async def test_k35_heartbeats_survive_a_slow_handler(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:

@@ -11,6 +11,8 @@ from live_consumers import DEADLINE_S, make_topic, produce
 from odradek.broker import SubprocessBroker
 from odradek_client.consumer.consumer import Consumer
 
+pytestmark = pytest.mark.own_broker
+
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"heartbeat_interval_ms": 50},
     "cooperative": {

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from live_brokers import LiveBroker, live_broker
 from odradek import sync
-from odradek.broker import SubprocessBroker
 from odradek.testing import make_unique_topic
 from odradek_client import admin, errors
 from odradek_client.consumer.consumer import Consumer as AsyncConsumer
@@ -27,14 +27,14 @@ DEADLINE_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[SubprocessBroker]:
+def broker(pytestconfig: pytest.Config) -> Iterator[LiveBroker]:
     settings = {"group.initial.rebalance.delay.ms": 0, "log.durability": "page-cache"}
-    with SubprocessBroker(settings=settings) as running:
+    with live_broker(pytestconfig, settings) as running:
         yield running
 
 
 @pytest.fixture
-def topic(broker: SubprocessBroker) -> str:
+def topic(broker: LiveBroker) -> str:
     """A new topic with two partitions."""
     name = make_unique_topic()
     with sync.Admin(bootstrap_servers=broker.bootstrap) as client:
@@ -42,7 +42,7 @@ def topic(broker: SubprocessBroker) -> str:
     return name
 
 
-def produce(broker: SubprocessBroker, topic: str, count: int) -> None:
+def produce(broker: LiveBroker, topic: str, count: int) -> None:
     with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
         deliveries = [producer.send(topic, b"%d" % n, partition=n % 2) for n in range(count)]
         for n, delivery in enumerate(deliveries):
@@ -51,7 +51,7 @@ def produce(broker: SubprocessBroker, topic: str, count: int) -> None:
             assert delivery.exception() is None
 
 
-def a_consumer(broker: SubprocessBroker, *topics: str, **settings: Any) -> sync.Consumer:
+def a_consumer(broker: LiveBroker, *topics: str, **settings: Any) -> sync.Consumer:
     settings.setdefault("auto_offset_reset", "earliest")
     return sync.Consumer(*topics, bootstrap_servers=broker.bootstrap, **settings)
 
@@ -84,7 +84,7 @@ def test_every_public_method_is_there_and_blocks(blocking: Any, original: Any) -
             assert made.__doc__, name
 
 
-def test_records_go_through(broker: SubprocessBroker, topic: str) -> None:
+def test_records_go_through(broker: LiveBroker, topic: str) -> None:
     produce(broker, topic, 100)
     with a_consumer(broker, topic) as consumer:
         records = take(consumer, 100)
@@ -97,7 +97,7 @@ def test_records_go_through(broker: SubprocessBroker, topic: str) -> None:
         assert consumer.poll(20) == []
 
 
-def test_iteration_commits_what_was_handed_out(broker: SubprocessBroker, topic: str) -> None:
+def test_iteration_commits_what_was_handed_out(broker: LiveBroker, topic: str) -> None:
     produce(broker, topic, 100)
     with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
         seen = take(consumer, 30)
@@ -107,7 +107,7 @@ def test_iteration_commits_what_was_handed_out(broker: SubprocessBroker, topic: 
     assert sorted(int(record.value) for record in seen) == list(range(100))
 
 
-def test_many_threads_use_one_consumer(broker: SubprocessBroker, topic: str) -> None:
+def test_many_threads_use_one_consumer(broker: LiveBroker, topic: str) -> None:
     produce(broker, topic, 400)
     seen: list[bytes] = []
     with a_consumer(broker, topic) as consumer:
@@ -122,9 +122,7 @@ def test_many_threads_use_one_consumer(broker: SubprocessBroker, topic: str) -> 
     assert sorted(map(int, seen)) == list(range(400))
 
 
-def test_closing_from_another_thread_ends_the_iteration(
-    broker: SubprocessBroker, topic: str
-) -> None:
+def test_closing_from_another_thread_ends_the_iteration(broker: LiveBroker, topic: str) -> None:
     consumer = a_consumer(broker, topic)
     consumer.start()
     seen: list[Any] = ["not ended"]
@@ -136,7 +134,7 @@ def test_closing_from_another_thread_ends_the_iteration(
 
 
 def test_listeners_run_in_the_polling_thread_and_may_call_back(
-    broker: SubprocessBroker, topic: str
+    broker: LiveBroker, topic: str
 ) -> None:
     produce(broker, topic, 10)
     entries: list[tuple[str, int, threading.Thread]] = []
@@ -163,7 +161,7 @@ def test_listeners_run_in_the_polling_thread_and_may_call_back(
     assert entries == [("assigned", 2, here), ("revoked", 2, here)]
 
 
-def test_what_a_listener_raises_comes_out_of_the_poll(broker: SubprocessBroker, topic: str) -> None:
+def test_what_a_listener_raises_comes_out_of_the_poll(broker: LiveBroker, topic: str) -> None:
     class Grumpy(RebalanceListener):
         def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
             raise LookupError("no")
@@ -174,7 +172,7 @@ def test_what_a_listener_raises_comes_out_of_the_poll(broker: SubprocessBroker, 
             take(consumer, 1)
 
 
-def test_errors_are_those_of_the_asynchronous_classes(broker: SubprocessBroker, topic: str) -> None:
+def test_errors_are_those_of_the_asynchronous_classes(broker: LiveBroker, topic: str) -> None:
     with pytest.raises(errors.ConfigError):
         sync.Consumer(nonsense=1)
     with pytest.raises(errors.Closed, match="was not started"):
@@ -185,7 +183,7 @@ def test_errors_are_those_of_the_asynchronous_classes(broker: SubprocessBroker, 
         assert topic in client.list_topics()
 
 
-def test_ctrl_c_interrupts_an_iteration(broker: SubprocessBroker, topic: str) -> None:
+def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
     program = textwrap.dedent(
         """
         import json, sys
@@ -233,7 +231,7 @@ def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
     assert "never return" in str(refused[0])
 
 
-def test_membership_and_commits_that_nobody_waits_for(broker: SubprocessBroker, topic: str) -> None:
+def test_membership_and_commits_that_nobody_waits_for(broker: LiveBroker, topic: str) -> None:
     produce(broker, topic, 3)
     with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
         assert not consumer.is_member

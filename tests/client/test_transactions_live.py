@@ -44,8 +44,8 @@ def mock() -> Iterator[str]:
 
 
 @pytest.fixture
-def ours(odradek_broker_session: SubprocessBroker) -> str:
-    return odradek_broker_session.bootstrap
+def ours(live_bootstrap: str) -> str:
+    return live_bootstrap
 
 
 def producer(bootstrap: str, transactional_id: str = "", **settings: Any) -> Producer:
@@ -331,6 +331,7 @@ async def test_kip939_prepared_here_committed_there(ours: str, unique_topic: str
     assert await read(ours, unique_topic, 10) == [b"%d" % index for index in range(10)]
 
 
+@pytest.mark.own_broker
 async def test_kip939_a_broker_may_have_it_switched_off(tmp_path: Path, unique_topic: str) -> None:
     off = {"transaction.two.phase.commit.enable": "false"}
     with SubprocessBroker(data_dir=tmp_path, settings=off) as broker:

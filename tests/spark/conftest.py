@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka.admin
 import pytest
 
-from odradek.broker import SubprocessBroker
+from live_brokers import live_broker
 from odradek.spark import JavaNotFound, session, shut_down
 
 if TYPE_CHECKING:
@@ -46,10 +46,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def spark_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def spark_broker(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The address of a running broker."""
     folder: Path = tmp_path_factory.mktemp("broker")
-    with SubprocessBroker(data_dir=folder, settings=SETTINGS) as broker:
+    with live_broker(pytestconfig, SETTINGS, folder) as broker:
         yield broker.bootstrap
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer as ForeignProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from odradek.broker import SubprocessBroker
+from live_brokers import LiveBroker
 from odradek.testing import make_unique_topic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.listener import RebalanceListener
@@ -19,14 +19,14 @@ from odradek_client.consumer.types import ConsumerRecord, TopicPartition
 DEADLINE_S = 30.0
 
 
-def make_topic(broker: SubprocessBroker, partitions: int, name: str | None = None) -> str:
+def make_topic(broker: LiveBroker, partitions: int, name: str | None = None) -> str:
     name = name or make_unique_topic()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
     return name
 
 
-def produce(broker: SubprocessBroker, topic: str, count: int, start: int = 0, **more: Any) -> None:
+def produce(broker: LiveBroker, topic: str, count: int, start: int = 0, **more: Any) -> None:
     """Record n, with value b"n", goes to partition n mod 3."""
     producer = ForeignProducer({"bootstrap.servers": broker.bootstrap})
     for n in range(start, start + count):
