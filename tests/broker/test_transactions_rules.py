@@ -581,7 +581,7 @@ def test_t32_what_was_decided_stays_decided(world: TransactionWorld, commit: boo
     world.add(who)
     world.markers.hold = True
     world.end(who, commit)
-    assert world.end(who, not commit).error is E.INVALID_TXN_STATE
+    assert world.end(who, not commit).error is E.CONCURRENT_TRANSACTIONS
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
     world.wait(10_000_000)
     world.restart()
@@ -935,6 +935,60 @@ def test_t65_an_abort_of_nothing_is_legal_and_raises(world: TransactionWorld) ->
     assert world.markers.requests == []
     again = world.end((who[0], answer.epoch), False, version=2)
     assert again.epoch == who[1] + 2
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_t65_who_goes_on_before_the_markers_are_written_waits_and_is_not_fenced(
+    world: TransactionWorld, commit: bool, again: bool
+) -> None:
+    """A producer that aborts its next transaction before anything of it was sent shows the new epoch
+    while the markers of the last one are on their way."""
+    who = world.begin()
+    world.verify(who, T0, add=True)
+    world.markers.hold = True
+    ended = world.end(who, commit, version=2)
+    following = (ended.producer_id, ended.epoch)
+    assert world.end(following, again, version=2).error is E.CONCURRENT_TRANSACTIONS
+    world.markers.release()
+    assert world.end(following, False, version=2).error is E.NONE
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+def test_t65_a_step_is_on_its_way_until_complete_is_durable(
+    world: TransactionWorld, version: int, commit: bool
+) -> None:
+    who = world.begin()
+    world.add(who, version=version)
+    world.markers.hold = True
+    ended = world.end(who, commit, version=version)
+    world.log.hold = True
+    world.markers.release()
+    assert world.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    following = (ended.producer_id, ended.epoch) if version == 2 else who
+    asked = [
+        world.end_later(following, False, version=version),
+        world.end_later(who, commit, version=version),
+    ]
+    began = world.init_later()
+    world.log.flush()
+    assert [later.result().error for later in asked] == [E.CONCURRENT_TRANSACTIONS] * 2
+    assert began.result().error is E.CONCURRENT_TRANSACTIONS
+    world.log.hold = False
+    assert world.end(who, commit, version=version).error is E.NONE, "a retry, once it is complete"
+
+
+def test_t65_markers_that_stopped_leave_the_step_on_its_way(world: TransactionWorld) -> None:
+    """T-43: a coordinator that was overtaken never says more than to wait."""
+    who = world.begin()
+    world.verify(who, T0, add=True)
+    world.markers.codes = {T0: E.TRANSACTION_COORDINATOR_FENCED}
+    ended = world.end(who, version=2)
+    for identity in (who, (ended.producer_id, ended.epoch)):
+        for commit in (True, False):
+            answer = world.end(identity, commit, version=2)
+            assert answer.error is E.CONCURRENT_TRANSACTIONS
 
 
 def test_t66_a_client_never_holds_the_last_epoch() -> None:

@@ -43,8 +43,8 @@ def row(
 INIT = {
     "Empty": row(OK, FENCED, FENCED, FENCED, FENCED),
     "Ongoing": row(BUSY, FENCED, FENCED, FENCED, FENCED),
-    "PrepareCommit": row(BUSY, BUSY, BUSY, BUSY, FENCED),
-    "PrepareAbort": row(BUSY, BUSY, BUSY, BUSY, FENCED),
+    "PrepareCommit": row(BUSY, BUSY, BUSY, BUSY, BUSY),
+    "PrepareAbort": row(BUSY, BUSY, BUSY, BUSY, BUSY),
     "CompleteCommit": row(OK, FENCED, FENCED, FENCED, FENCED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, FENCED),
 }
@@ -78,32 +78,33 @@ COMMIT_V1 = {
     "Empty": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
     "PrepareCommit": row(BUSY, FENCED, FENCED, FENCED, UNMAPPED),
-    "PrepareAbort": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
+    "PrepareAbort": row(BUSY, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteCommit": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
 }
 ABORT_V1 = {
     "Empty": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
-    "PrepareCommit": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
+    "PrepareCommit": row(BUSY, FENCED, FENCED, FENCED, UNMAPPED),
     "PrepareAbort": row(BUSY, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteCommit": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
 }
-#: In version 2 the older epoch is a retry (T-65).
+#: In version 2 the older epoch is a retry, and what is decided and not complete counts before
+#: identity (T-65).
 COMMIT_V2 = {
     "Empty": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
-    "PrepareCommit": row(FENCED, BUSY, FENCED, FENCED, UNMAPPED),
-    "PrepareAbort": row(FENCED, BAD_STATE, FENCED, FENCED, UNMAPPED),
+    "PrepareCommit": row(BUSY, BUSY, BUSY, BUSY, BUSY),
+    "PrepareAbort": row(BUSY, BUSY, BUSY, BUSY, BUSY),
     "CompleteCommit": row(BAD_STATE, OK, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(BAD_STATE, BAD_STATE, FENCED, FENCED, UNMAPPED),
 }
 ABORT_V2 = {
     "Empty": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
-    "PrepareCommit": row(FENCED, BAD_STATE, FENCED, FENCED, UNMAPPED),
-    "PrepareAbort": row(FENCED, BUSY, FENCED, FENCED, UNMAPPED),
+    "PrepareCommit": row(BUSY, BUSY, BUSY, BUSY, BUSY),
+    "PrepareAbort": row(BUSY, BUSY, BUSY, BUSY, BUSY),
     "CompleteCommit": row(OK, BAD_STATE, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, OK, FENCED, FENCED, UNMAPPED),
 }
@@ -172,7 +173,7 @@ def test_every_state_answers_every_request(request_: str, state: str, identity: 
 
 
 @pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [name for name in STATES if not name.startswith("Prepare")])
 def test_t65_after_version_1_an_older_epoch_is_no_retry(state: str, commit: bool) -> None:
     """Version 1 does not raise the epoch at the end: whoever has the one before was fenced."""
     world = in_state(state, 1)

@@ -104,10 +104,10 @@ def init(held: Transaction | None, call: InitCall, fresh_id: int | None, wall_ms
     if held is None:
         return _first_identity(call.transactional_id, timeout_ms, fresh_id, wall_ms)
     given = call.producer_id != NO_PRODUCER_ID
-    if given and not _may_own(held, call):
-        return Step(_E.PRODUCER_FENCED)
     if held.state.is_prepared:
         return Step(_E.CONCURRENT_TRANSACTIONS)
+    if given and not _may_own(held, call):
+        return Step(_E.PRODUCER_FENCED)
     if held.state is _S.ONGOING:
         if given and (call.producer_id, call.epoch) != held.identity:
             # Whoever was fenced must not abort what its successor has begun.
@@ -289,11 +289,17 @@ def verify(held: Transaction | None, call: AddCall) -> dict[TopicPartition, Erro
 def end(
     held: Transaction | None, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
 ) -> Step:
-    """What an EndTxn does; the tables are in `states`."""
+    """What an EndTxn does; the tables are in `states`. `pending`: a step of this id is on its way, which
+    it is from the decision to end a transaction until its Complete record is durable (T-65)."""
     if held is None:
         return Step(_E.INVALID_PRODUCER_ID_MAPPING)
+    pending = pending or held.state.is_prepared
     if call.version >= VERSION_2:
-        return _end_v2(held, call, pending, fresh_id, wall_ms)
+        if pending:
+            # Before any look at the identity: a producer that has gone on to the next transaction
+            # shows one that is not stored yet, and must not be fenced for it.
+            return Step(_E.CONCURRENT_TRANSACTIONS)
+        return _end_v2(held, call, fresh_id, wall_ms)
     producer_id, epoch = held.identity
     fenced_by_rotation = call.producer_id == held.previous_producer_id and is_exhausted(call.epoch)
     if producer_id != call.producer_id and not fenced_by_rotation:
@@ -315,9 +321,7 @@ def _prepared(commit: bool) -> TransactionState:
     return _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT
 
 
-def _end_v2(
-    held: Transaction, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
-) -> Step:
+def _end_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Step:
     stored_id, stored_epoch = held.identity
     after_overflow = (
         call.producer_id == held.previous_producer_id
@@ -332,8 +336,6 @@ def _end_v2(
     retry = after_overflow or raised
     if not retry and call.epoch != stored_epoch:
         return Step(_E.PRODUCER_FENCED)
-    if pending:
-        return Step(_E.CONCURRENT_TRANSACTIONS)
     ending = END_V2[held.state, call.commit, retry]
     if isinstance(ending, ErrorCode):
         return Step(ending)

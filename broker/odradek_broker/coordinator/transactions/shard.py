@@ -323,7 +323,7 @@ class TransactionShard:
     ) -> Outcome:
         """T-11, T-12. The call itself was found valid (T-10)."""
         name = call.transactional_id
-        if name in self._pending:
+        if self._is_busy(name):
             answer = InitAnswer(_E.CONCURRENT_TRANSACTIONS)
             reply = _reply(later, answer, InitAnswer)
             return self._refused(Doing.INIT, call, answer.error, reply, moment)
@@ -404,7 +404,7 @@ class TransactionShard:
         name = call.transactional_id
         what = Doing.COMMIT if call.commit else Doing.ABORT
         step = deciding.end(
-            self.transactions.get(name), call, name in self._pending, fresh_id, moment.wall_ms
+            self.transactions.get(name), call, self._is_busy(name), fresh_id, moment.wall_ms
         )
         if step.needs_producer_id:
             return self._take_producer_id(
@@ -419,6 +419,10 @@ class TransactionShard:
         return self._record(what, step.after, [reply], moment, call)
 
     # --- One step: decide, record, and go on when it is durable (T-03) ---
+
+    def _is_busy(self, name: str) -> bool:
+        """Is a step on its way: one that is not durable, or a decision whose Complete record is not?"""
+        return name in self._pending or name in self._markers
 
     def _record(
         self,
@@ -686,7 +690,7 @@ class TransactionShard:
         oldest_ms = moment.wall_ms - self._settings.transactional_id_expiration_ms
         expired = []
         for name, held in self.transactions.items():
-            if held.state.is_idle and held.last_update_ms < oldest_ms and name not in self._pending:
+            if held.state.is_idle and held.last_update_ms < oldest_ms and not self._is_busy(name):
                 expired.append(held)
                 if len(expired) == TOMBSTONES_MAX:
                     break

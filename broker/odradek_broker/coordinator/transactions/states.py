@@ -104,16 +104,13 @@ class End(Enum):
 
 Ending = End | ErrorCode
 
-#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30).
+#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). A decided one never comes here:
+#: until its Complete record is durable a step is on its way.
 END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,
     (_S.ONGOING, True): End.PREPARE,
     (_S.ONGOING, False): End.PREPARE,
-    (_S.PREPARE_COMMIT, True): _E.CONCURRENT_TRANSACTIONS,
-    (_S.PREPARE_COMMIT, False): _E.INVALID_TXN_STATE,
-    (_S.PREPARE_ABORT, True): _E.INVALID_TXN_STATE,
-    (_S.PREPARE_ABORT, False): _E.CONCURRENT_TRANSACTIONS,
     (_S.COMPLETE_COMMIT, True): End.DONE,
     (_S.COMPLETE_COMMIT, False): _E.INVALID_TXN_STATE,
     (_S.COMPLETE_ABORT, True): _E.INVALID_TXN_STATE,
@@ -121,7 +118,7 @@ END_V1: dict[tuple[TransactionState, bool], Ending] = {
 }
 
 #: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry carries the epoch that
-#: the first attempt has raised; other epochs never come here (T-65).
+#: the first attempt has raised; other epochs, and decided transactions, never come here (T-65).
 END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
     (_S.EMPTY, False, True): _E.PRODUCER_FENCED,
     (_S.EMPTY, False, False): End.PREPARE,
@@ -139,12 +136,4 @@ END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
     (_S.ONGOING, False, False): End.PREPARE,
     (_S.ONGOING, True, True): _E.PRODUCER_FENCED,
     (_S.ONGOING, True, False): End.PREPARE,
-    (_S.PREPARE_COMMIT, True, True): _E.CONCURRENT_TRANSACTIONS,
-    (_S.PREPARE_COMMIT, True, False): _E.PRODUCER_FENCED,
-    (_S.PREPARE_COMMIT, False, True): _E.INVALID_TXN_STATE,
-    (_S.PREPARE_COMMIT, False, False): _E.PRODUCER_FENCED,
-    (_S.PREPARE_ABORT, False, True): _E.CONCURRENT_TRANSACTIONS,
-    (_S.PREPARE_ABORT, False, False): _E.PRODUCER_FENCED,
-    (_S.PREPARE_ABORT, True, True): _E.INVALID_TXN_STATE,
-    (_S.PREPARE_ABORT, True, False): _E.PRODUCER_FENCED,
 }
