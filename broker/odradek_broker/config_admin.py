@@ -1,4 +1,5 @@
-"""Decisions on settings: IncrementalAlterConfigs (KIP-339). State is read, records are returned."""
+"""Decisions on settings: IncrementalAlterConfigs (KIP-339) and AlterConfigs. State is read, records are
+returned."""
 
 from __future__ import annotations
 
@@ -44,11 +45,15 @@ class Change:
 
 @dataclass(frozen=True)
 class ResourceChanges:
-    """The changes of one resource: a topic by name, a broker by id, "" for all brokers."""
+    """The changes of one resource: a topic by name, a broker by id, "" for all brokers.
+
+    `replaces`: settings that are not named go back to what they were before anybody set them.
+    """
 
     resource_type: int
     resource_name: str
     changes: Sequence[Change]
+    replaces: bool = False
 
 
 @dataclass
@@ -118,7 +123,7 @@ def _alter_one(metadata: ClusterMetadata, changes: ResourceChanges) -> list[Meta
     of_topic = changes.resource_type == RESOURCE_TOPIC
     name = changes.resource_name
     before = metadata.topic_overrides(name) if of_topic else metadata.broker_overrides(name)
-    after: dict[str, str | None] = dict(before)
+    after: dict[str, str | None] = {} if changes.replaces else dict(before)
     try:
         for change in changes.changes:
             present = _present_topic if of_topic else _present_broker

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from odradek_broker.seams import Buffer, File
+from odradek_broker.seams import Buffer, File, Volume
 
 # What one gathered write may take; POSIX promises 16.
 _IOV_MAX = max(os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16, 16)
@@ -180,6 +180,12 @@ class RealFiles:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(self._at(path)).st_mtime_ns // 1_000_000
+
+    def volume(self, path: str) -> Volume:
+        """Usable is what an unprivileged process may still write, as in Java."""
+        directory = os.path.abspath(self._at(path))
+        found = os.statvfs(directory)
+        return Volume(directory, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> Callable[[], None]:
         """The system drops the lock when the process dies; the file stays."""

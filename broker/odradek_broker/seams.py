@@ -7,7 +7,7 @@ simulator has others. The fourth seam is the event loop itself (architecture, D3
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -64,6 +64,14 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Volume(NamedTuple):
+    """Where a directory lies, and the room there. Bytes."""
+
+    directory: str
+    total_bytes: int
+    usable_bytes: int
+
+
 class Files(Protocol):
     """A tree of files. Paths are strings with '/' between parts."""
 
@@ -95,6 +103,10 @@ class Files(Protocol):
 
     def modified_ms(self, path: str) -> int:
         """Last modification, epoch milliseconds (rule L-21)."""
+        ...
+
+    def volume(self, path: str) -> Volume:
+        """The absolute path of a directory, and the room of the volume that it lies on."""
         ...
 
     def lock(self, path: str) -> Callable[[], None]:

@@ -18,6 +18,7 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
+from odradek_protocol.schemas.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -47,6 +48,10 @@ from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest, Desc
 from odradek_protocol.schemas.describe_history import (
     DescribeHistoryRequest,
     DescribeHistoryResponse,
+)
+from odradek_protocol.schemas.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
 )
 from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
@@ -127,6 +132,8 @@ class ApiKey(IntEnum):
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -215,6 +222,8 @@ APIS: dict[ApiKey, Api] = {
         _row(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
         _row(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
         _row(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
+        _row(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse),
+        _row(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
         _row(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
         _row(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
         _row(

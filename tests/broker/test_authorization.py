@@ -26,6 +26,9 @@ from odradek_broker.dispatch import HANDLERS
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.alter_configs import AlterableConfig as ReplacingConfig
+from odradek_protocol.schemas.alter_configs import AlterConfigsRequest
+from odradek_protocol.schemas.alter_configs import AlterConfigsResource as ReplacedResource
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -562,6 +565,23 @@ async def test_a18_changing_settings_wants_alter_configs(
     assert broker.node.metadata.topic_overrides("seen") == {"retention.ms": "1000"}
     allow(rules, O.ALTER_CONFIGS, THE_CLUSTER)
     assert (await codes())[4, ""] == E.NONE
+
+
+async def test_a18_replacing_settings_wants_alter_configs(
+    client: RawClient, broker: RunningBroker, rules: RuleList
+) -> None:
+    change = ReplacingConfig(name="retention.ms", value="1000")
+    request = AlterConfigsRequest(
+        resources=[
+            ReplacedResource(resource_type=2, resource_name=name, configs=[change])
+            for name in ("seen", "hidden", "absent")
+        ]
+    )
+    allow(rules, O.ALTER_CONFIGS, TOPIC, "seen")
+    answer = await client.call(request, 2)
+    found = {one.resource_name: one.error_code for one in answer.responses}
+    assert found == {"seen": E.NONE, "hidden": DENIED, "absent": DENIED}
+    assert broker.node.metadata.topic_overrides("hidden") == {}
 
 
 # --- A-19, A-20 ---

@@ -8,6 +8,7 @@ import pytest
 
 from fake_node import FakeNode, context
 from odradek_broker.handlers import (
+    alter_configs,
     api_versions,
     create_partitions,
     create_topics,
@@ -23,6 +24,9 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST, APIS, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.alter_configs import AlterableConfig as ReplacingConfig
+from odradek_protocol.schemas.alter_configs import AlterConfigsRequest
+from odradek_protocol.schemas.alter_configs import AlterConfigsResource as ReplacedResource
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsAssignment,
@@ -48,12 +52,14 @@ from odradek_protocol.schemas.incremental_alter_configs import (
 )
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
+E = ErrorCode
 HANDLERS: dict[ApiKey, Any] = {
     ApiKey.METADATA: metadata.handle,
     ApiKey.API_VERSIONS: api_versions.handle,
     ApiKey.CREATE_TOPICS: create_topics.handle,
     ApiKey.DELETE_TOPICS: delete_topics.handle,
     ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
+    ApiKey.ALTER_CONFIGS: alter_configs.handle,
     ApiKey.CREATE_PARTITIONS: create_partitions.handle,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
@@ -273,6 +279,15 @@ WAITING: list[Message] = [
                 resource_type=2,
                 resource_name="t",
                 configs=[AlterableConfig(name="retention.ms", value="5")],
+            )
+        ]
+    ),
+    AlterConfigsRequest(
+        resources=[
+            ReplacedResource(
+                resource_type=2,
+                resource_name="t",
+                configs=[ReplacingConfig(name="retention.ms", value="5")],
             )
         ]
     ),
@@ -504,6 +519,48 @@ def test_alter_configs_in_every_version(version: int) -> None:
     assert alter(4, "", "log.retention.ms", "8") == 0
     assert node.changed == ["t", "t", "u"], "a broker's setting lies under all topics"
     assert alter(2, "t", "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
+
+
+def replacing(name: str, resource_type: int = 2, **configs: str | None) -> ReplacedResource:
+    return ReplacedResource(
+        resource_type=resource_type,
+        resource_name=name,
+        configs=[
+            ReplacingConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_CONFIGS))
+def test_alter_configs_replaces_all_settings_of_a_topic(version: int) -> None:
+    node = FakeNode()
+    node.create("t", retention_ms="9", segment_bytes="1048576")
+
+    def replace(resource: ReplacedResource, **more: Any) -> int:
+        request = AlterConfigsRequest(resources=[resource], **more)
+        code: int = call(node, request, version).responses[0].error_code
+        return code
+
+    assert replace(replacing("t", retention_ms="5"), validate_only=True) == 0
+    assert replace(replacing("t", retention_ms="x"), validate_only=True) == E.INVALID_CONFIG
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "9", "segment.bytes": "1048576"}
+    assert replace(replacing("t", retention_ms="5")) == 0
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "5"}
+    assert node.changed == ["t"], "the running log is told"
+    assert replace(replacing("t", retention_ms=None)) == E.INVALID_REQUEST
+    assert replace(replacing("u", retention_ms="5")) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert replace(replacing("t")) == 0
+    assert node.metadata.topic_overrides("t") == {}
+
+
+def test_alter_configs_refuses_a_resource_that_is_named_twice() -> None:
+    node = FakeNode()
+    node.create("t")
+    twice = [replacing("t", retention_ms="5"), replacing("t", segment_ms="5")]
+    answer = call(node, AlterConfigsRequest(resources=twice))
+    assert {row.error_code for row in answer.responses} == {E.INVALID_REQUEST}
+    assert node.metadata.topic_overrides("t") == {}
 
 
 def test_an_empty_list_of_keys_asks_for_all() -> None:

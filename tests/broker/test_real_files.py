@@ -331,6 +331,15 @@ def test_l21_modified_ms(files: RealFiles, tmp_path: Path) -> None:
     assert files.modified_ms("x") == 1_234_567_890_123
 
 
+def test_a_volume_has_an_absolute_path_and_room(files: RealFiles, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    volume = files.volume("data")
+    assert volume.directory == str(tmp_path / "data")
+    assert 0 <= volume.usable_bytes <= volume.total_bytes
+    with pytest.raises(FileNotFoundError):
+        files.volume("absent")
+
+
 def test_l35_write_atomically_replaces(files: RealFiles, tmp_path: Path) -> None:
     write_atomically(files, "checkpoint", b"first, longer")
     (tmp_path / "checkpoint.tmp").write_bytes(b"left by a crash")

@@ -58,6 +58,8 @@ APIS = {
     "TxnOffsetCommit": (0, 5),
     "OffsetForLeaderEpoch": (2, 4),
     "DescribeConfigs": (1, 4),
+    "AlterConfigs": (0, 2),
+    "DescribeLogDirs": (1, 5),
     "CreatePartitions": (0, 3),
     "DeleteGroups": (0, 2),
     "IncrementalAlterConfigs": (0, 1),

@@ -12,7 +12,9 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 
-from odradek_broker.seams import Buffer
+from odradek_broker.seams import Buffer, Volume
+
+VOLUME_BYTES = 1 << 30
 
 
 class _Inode:
@@ -28,7 +30,7 @@ class _Inode:
 class Failure:
     """Fail the `nth` (from 1) operation of a kind, once or from then on.
 
-    `kind`: append, sync, sync_dir, truncate, open, rename, read, remove. `path_part` narrows it to
+    `kind`: append, sync, sync_dir, truncate, open, rename, read, remove, volume. `path_part` narrows it to
     paths that contain it. `torn_bytes` of a failing append still land.
     """
 
@@ -276,6 +278,12 @@ class MemoryFiles:
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return inode.modified_ms
+
+    def volume(self, path: str) -> Volume:
+        path = _clean(path)
+        self.check("volume", path)
+        used = sum(len(inode.content) for inode in self._names.values())
+        return Volume(f"/{path}", VOLUME_BYTES, VOLUME_BYTES - used)
 
     def lock(self, path: str) -> Callable[[], None]:
         path = _clean(path)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 
-from odradek_broker.seams import Clock, Files, Randomness, write_atomically
+from odradek_broker.seams import Clock, Files, Randomness, Volume, write_atomically
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -286,6 +286,10 @@ class LogManager:
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))
+
+    def volume(self) -> Volume:
+        """Where the data directory lies, and the room there. OSError if it cannot be told."""
+        return self._files.volume(self.data_dir)
 
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(list(self._logs.values()))

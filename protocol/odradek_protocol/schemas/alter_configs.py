@@ -1,0 +1,46 @@
+"""AlterConfigs (key 33): replaces all settings of a resource by those of the request.
+
+Versions: 1 is the same as 0; 2 is flexible. Clients since 2.3 prefer IncrementalAlterConfigs (KIP-339).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+
+
+@struct
+class AlterableConfig(Struct):
+    name: str = field(STRING)
+    value: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class AlterConfigsResource(Struct):
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    configs: list[AlterableConfig] = field(array(AlterableConfig))
+
+
+@message(key=33, versions="0-2", flexible="2+")
+class AlterConfigsRequest(Message):
+    """What the client asks."""
+
+    resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
+    validate_only: bool = field(BOOL)
+
+
+@struct
+class AlterConfigsResourceResponse(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+
+
+@message(key=33, versions="0-2", flexible="2+")
+class AlterConfigsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))

@@ -1,0 +1,57 @@
+"""DescribeLogDirs (key 35): the data directories of a broker, and the bytes of each partition there.
+
+Versions: 2 is flexible; 3 an error code for all; 4 the size of the volume; 5 whether a directory is cordoned.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
+
+
+@struct
+class DescribableLogDirTopic(Struct):
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=35, versions="1-5", flexible="2+")
+class DescribeLogDirsRequest(Message):
+    """What the client asks. `topics` None: all of them."""
+
+    topics: list[DescribableLogDirTopic] | None = field(
+        array(DescribableLogDirTopic), nullable="0+"
+    )
+
+
+@struct
+class DescribeLogDirsPartition(Struct):
+    partition_index: int = field(INT32)
+    partition_size: int = field(INT64)
+    offset_lag: int = field(INT64)
+    is_future_key: bool = field(BOOL)
+
+
+@struct
+class DescribeLogDirsTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[DescribeLogDirsPartition] = field(array(DescribeLogDirsPartition))
+
+
+@struct
+class DescribeLogDirsResult(Struct):
+    error_code: int = field(INT16)
+    log_dir: str = field(STRING)
+    topics: list[DescribeLogDirsTopic] = field(array(DescribeLogDirsTopic))
+    total_bytes: int = field(INT64, "4+", default=-1, ignorable=True)
+    usable_bytes: int = field(INT64, "4+", default=-1, ignorable=True)
+    is_cordoned: bool = field(BOOL, "5+", default=False, ignorable=True)
+
+
+@message(key=35, versions="1-5", flexible="2+")
+class DescribeLogDirsResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16, "3+", ignorable=True)
+    results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult))
