@@ -310,11 +310,14 @@ def test_g80_an_administrator_removes_static_members_by_instance(world: GroupWor
     assert world.state() is S.EMPTY
 
 
-def test_g80_a_pending_member_is_dropped_without_a_rebalance(world: GroupWorld) -> None:
+def test_g80_a_pending_member_that_leaves_starts_a_rebalance(world: GroupWorld) -> None:
+    world.stable(2)
+    assert world.leave(world.new_id()) == [E.NONE]
+    assert world.state() is S.PREPARING_REBALANCE
+
+
+def test_g80_a_pending_member_that_leaves_may_complete_the_join_phase(world: GroupWorld) -> None:
     one, two = world.stable(2)
-    pending = world.new_id()
-    assert world.leave(pending) == [E.NONE]
-    assert world.state() is S.STABLE
     pending = world.new_id()
     parked = world.join(one)
     world.join(two)

@@ -44,6 +44,8 @@ OPEN: tuple[str, ...] = (
     "offsets-*",
     # Topics.
     "delete-records-of-internal",
+    # Groups.
+    "sync-other-protocol",
 )
 
 

@@ -10,7 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracle.plain import Normaliser, at_paths, from_plain, only_mine, saved_value, to_plain
-from tests.oracle.script import APIS_BY_NAME, Ask, Batch, Close, Receive, Scenario, Send, Step, Wait
+from tests.oracle.script import (
+    APIS_BY_NAME,
+    Ask,
+    Batch,
+    Close,
+    Padded,
+    Receive,
+    Scenario,
+    Send,
+    Step,
+    Subscribed,
+    Wait,
+)
 
 from odradek_protocol import codec, frames
 from odradek_protocol.compression import Codec
@@ -18,6 +30,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api
 from odradek_protocol.message import Message
 from odradek_protocol.records import BatchBuilder, read_header, update_crc
+from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
 
 #: How long one answer, and one repeated step, may take.
 ANSWER_DEADLINE_S = 30.0
@@ -151,13 +164,21 @@ class _Run:
             cut = len(frame) - body
             changed = frame[4:cut] + ask.edit(frame[cut:])
             frame = len(changed).to_bytes(4, "big") + changed
+        if ask.edit_frame is not None:
+            frame = ask.edit_frame(frame)
         connection.writer.write(frame)
         connection.due.append((ask, api, version))
 
     def _record(self, ask: Ask, version: int, message: Message | None) -> None:
-        if message is not None:
+        if message is None:
+            # The next step on it finds a new connection.
+            self._connections.pop(ask.on).writer.close()
+        else:
             for name, path in ask.save.items():
                 self._saved[name] = saved_value(message, path)
+            if ask.save:
+                # What is saved has the lowest numbers, in the order of the steps.
+                self._normaliser.answer(to_plain(message))
         if ask.quiet:
             return
         shown: Any = CLOSED
@@ -183,6 +204,13 @@ class _Run:
                 return value
             saved = self._saved[found[1]]
             return saved if found[2] is None else saved + int(found[2] + found[3])
+        if isinstance(value, Subscribed):
+            topics = [self._prefix + each.removeprefix("@") for each in value.topics]
+            return encode_subscription(ConsumerSubscription(topics=topics), 0)
+        if isinstance(value, Padded):
+            name = (self._prefix + value.name.removeprefix("@")).ljust(value.length, "x")
+            self._normaliser.call(name, f"{value.name}<{value.length} long>")
+            return name
         return self._batch(value) if isinstance(value, Batch) else value
 
     def _batch(self, spec: Batch) -> bytes:

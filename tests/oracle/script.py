@@ -4,7 +4,7 @@ In the values of a request:
 
 - text that begins with `@` is a name of this run alone (`@orders`): topics, groups, ids;
 - text that begins with `$` is what an earlier step saved (`$pid`; `$pid+1` adds one to it);
-- a `Batch` stands for a record batch;
+- a `Batch` stands for a record batch, `Subscribed` for a consumer's metadata, `Padded` for a long name;
 - a field that the version in play does not carry is left out.
 
 Answers are compared as plain values: fields at their default are left out, error codes are names,
@@ -53,6 +53,21 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Subscribed:
+    """The metadata of one protocol of JoinGroup: a consumer that wants these topics."""
+
+    topics: Sequence[str] = ("@t",)
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A name of this run, `x` appended until it is so many characters long."""
+
+    name: str
+    length: int
+
+
+@dataclass(frozen=True)
 class Ask:
     """Send a request and wait for its answer.
 
@@ -60,7 +75,8 @@ class Ask:
     name to path in the answer (`topics.0.topic_id`). `until`: path to value; the request is
     repeated until the answer has it, and only that answer counts. `either`: path to values (as
     they are shown) that Kafka itself gives in turns. `ignore`: paths that say nothing. `mine`: elements of lists
-    that name something of another run are left out. `edit`: the frame's body, as it is sent.
+    that name something of another run are left out. `edit`: the frame's body, as it is sent;
+    `edit_frame`: the whole frame, length in front.
     `answered`: False where the request has no answer. `quiet`: preparation; it is repeated while
     the answer holds a retriable code, must succeed, and is not recorded.
     """
@@ -75,6 +91,7 @@ class Ask:
     ignore: Sequence[str] = ()
     mine: bool = False
     edit: Callable[[bytes], bytes] | None = None
+    edit_frame: Callable[[bytes], bytes] | None = None
     answered: bool = True
     quiet: bool = False
     client_id: str | None = "oracle"

@@ -55,8 +55,8 @@ def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
 
 
 def described(group: ClassicGroup) -> DescribedGroup:
-    """The group as it is now. As in Kafka only a stable one shows its protocol, what its members
-    want and what they have: before that, none of it is settled."""
+    """The group as it is now. As in Kafka only a stable one shows its protocol and what its members
+    want; what they have is shown until they have something else."""
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -75,7 +75,7 @@ def _described_member(group: ClassicGroup, member: Member, stable: bool) -> Desc
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata(group.protocol) if stable else b"",
-        member_assignment=group.assignment(member.member_id) if stable else b"",
+        member_assignment=group.last_assignments.get(member.member_id, b""),
     )
 
 

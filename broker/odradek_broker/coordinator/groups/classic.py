@@ -518,10 +518,11 @@ class ClassicProtocol:
             return out
         batch = api_version >= LEAVE_LIST_SINCE
         leaving = request.members if batch else [MemberIdentity(member_id=request.member_id)]
-        before = list(group.members) if group is not None else []
+        before = [] if group is None else [*group.members, *group.pending]
         errors = [self._leave(group, identity, out) for identity in leaving]
-        if group is not None and len(group.members) < len(before):
-            left = [member_id for member_id in before if member_id not in group.members]
+        held = {} if group is None else {**group.members, **group.pending}
+        if group is not None and len(held) < len(before):
+            left = [member_id for member_id in before if member_id not in held]
             who = left[0] if len(left) == 1 else f"{len(left)} members"
             self._rebalances.after_removal(group, out, moment, f"{who} left")
         elif group is not None:

@@ -98,6 +98,8 @@ class ClassicGroup:
     #: When the join phase began (monotonic).
     rebalance_since_ms: int = 0
     observer: Observer | None = None
+    #: What members were given last, by id: shown while a new assignment is awaited.
+    last_assignments: dict[str, bytes] = field(default_factory=dict)
     _assignments: dict[str, bytes] = field(default_factory=dict)
 
     # --- What is durable ---
@@ -106,6 +108,10 @@ class ClassicGroup:
         """Take the record that says what the group is."""
         self.stored = value
         self._assignments = {member.member_id: member.assignment for member in value.members}
+        if value.leader is not None:
+            self.last_assignments = self._assignments
+        elif not value.members:
+            self.last_assignments = {}
 
     @property
     def generation(self) -> int:
@@ -226,6 +232,10 @@ class ClassicGroup:
         before = member.member_id
         self.members = {
             (member_id if held == before else held): kept for held, kept in self.members.items()
+        }
+        self.last_assignments = {
+            (member_id if held == before else held): data
+            for held, data in self.last_assignments.items()
         }
         member.member_id = member_id
         if member.instance_id is not None:

@@ -235,7 +235,9 @@ class Rebalances:
     def release(self, member: Member, error: ErrorCode, out: Outcome) -> None:
         """Answer whatever the member is parked on with an error."""
         if member.parked_join is not None:
-            out.replies.append(join_refused(member.parked_join, error, member.member_id))
+            gone = error is ErrorCode.UNKNOWN_MEMBER_ID
+            answer = join_refused(member.parked_join, error, "" if gone else member.member_id)
+            out.replies.append(answer)
             member.parked_join = None
         self.release_sync(member, error, out)
 
@@ -261,6 +263,8 @@ class Rebalances:
         group.pending_syncs.clear()
         group.storing_generation = None
         before = group.state
+        if before is GroupState.COMPLETING_REBALANCE:
+            group.last_assignments = {}
         was_empty = before is GroupState.EMPTY
         group.become(GroupState.PREPARING_REBALANCE, moment)
         group.rebalance_since_ms = moment.now_ms
