@@ -306,8 +306,9 @@ async def test_k40_commits_that_nobody_waits_for_are_done_in_turn_and_before_clo
     await read(consumer, 30)
     first = consumer.commit_soon({(topic, 0): 7, (topic, 1): 3})
     second = consumer.commit_soon({(topic, 0): 8})
-    await second
-    assert first.done()
+    await asyncio.gather(first, second)
+    assert await consumer.committed((topic, 0)) == OffsetAndMetadata(8)
+    assert await consumer.committed((topic, 1)) == OffsetAndMetadata(3)
     third = consumer.commit_soon()
     await consumer.close()
     assert third.done()

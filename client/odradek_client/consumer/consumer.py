@@ -95,11 +95,11 @@ class Consumer:
         if self._group is not None:
             self._group.on_topics = self._loop.want_topics
         self._polling = asyncio.Lock()
-        self._committing = asyncio.Lock()
         self._commits: set[asyncio.Task[None]] = set()
         self._fresh_until_ms = 0.0
         self._started = False
         self._closed = False
+        self._disconnected = False
         if topics:
             self.subscribe(topics)
 
@@ -143,9 +143,10 @@ class Consumer:
         self._loop.want_topics()
 
     async def close(self, timeout_ms: float = 30_000) -> None:
-        """Commit if that is automatic, leave the group, close the connections. May be repeated.
+        """Commit if that is automatic, tell the listener, leave the group, close the connections. May be
+        repeated.
 
-        `timeout_ms` bounds the commit. `async with` does it.
+        The listener may still commit. `timeout_ms` bounds each wait for commits. `async with` does it.
         """
         if self._closed:
             return
@@ -158,6 +159,7 @@ class Consumer:
                 if self._group is not None:
                     await self._group.leave("the consumer is being closed", timeout_ms)
         finally:
+            self._disconnected = True
             self._subscription.unsubscribe()
             await self._network.close()
 
@@ -175,6 +177,12 @@ class Consumer:
 
     def _require_open(self) -> None:
         if self._closed:
+            raise Closed("this consumer was closed; make a new one")
+        self._require_connected()
+
+    def _require_connected(self) -> None:
+        """For what a listener may still do while the consumer is being closed."""
+        if self._disconnected:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
             raise Closed('this consumer was not started; use "async with" or call start()')
@@ -344,27 +352,20 @@ class Consumer:
         Raises CommitFailed if the group has given the partitions away, RebalanceInProgress if polling
         will put it right, RequestTimedOut, IllegalState without a group_id.
         """
-        self._require_open()
+        self._require_connected()
         group = self._require_group("commit")
         await group.commit(_as_offsets(offsets), self._timeout_ms(timeout_ms))
 
     def commit_soon(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
-        """Begin to commit what `commit` would now, and go on; the task ends as `commit` does. Commits
-        that are begun so are carried out one after the other, and `close` waits for them."""
-        self._require_open()
+        """Begin to commit what `commit` would now, and go on; the task ends as `commit` does. A newer
+        commit takes the place of one that still waits, for the partitions that both have; `close` waits
+        for the last ones."""
+        self._require_connected()
         group = self._require_group("commit_soon")
-        given = self._subscription.consumed() if offsets is None else _as_offsets(offsets)
-        task = self._network.loop.create_task(self._commit_in_turn(group, given or {}))
+        task = group.commit_soon(_as_offsets(offsets), self._timeout_ms(None))
         self._commits.add(task)
         task.add_done_callback(self._committed_soon)
         return task
-
-    async def _commit_in_turn(
-        self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
-        # One that is retried must not end up behind a newer one, and undo it.
-        async with self._committing:
-            await group.commit(offsets, self._timeout_ms(None))
 
     def _committed_soon(self, task: asyncio.Task[None]) -> None:
         self._commits.discard(task)
@@ -373,7 +374,7 @@ class Consumer:
 
     async def committed(self, partition: Partition) -> OffsetAndMetadata | None:
         """What the group has committed for a partition, None if nothing."""
-        self._require_open()
+        self._require_connected()
         each = TopicPartition(*partition)
         group = self._require_group("committed")
         return (await group.committed([each], self._timeout_ms(None)))[each]
@@ -411,9 +412,10 @@ class Consumer:
 
     async def position(self, partition: Partition) -> int:
         """The offset of the next record that will be returned. NotAssigned, NoOffset, RequestTimedOut."""
-        self._require_open()
+        self._require_connected()
         state = self._subscription.state(TopicPartition(*partition))
         if state.position is None:
+            self._require_open()
             await self._loop.find_positions(self._timeout_ms(None))
             state = self._subscription.state(TopicPartition(*partition))
         if state.position is None:
@@ -468,7 +470,7 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         """A topic's partitions. MetadataTimeout if it is not found."""
-        self._require_open()
+        self._require_connected()
         until_ms = self._network.now_ms() + self.config.metadata_max_age_ms
         await self._network.wait_for_metadata([topic], self._timeout_ms(None), until_ms=until_ms)
         return self._network.cluster.partitions_of(topic) or []
@@ -481,7 +483,7 @@ class Consumer:
         for partition, timestamp in asked.items():
             if timestamp < 0:
                 raise ValueError(f"{partition}: {timestamp} is no time; it must not be negative")
-        self._require_open()
+        self._require_connected()
         return await self._loop.list_offsets(asked, self._timeout_ms(None))
 
     async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
@@ -496,7 +498,7 @@ class Consumer:
     async def _ends(
         self, timestamp: int, partitions: Iterable[Partition]
     ) -> dict[TopicPartition, int]:
-        self._require_open()
+        self._require_connected()
         chosen = [TopicPartition(*each) for each in partitions] or list(self.assignment())
         found = await self._loop.list_offsets(
             dict.fromkeys(chosen, timestamp), self._timeout_ms(None)

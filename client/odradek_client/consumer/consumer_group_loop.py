@@ -74,8 +74,7 @@ class ConsumerGroupLoop(Group):
         if not self.assigns:
             return Identity()
         membership = self.membership
-        # Giving up partitions before it leaves, a member may still commit.
-        if membership.epoch <= 0 or membership.state in (MemberState.FENCED, MemberState.FATAL):
+        if not membership.may_commit:
             raise RebalanceInProgress(
                 f"group {self._group_id!r}: not committed, this consumer is not in the group now; "
                 f"poll first",
@@ -88,7 +87,7 @@ class ConsumerGroupLoop(Group):
         membership = self.membership
         if not self.assigns:
             return False
-        if membership.epoch != identity.generation or not membership.in_group:
+        if membership.epoch != identity.generation or not membership.may_commit:
             return True
         membership.hurry()  # the answer to a heartbeat says what is wrong
         self._beat_now.set()
@@ -96,12 +95,16 @@ class ConsumerGroupLoop(Group):
 
     def renewed(self, code: ErrorCode, identity: Identity) -> bool:
         """An epoch that is merely old is renewed by the next heartbeat."""
-        if code is not ErrorCode.STALE_MEMBER_EPOCH or not self.membership.in_group:
+        if code is not ErrorCode.STALE_MEMBER_EPOCH or not self.membership.may_commit:
             return False
         if self.membership.epoch == identity.generation:
             self.membership.hurry()
             self._beat_now.set()
         return True
+
+    def still(self, identity: Identity, now: Identity) -> bool:
+        """A newer epoch takes nothing away by itself: the member gives partitions up when it says so."""
+        return identity.member_id == now.member_id
 
     def metadata(self) -> ConsumerGroupMetadata:
         """Who this consumer is in the group, or was when it was in it last (KIP-447).

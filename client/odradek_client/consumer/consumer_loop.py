@@ -274,10 +274,11 @@ class ConsumerLoop:
 
     async def _find_by_time(self, partitions: list[TopicPartition]) -> None:
         subscription, cluster = self._subscription, self._network.cluster
+        asked = {each: subscription.get(each) for each in partitions}
         wanted = {
             partition: state.reset_timestamp
-            for partition in partitions
-            if (state := subscription.get(partition)) and state.reset_timestamp is not None
+            for partition, state in asked.items()
+            if state is not None and state.reset_timestamp is not None
         }
         if any(each.topic not in cluster.topics for each in wanted):
             # A mere hint would wait for its turn, and this try would be in vain: the first record
@@ -289,8 +290,10 @@ class ConsumerLoop:
         )
         for partition, at in found.found.items():
             state = subscription.get(partition)
-            # A seek meanwhile is newer.
-            if state is None or state.reset_timestamp != wanted[partition]:
+            # A seek meanwhile is newer; and a partition may have gone and come back.
+            if state is not asked[partition] or state is None:
+                continue
+            if state.reset_timestamp != wanted[partition]:
                 continue
             if at is not None:
                 subscription.seek(partition, at.offset, at.leader_epoch)
@@ -303,13 +306,17 @@ class ConsumerLoop:
     async def _begin(self, partitions: list[TopicPartition]) -> None:
         """From the group's offsets, else by auto.offset.reset."""
         subscription = self._subscription
+        asked = {each: subscription.get(each) for each in partitions}
         committed: Mapping[TopicPartition, Any] = {}
         if self._group is not None:
             committed = await self._group.committed(partitions, self._config.default_api_timeout_ms)
         nowhere = []
         for partition in partitions:
             state = subscription.get(partition)
-            if state is None or state.phase is not Phase.INITIALIZING:
+            # One that has gone and come back may have been read on by others in between.
+            if state is None or state is not asked[partition]:
+                continue
+            if state.phase is not Phase.INITIALIZING:
                 continue
             offset = committed.get(partition)
             if offset is not None:

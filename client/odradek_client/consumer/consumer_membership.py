@@ -177,6 +177,11 @@ class ConsumerMembership:
         """Whether the partitions it holds are its own."""
         return self.epoch > JOIN_EPOCH and self.state in _ANY_IN_GROUP
 
+    @property
+    def may_commit(self) -> bool:
+        """Whether commits are taken: also of a member that is giving up everything before it leaves."""
+        return self.in_group or (self.epoch > JOIN_EPOCH and self.state is _S.PREPARE_LEAVING)
+
     # --- joining and leaving ---
 
     def join(self) -> None:
@@ -312,9 +317,14 @@ class ConsumerMembership:
         now_ms: int,
     ) -> Action:
         """Learn the answer. What is fatal is left in `failure` for the next poll."""
-        if self.state not in _ANY_IN_GROUP or self._is_old(request):
+        if self._is_old(request):
             return Action.IGNORE
         code = ErrorCode.of(response.error_code)
+        if self.state is MemberState.PREPARE_LEAVING and code is ErrorCode.NONE:
+            # Of no interest any more but for the epoch, under which the last commits go.
+            self.epoch = max(self.epoch, response.member_epoch)
+        if self.state not in _ANY_IN_GROUP:
+            return Action.IGNORE
         if code is not ErrorCode.NONE:
             return self._on_error(code, response.error_message, now_ms)
         self._interval_ms = response.heartbeat_interval_ms

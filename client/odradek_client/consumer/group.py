@@ -125,6 +125,10 @@ class Group(ABC):
         """Whether a refused commit may be tried again as somebody newer."""
         return False
 
+    def still(self, identity: Identity, now: Identity) -> bool:
+        """Whether a commit first tried as `identity` may be tried again, by who is `now`."""
+        return identity == now
+
     def told_of_rebalance(self) -> None:  # noqa: B027  only the classic protocol has to act
         """A commit was answered REBALANCE_IN_PROGRESS."""
 
@@ -137,6 +141,10 @@ class Group(ABC):
     async def commit(self, offsets: Offsets | None, timeout_ms: float) -> None:
         """As `GroupOffsets.commit`."""
         await self._offsets.commit(offsets, timeout_ms)
+
+    def commit_soon(self, offsets: Offsets | None, timeout_ms: float) -> asyncio.Task[None]:
+        """As `GroupOffsets.commit_soon`."""
+        return self._offsets.commit_soon(offsets, timeout_ms)
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: float
@@ -170,17 +178,19 @@ class Group(ABC):
         return True
 
     async def _give_up(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
-        """Tell the listener, and read them no more; whatever the listener raises."""
+        """Tell the listener, let it commit, and read them no more; whatever the listener raises."""
         if self._commit_first is not None:
             self._commit_first.cancel()
         self._commit_first, self._commit_tried = None, False
         try:
             if partitions and self.listener is not None:
-                listener = self.listener
+                listener, before = self.listener, self._offsets.under_way()
                 await call(
                     listener.on_partitions_lost if lost else listener.on_partitions_revoked,
                     partitions,
                 )
+                # What the listener began to commit can be committed only while it is held.
+                await self._offsets.settled(self._config.default_api_timeout_ms, before)
         finally:
             self._subscription.drop(partitions)
             self._fetcher.drop(partitions)

@@ -122,6 +122,8 @@ class SubscriptionState:
         #: The pattern as it was given, if it was given as text: a broker may match it (KIP-848).
         self.pattern_text: str | None = None
         self._partitions: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
+        #: What this consumer had from its group, and has no longer: for others to commit.
+        self.given_up: set[TopicPartition] = set()
         #: Counts up with every change but those of positions that `collect` makes.
         self.changes = 0
 
@@ -169,6 +171,7 @@ class SubscriptionState:
         self.topics = frozenset()
         self.pattern = self.pattern_text = None
         self._replace(())
+        self.given_up.clear()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """These are no longer assigned; what was fetched of them is stale from now on."""
@@ -176,6 +179,8 @@ class SubscriptionState:
             state = self._partitions.pop(partition, None)
             if state is not None:
                 state.position = None
+                if self.by_group:
+                    self.given_up.add(partition)
         self.changes += 1
 
     @property
@@ -195,6 +200,7 @@ class SubscriptionState:
         self.drop([partition for partition in self._partitions if partition not in wanted])
         for partition in wanted:
             self._partitions.setdefault(partition, PartitionState()).revoking = False
+        self.given_up.difference_update(wanted)
         self.changes += 1
 
     # --- how far ---

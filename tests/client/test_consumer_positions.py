@@ -1,0 +1,129 @@
+"""Where a consumer begins, when partitions move while it asks (K-25, O-16)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek_client.cluster import ClusterView
+from odradek_client.config import ConsumerConfig
+from odradek_client.consumer.consumer_loop import ConsumerLoop
+from odradek_client.consumer.offsets import FoundOffsets
+from odradek_client.consumer.reset import parse_reset
+from odradek_client.consumer.subscription import Phase, SubscriptionState
+from odradek_client.consumer.types import (
+    EARLIEST_TIMESTAMP,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+from odradek_protocol.schemas.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+P = TopicPartition("t", 0)
+
+
+class SlowGroup:
+    """Answers what is committed only when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[asyncio.Future[dict[TopicPartition, OffsetAndMetadata | None]]] = []
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.asked.append(answer)
+        return dict(await answer)
+
+
+def a_loop(group: Any) -> tuple[ConsumerLoop, SubscriptionState]:
+    config = ConsumerConfig.from_settings({"group_id": "g"})
+    subscription = SubscriptionState()
+    subscription.subscribe_topics(["t"])
+    subscription.assign_by_group([P])
+    loop = asyncio.get_running_loop()
+    cluster = ClusterView(300_000)
+    partition = MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=-1)
+    topic = MetadataResponseTopic(name="t", partitions=[partition])
+    cluster.update(MetadataResponse(topics=[topic]), 0)
+    network: Any = SimpleNamespace(
+        loop=loop, cluster=cluster, now_ms=lambda: loop.time() * 1000, refresh_metadata=None
+    )
+    fetcher: Any = None
+    reset = parse_reset("earliest")
+    return ConsumerLoop(config, network, subscription, fetcher, group, reset), subscription
+
+
+async def ask(loop: ConsumerLoop) -> asyncio.Task[None]:
+    task = asyncio.ensure_future(loop.find_positions(10_000))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return task
+
+
+def back_and_forth(subscription: SubscriptionState) -> None:
+    """Two rebalances: the partition goes to others, and comes back."""
+    subscription.assign_by_group([])
+    subscription.assign_by_group([P])
+
+
+async def test_k25_a_committed_offset_of_before_two_rebalances_is_not_where_to_begin() -> None:
+    group = SlowGroup()
+    loop, subscription = a_loop(group)
+    task = await ask(loop)
+    back_and_forth(subscription)
+    group.asked[0].set_result({P: OffsetAndMetadata(5)})
+    while len(group.asked) < 2:
+        await asyncio.sleep(0)
+        state = subscription.state(P)
+        assert state.phase is Phase.INITIALIZING
+    group.asked[1].set_result({P: OffsetAndMetadata(90)})
+    await task
+    assert subscription.state(P).position == 90
+
+
+async def test_k25_nothing_committed_before_two_rebalances_resets_nothing() -> None:
+    group = SlowGroup()
+    loop, subscription = a_loop(group)
+    task = await ask(loop)
+    back_and_forth(subscription)
+    group.asked[0].set_result({P: None})
+    while len(group.asked) < 2:
+        await asyncio.sleep(0)
+        assert subscription.state(P).phase is Phase.INITIALIZING
+    group.asked[1].set_result({P: OffsetAndMetadata(90)})
+    await task
+    assert subscription.state(P).position == 90
+
+
+async def test_o16_a_log_start_of_before_two_rebalances_is_not_where_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = SlowGroup()
+    loop, subscription = a_loop(group)
+    subscription.reset(P, EARLIEST_TIMESTAMP)
+    asked: list[asyncio.Future[FoundOffsets]] = []
+
+    async def list_offsets_once(timestamps: Any) -> FoundOffsets:
+        asked.append(asyncio.get_running_loop().create_future())
+        return await asked[-1]
+
+    monkeypatch.setattr(loop, "list_offsets_once", list_offsets_once)
+    task = await ask(loop)
+    back_and_forth(subscription)
+    subscription.reset(P, EARLIEST_TIMESTAMP)
+    asked[0].set_result(FoundOffsets(found={P: OffsetAndTimestamp(3, -1, -1)}))
+    while len(asked) < 2:
+        await asyncio.sleep(0)
+        assert subscription.state(P).phase is Phase.RESETTING
+    asked[1].set_result(FoundOffsets(found={P: OffsetAndTimestamp(7, -1, -1)}))
+    await task
+    assert subscription.state(P).position == 7
