@@ -376,8 +376,9 @@ class BrokerSettings:
     )
     group_initial_rebalance_delay_ms: int = setting(
         Kind.INT,
-        3_000,
-        "How long an empty group waits for more members after the first.",
+        0,
+        "How long an empty group waits for more members after the first. Kafka's own default is 3000,"
+        " and the server.properties that it ships sets 0.",
         at_least(0),
     )
     group_max_size: int = setting(Kind.INT, INT32_MAX, "Most members of a group.", at_least(1))

@@ -9,6 +9,13 @@ stopped, killed and restarted. `odradek_broker_session`: one broker for the whol
 only need some broker; use `unique_topic` with it. Both keep records whatever their timestamps are:
 with Kafka's seven days a test that writes old ones would lose them every five minutes.
 
+`odradek_broker_settings`: the settings of both, by Kafka's names, laid over those that they have anyway. Override it in
+a conftest.py, with scope="session"; for single tests `odradek_broker` takes a module's or a class' own:
+
+    @pytest.fixture(scope="session")
+    def odradek_broker_settings():
+        return {"num.partitions": 3, "auto.create.topics.enable": False}
+
 `odradek_spark`: a SparkSession for the whole run. `assert_exactly_once`: that a query of your own writes
 each of its rows once, whatever interrupts it (docs/spark.md).
 
@@ -23,7 +30,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -32,7 +39,8 @@ if TYPE_CHECKING:
     from odradek.spark_testing import ExactlyOnceCheck
 
 _numbers = count(1)
-_SETTINGS = {"log.retention.ms": "-1"}
+#: What the brokers have unless `odradek_broker_settings` says otherwise.
+_SETTINGS: dict[str, object] = {"log.retention.ms": -1}
 
 
 def make_unique_topic(prefix: str = "topic") -> str:
@@ -52,20 +60,31 @@ def unique_topic(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def odradek_broker_session() -> Iterator[SubprocessBroker]:
+def odradek_broker_settings() -> Mapping[str, object]:
+    """Nothing; a fixture of this name in your own conftest.py takes its place."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def odradek_broker_session(
+    odradek_broker_settings: Mapping[str, object],
+) -> Iterator[SubprocessBroker]:
     """One broker for all tests that ask for it, in a process of its own; its data go at the end."""
     from odradek.broker import SubprocessBroker
 
-    with SubprocessBroker(settings=_SETTINGS) as broker:
+    with SubprocessBroker(settings=_SETTINGS | dict(odradek_broker_settings)) as broker:
         yield broker
 
 
 @pytest.fixture
-def odradek_broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
+def odradek_broker(
+    tmp_path: Path, odradek_broker_settings: Mapping[str, object]
+) -> Iterator[SubprocessBroker]:
     """A broker of the test's own, in a process of its own, with its data under `tmp_path`."""
     from odradek.broker import SubprocessBroker
 
-    with SubprocessBroker(data_dir=tmp_path / "odradek", settings=_SETTINGS) as broker:
+    settings = _SETTINGS | dict(odradek_broker_settings)
+    with SubprocessBroker(data_dir=tmp_path / "odradek", settings=settings) as broker:
         yield broker
 
 

@@ -47,7 +47,7 @@ def test_defaults_are_those_of_kafka() -> None:
     config = default_config()
     assert config.message_max_bytes == 1_048_588
     assert config.log_retention_ms == 7 * 24 * 3_600_000
-    assert config.group_initial_rebalance_delay_ms == 3_000
+    assert config.group_initial_rebalance_delay_ms == 0, "Kafka's shipped server.properties"
     assert config.offsets_topic_num_partitions == 50
     assert config.socket_request_max_bytes == 104_857_600
     assert config.log_message_timestamp_after_max_ms == 3_600_000

@@ -61,7 +61,7 @@ def test_g05_the_defaults_are_kafkas() -> None:
     config = default_config()
     assert config.group_min_session_timeout_ms == 6_000
     assert config.group_max_session_timeout_ms == 1_800_000
-    assert config.group_initial_rebalance_delay_ms == 3_000
+    assert config.group_initial_rebalance_delay_ms == 0, "Kafka's shipped server.properties"
     assert config.group_max_size == 2**31 - 1
     assert config.offset_metadata_max_bytes == 4_096
     assert config.offsets_retention_minutes == 10_080

@@ -80,6 +80,75 @@ async def test_the_fixtures_keep_old_records(
             assert found[resource]["log.retention.ms"].value == "-1"
 
 
+async def configured(bootstrap: str, *names: str) -> list[str | None]:
+    """The values that a broker has for its settings."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        resource = ConfigResource.broker(1)
+        found = await admin.describe_configs(resource, names=list(names))
+        return [found[resource][name].value for name in names]
+
+
+class TestWithSettings:
+    @pytest.fixture
+    def odradek_broker_settings(self) -> dict[str, object]:
+        return {"num.partitions": 3, "auto.create.topics.enable": False}
+
+    async def test_the_fixture_of_settings_is_laid_over_the_defaults(
+        self, odradek_broker: SubprocessBroker
+    ) -> None:
+        names = ("num.partitions", "auto.create.topics.enable", "log.retention.ms")
+        assert await configured(odradek_broker.bootstrap, *names) == ["3", "false", "-1"]
+
+
+def test_settings_of_a_conftest_reach_both_brokers(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        """
+import pytest
+
+@pytest.fixture(scope="session")
+def odradek_broker_settings():
+    return {"num.partitions": 5, "log.retention.ms": 1000}
+"""
+    )
+    (tmp_path / "test_both.py").write_text(
+        """
+from odradek.sync import Admin
+from odradek import ConfigResource
+
+def test_both(odradek_broker, odradek_broker_session):
+    for broker in (odradek_broker, odradek_broker_session):
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            one = ConfigResource.broker(1)
+            found = admin.describe_configs(one, names=["num.partitions", "log.retention.ms"])[one]
+            assert (found["num.partitions"].value, found["log.retention.ms"].value) == ("5", "1000")
+"""
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+async def test_a_consumer_of_a_new_group_waits_for_nobody(
+    odradek_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    """Held by the setting, not by the clock: see `group.initial.rebalance.delay.ms`."""
+    assert await configured(odradek_broker.bootstrap, "group.initial.rebalance.delay.ms") == ["0"]
+    await write(odradek_broker.bootstrap, unique_topic, b"one")
+    async with Consumer(
+        unique_topic,
+        bootstrap_servers=odradek_broker.bootstrap,
+        group_id="g",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        assert (await consumer.getone()).value == b"one"
+
+
 async def test_a_broker_in_this_process(tmp_path: Path) -> None:
     async with Broker(data_dir=tmp_path / "data", settings={"num.partitions": 1}) as broker:
         address = broker.bootstrap
