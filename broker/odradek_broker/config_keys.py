@@ -360,7 +360,11 @@ class BrokerSettings:
         at_least(1024),
     )
     fetch_max_bytes: int = setting(
-        Kind.INT, 57_671_680, "Most bytes of records in one fetch answer.", at_least(1024)
+        Kind.INT,
+        57_671_680,
+        "Most bytes of records in one fetch answer, and of any other answer: a request that asks for"
+        " more is refused.",
+        at_least(1024),
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         Kind.INT, 1000, "Most incremental fetch sessions that are kept.", at_least(0)

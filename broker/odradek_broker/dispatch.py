@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
+from odradek_broker import too_large
 from odradek_broker.context import NO_RESPONSE, CloseConnection, RequestContext
 from odradek_broker.handlers import (
     add_offsets_to_txn,
@@ -59,9 +62,14 @@ from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 
+log = structlog.get_logger("odradek.dispatch")
+
 #: Topics, partitions, members and so on of one request, all of them together: what decoding and
 #: answering it may cost while every other connection waits (architecture, D11).
 REQUEST_ELEMENTS_MAX = 100_000
+
+#: What carries records has limits of its own (F-05, F-06), and may be too large to be held for long.
+_RECORDS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
 Handler = Callable[[Node, RequestContext, Any], Any]
 
@@ -119,6 +127,18 @@ class Peer:
 Reply = list[Buffer] | None | CloseConnection
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that is worked on. `request` is None where its answer may have any size."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    started_us: int
+    host: str
+    request: Message | None
+
+
 class Dispatcher:
     """One for the broker. `control_bytes_max`: the largest request other than Produce."""
 
@@ -155,33 +175,49 @@ class Dispatcher:
             raise CloseConnection(str(error)) from error
         started_us = self._node.metrics.request_started()
         reply = HANDLERS[api.key](self._node, context, request)
-        if isinstance(reply, Later):
-            return self._later(api, version, header.correlation_id, reply, started_us)
-        return self._encoded(api, version, header.correlation_id, reply, started_us)
+        asked = _Asked(
+            api,
+            version,
+            header.correlation_id,
+            started_us,
+            peer.host,
+            None if key in _RECORDS else request,
+        )
+        if not isinstance(reply, Later):
+            return self._encoded(asked, reply)
+        if reply.done:
+            return self._encoded(asked, reply.result())
+        encoded: Later[Reply] = Later()
+        encoded.on_abandon = reply.abandon
+        reply.then(lambda value: encoded.resolve(self._encoded(asked, value)))
+        return encoded
 
-    def _encoded(
-        self, api: Api, version: int, correlation_id: int, reply: Any, started_us: int
-    ) -> Reply:
-        self._node.metrics.request_finished(api, version, started_us, reply)
+    def _encoded(self, asked: _Asked, reply: Any) -> Reply:
+        api, version = asked.api, asked.version
+        self._node.metrics.request_finished(api, version, asked.started_us, reply)
         if reply is NO_RESPONSE:
             return None
         if isinstance(reply, CloseConnection):
             return reply
-        return frames.encode_response(api, version, correlation_id, reply)
+        if asked.request is None:
+            return frames.encode_response(api, version, asked.correlation_id, reply)
+        bytes_max = self._node.config.fetch_max_bytes
+        try:
+            return frames.encode_response(api, version, asked.correlation_id, reply, bytes_max)
+        except frames.ResponseTooLarge as problem:
+            return self._refused(asked, asked.request, problem.size_bytes, bytes_max)
 
-    def _later(
-        self, api: Api, version: int, correlation_id: int, reply: Later[Any], started_us: int
-    ) -> Reply | Later[Reply]:
-        if reply.done:
-            return self._encoded(api, version, correlation_id, reply.result(), started_us)
-        encoded: Later[Reply] = Later()
-        encoded.on_abandon = reply.abandon
-        reply.then(
-            lambda value: encoded.resolve(
-                self._encoded(api, version, correlation_id, value, started_us)
-            )
+    def _refused(self, asked: _Asked, request: Message, size_bytes: int, bytes_max: int) -> Reply:
+        text = (
+            f"the answer to this {asked.api.name} request would have {size_bytes} bytes; at most"
+            f" {bytes_max} are sent (fetch.max.bytes): ask for fewer at a time"
         )
-        return encoded
+        try:
+            reply = too_large.instead(asked.api, asked.version, request, text)
+        except CloseConnection as closing:
+            return closing
+        log.warning("refused a request", peer=asked.host, reason=text)
+        return frames.encode_response(asked.api, asked.version, asked.correlation_id, reply)
 
     def _unsupported(self, api: Api, context: RequestContext, correlation_id: int) -> Reply:
         if api.key is not ApiKey.API_VERSIONS:

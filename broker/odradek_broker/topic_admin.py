@@ -287,29 +287,64 @@ class DeleteResult:
 def delete_topics(
     metadata: ClusterMetadata, wanted: Sequence[TopicRef]
 ) -> tuple[list[MetadataRecord], list[DeleteResult]]:
-    """The records that remove what can be removed, and an answer for each reference."""
-    names: Counter[str | None] = Counter(ref.name for ref in wanted if ref.name is not None)
-    ids = Counter(ref.topic_id for ref in wanted if ref.topic_id != ZERO_UUID)
+    """The records that remove what can be removed, and an answer for each topic.
+
+    One that is given more than once stays, and is refused once.
+    """
+    once, results = _named_once(metadata, wanted)
     records: list[MetadataRecord] = []
-    results = []
-    removed: set[bytes] = set()
-    for ref in wanted:
+    for ref in once:
         try:
-            if names[ref.name] > 1 or ids[ref.topic_id] > 1:
-                raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
             topic = _find(metadata, ref)
-            if topic.topic_id in removed:
-                raise AdminError(
-                    ErrorCode.INVALID_REQUEST, "The same topic is given by its name and its id."
-                )
         except AdminError as error:
             found = ref.name if ref.name is not None else metadata.topic_name(ref.topic_id)
             results.append(DeleteResult(found, ref.topic_id, error.error, error.message))
             continue
-        removed.add(topic.topic_id)
         records.append(RemoveTopicRecord(topic_id=topic.topic_id))
         results.append(DeleteResult(topic.name, topic.topic_id))
     return records, results
+
+
+def _named_once(
+    metadata: ClusterMetadata, wanted: Sequence[TopicRef]
+) -> tuple[list[TopicRef], list[DeleteResult]]:
+    """The references to topics that nothing else refers to, and the refusals of all others."""
+    times = Counter(wanted)
+    ids = {ref.topic_id for ref in wanted if ref.name is None}
+    doubles: dict[bytes, str] = {}
+    for ref in wanted:
+        if ref.name is not None and ref.topic_id == ZERO_UUID:
+            topic_id = metadata.topic_id(ref.name)
+            if topic_id in ids and topic_id != ZERO_UUID:
+                doubles[topic_id] = ref.name
+    refused = [
+        DeleteResult(
+            ref.name,
+            ref.topic_id,
+            ErrorCode.INVALID_REQUEST,
+            "Duplicate topic id." if ref.name is None else "Duplicate topic name.",
+        )
+        for ref, count in times.items()
+        if count > 1
+    ]
+    refused += [
+        DeleteResult(
+            name,
+            topic_id,
+            ErrorCode.INVALID_REQUEST,
+            "The provided topic name maps to an ID that was already supplied.",
+        )
+        for topic_id, name in doubles.items()
+        if times[TopicRef(name)] == 1 and times[TopicRef(None, topic_id)] == 1
+    ]
+    once = [
+        ref
+        for ref, count in times.items()
+        if count == 1
+        and not (ref.name is None and ref.topic_id in doubles)
+        and ref.name not in doubles.values()
+    ]
+    return once, refused
 
 
 def _find(metadata: ClusterMetadata, ref: TopicRef) -> Topic:

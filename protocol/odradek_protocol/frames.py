@@ -14,8 +14,9 @@ from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.keys import API_OF_REQUEST, Api
 from odradek_protocol.message import Message
-from odradek_protocol.primitives import DecodeError, decode_uvarint
+from odradek_protocol.primitives import DecodeError, EncodeError, decode_uvarint
 
+INT32_MAX = 2**31 - 1
 _SIZE = Packer(">i")
 _REQUEST = Packer(">hhih")
 _CORRELATION = Packer(">i")
@@ -88,21 +89,36 @@ def encode_request(
     return _framed(header, request, version)
 
 
-def encode_response(api: Api, version: int, correlation_id: int, response: Message) -> list[Buffer]:
-    """A whole response frame as buffers, length in front."""
+class ResponseTooLarge(EncodeError):
+    """A response would take more bytes than its sender allows."""
+
+    def __init__(self, name: str, size_bytes: int) -> None:
+        super().__init__(f"{name} of {size_bytes} bytes")
+        self.size_bytes = size_bytes
+
+
+def encode_response(
+    api: Api, version: int, correlation_id: int, response: Message, bytes_max: int = INT32_MAX
+) -> list[Buffer]:
+    """A whole response frame as buffers, length in front. ResponseTooLarge above `bytes_max`, before
+    its parts are put together."""
     header = _CORRELATION.pack(correlation_id)
     if api.response_header_version(version) == 1:
         header += b"\0"
-    return _framed(header, response, version)
+    return _framed(header, response, version, bytes_max)
 
 
-def _framed(header: bytes, message: Message, version: int) -> list[Buffer]:
+def _framed(
+    header: bytes, message: Message, version: int, bytes_max: int = INT32_MAX
+) -> list[Buffer]:
     body = codec.encode(message, version)
-    if not codec.carries_records(cast(Any, type(message))):
-        whole = b"".join(body)
-        return [_SIZE.pack(len(header) + len(whole)) + header + whole]
     size = len(header) + sum(map(len, body))
-    return codec.gather([_SIZE.pack(size) + header, *body])
+    if size > bytes_max:
+        raise ResponseTooLarge(type(message).__name__, size)
+    start = _SIZE.pack(size) + header
+    if not codec.carries_records(cast(Any, type(message))):
+        return [b"".join((start, *body))]
+    return codec.gather([start, *body])
 
 
 def decode_correlation_id(frame: Buffer) -> int:

@@ -454,13 +454,14 @@ def test_create_partitions_with_assignments() -> None:
 def test_describe_configs_in_every_version(version: int) -> None:
     node = FakeNode(log_retention_ms="1000")
     node.create("t", segment_bytes="4096")
+    node.create("u")
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None),
             DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None),
             DescribeConfigsResource(resource_type=2, resource_name="no", configuration_keys=None),
             DescribeConfigsResource(
-                resource_type=2, resource_name="t", configuration_keys=["retention.ms", "nothing"]
+                resource_type=2, resource_name="u", configuration_keys=["retention.ms", "nothing"]
             ),
         ],
         include_synonyms=True,

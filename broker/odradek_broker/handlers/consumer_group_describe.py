@@ -19,14 +19,19 @@ from odradek_protocol.schemas.consumer_group_describe import (
 def handle(
     node: Node, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Later[ConsumerGroupDescribeResponse]:
-    """One entry for every group that was asked for, in its order, each with a code of its own."""
+    """One entry for every group that was asked for, in its order, each with a code of its own.
+
+    One that is named again is answered once (D11).
+    """
     later: Later[ConsumerGroupDescribeResponse] = Later()
 
     def answer(groups: list[DescribedConsumerGroup]) -> None:
         shown = [_shown(node, context, request, held) for held in groups]
         later.resolve(ConsumerGroupDescribeResponse(groups=shown))
 
-    gather([_describe(node, context, name) for name in request.group_ids]).then(answer)
+    gather([_describe(node, context, name) for name in dict.fromkeys(request.group_ids)]).then(
+        answer
+    )
     return later
 
 

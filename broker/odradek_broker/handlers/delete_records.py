@@ -22,26 +22,32 @@ _NO_WATERMARK = -1
 def handle(
     node: Node, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Every partition by itself; the new starts are on disk when this is answered."""
+    """Every partition by itself; the new starts are on disk when this is answered.
+
+    Of a partition that is given again the last offset counts, as in Kafka.
+    """
     fit: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
     answers = []
+    offsets: dict[str, dict[int, int]] = {}
     for asked in request.topics:
-        refusal = _refusal(node, context, asked.name)
+        given = {part.partition_index: part.offset for part in asked.partitions}
+        offsets.setdefault(asked.name, {}).update(given)
+    for name, wanted in offsets.items():
+        refusal = _refusal(node, context, name)
         results = []
-        for part in asked.partitions:
-            index = part.partition_index
+        for index, offset in wanted.items():
             result = DeleteRecordsPartitionResult(
                 partition_index=index, low_watermark=_NO_WATERMARK, error_code=refusal
             )
             results.append(result)
-            partition = node.partition(asked.name, index)
+            partition = node.partition(name, index)
             if refusal is not ErrorCode.NONE:
                 continue
             if partition is None:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                fit.append((result, partition.log, part.offset))
-        answers.append(DeleteRecordsTopicResult(name=asked.name, partitions=results))
+                fit.append((result, partition.log, offset))
+        answers.append(DeleteRecordsTopicResult(name=name, partitions=results))
     done = node.logs.delete_records([(log, offset) for _, log, offset in fit])
     for (result, _, _), found in zip(fit, done, strict=True):
         if isinstance(found, StorageError):

@@ -3,6 +3,8 @@ from (A-18)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from odradek_broker.authorizer import Operation, may_use_configs
 from odradek_broker.config_admin import check_resource
 from odradek_broker.context import RequestContext
@@ -27,21 +29,37 @@ def handle(
     node: Node, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
     """One answer per resource; errors are per resource."""
+    resources = _each_once(request.resources)
 
     def respond() -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
-            results=[_describe(node, context, request, resource) for resource in request.resources]
+            results=[_describe(node, context, request, resource) for resource in resources]
         )
 
     def timed_out() -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
             results=[
                 _failed(resource, AdminError(ErrorCode.REQUEST_TIMED_OUT, "the disk is too slow"))
-                for resource in request.resources
+                for resource in resources
             ]
         )
 
     return when_durable(node, [], respond, timed_out)
+
+
+def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
+    """A resource that is named again is answered once (D11), with all the keys asked for."""
+    found: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for resource in asked:
+        known = found.setdefault((resource.resource_type, resource.resource_name), resource)
+        if known is resource:
+            continue
+        if known.configuration_keys and resource.configuration_keys:
+            known.configuration_keys += resource.configuration_keys
+        else:
+            # Some clients send an empty list and mean all, which is how Kafka takes it.
+            known.configuration_keys = None
+    return found.values()
 
 
 def _failed(resource: DescribeConfigsResource, error: AdminError) -> DescribeConfigsResult:

@@ -21,9 +21,12 @@ _NOT_FOUND_SINCE = 6
 def handle(
     node: Node, context: RequestContext, request: DescribeGroupsRequest
 ) -> Later[DescribeGroupsResponse]:
-    """One entry for every group that was asked for, in its order, each with a code of its own."""
+    """One entry for every group that was asked for, in its order, each with a code of its own.
+
+    One that is named again is answered once (D11).
+    """
     later: Later[DescribeGroupsResponse] = Later()
-    found = [_describe(node, context, name) for name in request.groups]
+    found = [_describe(node, context, name) for name in dict.fromkeys(request.groups)]
 
     def answer(groups: list[DescribedGroup]) -> None:
         for described in groups:

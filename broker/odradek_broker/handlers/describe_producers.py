@@ -40,7 +40,8 @@ def handle(
             if (asked.name, index) not in seen
         ]
         seen.update((asked.name, index) for index in asked.partition_indexes)
-        answers.append(TopicResponse(name=asked.name, partitions=partitions))
+        if partitions or not asked.partition_indexes:
+            answers.append(TopicResponse(name=asked.name, partitions=partitions))
     return DescribeProducersResponse(topics=answers)
 
 

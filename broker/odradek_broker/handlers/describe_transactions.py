@@ -21,8 +21,11 @@ _UNKNOWN = -1
 def handle(
     node: Node, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Later[DescribeTransactionsResponse]:
-    """One entry for every id that was asked for, in its order, each with a code of its own."""
-    names = request.transactional_ids
+    """One entry for every id that was asked for, in its order, each with a code of its own.
+
+    One that is named again is answered once (D11).
+    """
+    names = list(dict.fromkeys(request.transactional_ids))
     if not names:
         return DescribeTransactionsResponse()
     later: Later[DescribeTransactionsResponse] = Later()

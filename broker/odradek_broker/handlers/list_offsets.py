@@ -37,7 +37,7 @@ _SINCE = {
 
 
 def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Every partition by itself; errors are per partition."""
+    """Every partition by itself; errors are per partition. One that is given again is refused once."""
     seen: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for asked in topic.partitions:
@@ -46,19 +46,22 @@ def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> 
     denied = denied_topics(
         node.authorizer, context, Operation.DESCRIBE, (topic.name for topic in request.topics)
     )
-    answers = []
+    answers: dict[str, ListOffsetsTopicResponse] = {}
     for topic in request.topics:
-        partitions = []
+        answers.setdefault(topic.name, ListOffsetsTopicResponse(name=topic.name))
+        partitions = answers[topic.name].partitions
         for asked in topic.partitions:
+            times = seen.pop((topic.name, asked.partition_index), 0)
+            if not times:
+                continue
             if topic.name in denied:
                 answer = _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif seen[topic.name, asked.partition_index] > 1:
+            elif times > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
                 answer = _partition(node, context, request.isolation_level, topic.name, asked)
             partitions.append(answer)
-        answers.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=answers)
+    return ListOffsetsResponse(topics=list(answers.values()))
 
 
 def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -138,7 +138,8 @@ class _Answer:
             key = (asked.name, asked.topic_id)
             if key not in answers:
                 answers[key] = self._asked_topic(asked)
-        return list(answers.values())
+        # A topic may be asked for by its name and by its id.
+        return list({(each.name, each.topic_id): each for each in answers.values()}.values())
 
     def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         by_id = asked.topic_id != ZERO_UUID or asked.name is None

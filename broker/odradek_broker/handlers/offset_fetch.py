@@ -7,7 +7,7 @@ together when the last one is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from odradek_broker.authorizer import Operation, denied_topics, group
 from odradek_broker.context import RequestContext
@@ -42,12 +42,16 @@ _NO_POSITION = -1
 def handle(
     node: Node, context: RequestContext, request: OffsetFetchRequest
 ) -> Later[OffsetFetchResponse]:
-    """Reads change nothing, not even a session timer (O-10)."""
+    """Reads change nothing, not even a session timer (O-10).
+
+    A group, and a position of it, that is named again is answered once (D11).
+    """
     if context.api_version < _GROUPS_SINCE:
         return _one_group(node, context, request)
     later: Later[OffsetFetchResponse] = Later()
     response = OffsetFetchResponse()
-    waiting = len(request.groups)
+    groups = _each_once(request.groups)
+    waiting = len(groups)
     if not waiting:
         return Later.of(response)
 
@@ -59,12 +63,24 @@ def handle(
             later.resolve(response)
 
     by_id = context.api_version >= _TOPIC_IDS_SINCE
-    answers = [
-        _group(node, context, asked, request.require_stable, by_id) for asked in request.groups
-    ]
+    answers = [_group(node, context, asked, request.require_stable, by_id) for asked in groups]
     for answer in answers:
         answer.then(arrived)
     return later
+
+
+def _each_once(asked: Iterable[OffsetFetchRequestGroup]) -> Collection[OffsetFetchRequestGroup]:
+    """With the topics of all its mentions; None, which is all topics, has them too."""
+    found: dict[str, OffsetFetchRequestGroup] = {}
+    for group_asked in asked:
+        known = found.setdefault(group_asked.group_id, group_asked)
+        if known is group_asked:
+            continue
+        if known.topics is None or group_asked.topics is None:
+            known.topics = None
+        else:
+            known.topics += group_asked.topics
+    return found.values()
 
 
 def _fetch(
@@ -119,9 +135,10 @@ def _one_group(
     version = context.api_version
     places = None
     if request.topics is not None:
-        places = [
+        named = (
             (topic.name, index) for topic in request.topics for index in topic.partition_indexes
-        ]
+        )
+        places = list(dict.fromkeys(named))
     later: Later[OffsetFetchResponse] = Later()
 
     def fetched(found: FetchedOffsets) -> None:
@@ -167,6 +184,7 @@ def _group(
                 unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
             else:
                 places += [(name, index) for index in topic.partition_indexes]
+        places = list(dict.fromkeys(places))
     later: Later[OffsetFetchResponseGroup] = Later()
 
     def fetched(found: FetchedOffsets) -> None:

@@ -30,6 +30,7 @@ from odradek_protocol.schemas.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -71,7 +72,7 @@ def _append_all(
     node: Node, context: RequestContext, request: ProduceRequest, produce: _Produce
 ) -> None:
     refusal = _transaction_error(node, context, request)
-    for topic in request.topic_data:
+    for topic in _each_once(request.topic_data):
         name, error = _topic_name(node, context, topic.name, topic.topic_id)
         error = refusal or error
         answers = [
@@ -83,6 +84,21 @@ def _append_all(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
+
+
+def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Of a partition that is given again the last batch counts, as in Kafka: a partition has one
+    answer, so nobody could tell what became of two."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        batches = found.setdefault((topic.name, topic.topic_id), {})
+        batches.update((data.index, data) for data in topic.partition_data)
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(batches.values()))
+        for (name, topic_id), batches in found.items()
+    ]
 
 
 def _is_transactional(records: Buffer | None) -> bool:

@@ -6,6 +6,8 @@ to the leaders of its partitions just as one of this broker's own coordinator do
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from odradek_broker.authorizer import may_write_markers
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest
@@ -28,21 +30,19 @@ def handle(
 ) -> WriteTxnMarkersResponse | Later[WriteTxnMarkersResponse]:
     """One code for each partition of each marker, once all are durable or refused."""
     if not may_write_markers(node.authorizer, context):
-        refused = [_result(marker, None) for marker in request.markers]
-        return WriteTxnMarkersResponse(markers=refused)
+        return _response((marker, None) for marker in request.markers)
     later: Later[WriteTxnMarkersResponse] = Later()
-    results: list[WritableTxnMarkerResult | None] = [None] * len(request.markers)
+    results: list[MarkerResults] = [{}] * len(request.markers)
     missing = len(results)
     if not missing:
         return WriteTxnMarkersResponse()
 
     def written(number: int, codes: MarkerResults) -> None:
         nonlocal missing
-        results[number] = _result(request.markers[number], codes)
+        results[number] = codes
         missing -= 1
         if not missing:
-            found = [result for result in results if result is not None]
-            later.resolve(WriteTxnMarkersResponse(markers=found))
+            later.resolve(_response(zip(request.markers, results, strict=True)))
 
     for number, marker in enumerate(request.markers):
         write_marker(node, _asked(marker)).then(
@@ -64,23 +64,39 @@ def _asked(marker: WritableTxnMarker) -> MarkerRequest:
     )
 
 
-def _result(marker: WritableTxnMarker, codes: MarkerResults | None) -> WritableTxnMarkerResult:
-    """`codes` None: the client may not do this at all (A-08)."""
-    return WritableTxnMarkerResult(
-        producer_id=marker.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(
-                        partition_index=index,
-                        error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                        if codes is None
-                        else codes[topic.name, index],
+def _response(
+    done: Iterable[tuple[WritableTxnMarker, MarkerResults | None]],
+) -> WriteTxnMarkersResponse:
+    """One code for each partition of a producer, the last where there are more, as in Kafka.
+
+    A marker without results: the client may not do this at all (A-08).
+    """
+    found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for marker, codes in done:
+        topics = found.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            partitions = topics.setdefault(topic.name, {})
+            for index in topic.partition_indexes:
+                partitions[index] = (
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                    if codes is None
+                    else codes[topic.name, index]
+                )
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index, code in partitions.items()
+                        ],
                     )
-                    for index in topic.partition_indexes
+                    for name, partitions in topics.items()
                 ],
             )
-            for topic in marker.topics
-        ],
+            for producer_id, topics in found.items()
+        ]
     )
