@@ -11,6 +11,7 @@ error afterwards, with the others in its notes; with `raise_errors=False` it lea
 from __future__ import annotations
 
 import random as random_module
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -27,6 +28,7 @@ from odradek_client.consumer.types import OffsetAndTimestamp, TopicPartition
 from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
 from odradek_client.network import Network
 from odradek_client.retry import Backoff
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
@@ -198,6 +200,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
         rng = random or random_module.Random()
         self._network = Network(self.config, random=rng)
         self._backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, rng)
+        self._created = OrderedDict()
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -232,7 +235,9 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
     ) -> Results[str, CreatedTopic]:
         """Create topics; what became of each, by name.
 
-        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor,
+        It returns when the controller has made them, as Kafka's own admin does: of a cluster's other
+        nodes some may hear of them a moment later. Calls of this object about these topics wait for
+        that, and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor,
         InvalidConfig, PolicyViolation, ClusterAuthorizationFailed.
         """
         wanted = {t.name: t for t in ([topics] if isinstance(topics, NewTopic) else topics)}
@@ -253,6 +258,10 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
                     results[topic.name] = CreatedTopic(
                         topic.name, topic.topic_id, topic.num_partitions, topic.replication_factor
                     )
+                there = topic.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+                if there and not validate_only:
+                    count = topic.num_partitions if not topic.error_code else -1
+                    self._remember_created(topic.name, count if count > 0 else None)
             return errors
 
         errors = await self._all(list(wanted), ask)
@@ -282,6 +291,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
                     errors[name] = _error(topic, f"topic {name!r}")
                 else:
                     results[name] = None
+                self._created.pop(name, None)
             return errors
 
         errors = await self._all(names, ask, final=(UnknownTopicOrPartition,))
@@ -317,7 +327,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
                     results[name] = _described(topic)
             return errors
 
-        errors = await self._all(names, ask, final=(UnknownTopicOrPartition,))
+        errors = await self._all(names, ask, place_of=lambda name: (name, 0), patient=False)
         return settle(results, errors, raise_errors)
 
     async def create_partitions(
@@ -350,6 +360,8 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
                     errors[topic.name] = _error(topic, f"topic {topic.name!r}")
                 else:
                     results[topic.name] = None
+                    if not validate_only:
+                        self._remember_created(topic.name, counts[topic.name])
             return errors
 
         errors = await self._all(list(counts), ask, final=(UnknownTopicOrPartition,))
@@ -397,7 +409,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
                         results[resource] = {c.name: _entry(c) for c in result.configs}
             return errors
 
-        errors = await self._all(wanted, ask, final=(UnknownTopicOrPartition,))
+        errors = await self._all(wanted, ask, place_of=lambda resource: (resource.name, 0))
         return settle(results, errors, raise_errors)
 
     async def alter_configs(
@@ -504,7 +516,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
                             )
             return errors
 
-        errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
+        errors = await self._all(list(wanted), ask, place_of=lambda tp: tp)
         return settle(results, errors, raise_errors)
 
     async def _by_home(

@@ -5,6 +5,8 @@ What is a part of `Admin` builds on `AdminBase`: the parts know what to ask and 
 
 from __future__ import annotations
 
+import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +16,11 @@ from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import (
     ConnectionLost,
     CoordinatorUnavailable,
+    MetadataTimeout,
     NotCoordinator,
     OdradekError,
     RequestTimedOut,
+    UnknownTopicOrPartition,
     error_for,
 )
 from odradek_client.retry import Backoff
@@ -35,6 +39,11 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
+#: How long nodes may contradict each other about a topic that this admin has not created.
+UNKNOWN_TOPIC_PATIENCE_MS = 2_000
+#: Topics that an admin remembers to have created.
+_CREATED_MAX = 1000
+
 
 class AdminBase:
     """Routing and retries. `Admin` makes what they need."""
@@ -42,6 +51,10 @@ class AdminBase:
     config: AdminConfig
     _network: Network
     _backoff: Backoff
+    #: Topics of which the controller has said that they are there, the newest last, with the number
+    #: of their partitions if it has told. The other nodes hear of them later (KRaft), and say until
+    #: then that there are no such.
+    _created: OrderedDict[str, int | None]
 
     # --- how requests find their broker -----------------------------------------------------------
 
@@ -80,6 +93,17 @@ class AdminBase:
 
         return await self._retrying(ask)
 
+    async def _refreshed(self) -> None:
+        """New metadata. Raises MetadataTimeout if no broker answers in `default_api_timeout_ms`."""
+        try:
+            async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
+                await self._network.refresh_metadata()
+        except TimeoutError:
+            servers = ", ".join(self.config.bootstrap_servers)
+            raise MetadataTimeout(
+                f"no broker of {servers} answered within {self.config.default_api_timeout_ms} ms"
+            ) from None
+
     async def _by_leader(
         self, tps: Iterable[TopicPartition]
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OdradekError]]:
@@ -105,6 +129,8 @@ class AdminBase:
                 continue
             leader = leaders.get(tp)
             if leader is None:
+                # The topic is known: it is the partition that is not there.
+                self._created.pop(tp.topic, None)
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 errors[tp] = error_for(code, about=f"{tp.topic}-{tp.partition}")
             elif leader < 0:
@@ -157,13 +183,27 @@ class AdminBase:
         ask: Callable[[list[K]], Awaitable[dict[K, OdradekError]]],
         *,
         final: tuple[type[OdradekError], ...] = (),
+        place_of: Callable[[K], tuple[str, int]] | None = None,
+        patient: bool = True,
     ) -> dict[K, OdradekError]:
         """Ask about all items, and again about those with a retriable error while there is time.
 
-        `final`: errors that are retriable elsewhere but are the answer here.
+        `final`: errors that are retriable elsewhere but are the answer here. `place_of` an item:
+        its topic and partition. That it is unknown is the answer only if that is likely to be true; if
+        not `patient`, then for every topic that this admin has not created.
         """
         loop = self._network.loop
-        deadline = loop.time() + self.config.default_api_timeout_ms / 1000
+        begun = loop.time()
+        deadline = begun + self.config.default_api_timeout_ms / 1000
+
+        def is_final(item: K, error: OdradekError) -> bool:
+            if place_of is not None and isinstance(error, UnknownTopicOrPartition):
+                patience_ms = UNKNOWN_TOPIC_PATIENCE_MS if patient else 0
+                return not self._may_turn_up(
+                    *place_of(item), patience_ms - (loop.time() - begun) * 1000
+                )
+            return isinstance(error, final) or not error.retriable
+
         errors: dict[K, OdradekError] = {}
         failures = 0
         while items:
@@ -174,7 +214,7 @@ class AdminBase:
             again = []
             for item, error in answered.items():
                 errors[item] = error
-                if error.retriable and not isinstance(error, final):
+                if not is_final(item, error):
                     again.append(item)
             for item in items:
                 if item not in answered:
@@ -187,6 +227,22 @@ class AdminBase:
             self._network.request_metadata_update()
             await self._network.pause(delay_s)
         return errors
+
+    def _remember_created(self, topic: str, partitions: int | None) -> None:
+        self._created[topic] = partitions
+        self._created.move_to_end(topic)
+        while len(self._created) > _CREATED_MAX:
+            self._created.popitem(last=False)
+
+    def _may_turn_up(self, topic: str, partition: int, patience_ms: float) -> bool:
+        """Whether a partition that a node does not know may be there all the same.
+
+        Certainly if this admin has created it. Otherwise for a moment, where there are several nodes.
+        """
+        if topic in self._created:
+            count = self._created[topic]
+            return count is None or partition < count
+        return len(self._network.cluster.brokers) > 1 and patience_ms > 0
 
     async def _retrying(self, ask: Callable[[], Awaitable[V]]) -> V:
         """One question, again while its error is retriable and there is time."""

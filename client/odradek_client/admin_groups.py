@@ -126,6 +126,8 @@ class GroupAdmin(AdminBase):
         wanted_types = [_known(kind, GROUP_TYPES, "group type") for kind in types]
 
         async def ask() -> list[GroupListing]:
+            # Anew for each try: a node that is gone must not be asked for ever.
+            await self._refreshed()
             found = []
             for node_id in list(self._network.cluster.brokers):
                 version = await self._network.version_for(node_id, ApiKey.LIST_GROUPS)
@@ -147,7 +149,6 @@ class GroupAdmin(AdminBase):
                 ]
             return sorted(found, key=lambda each: each.group_id)
 
-        await self._network.refresh_metadata()
         return await self._retrying(ask)
 
     async def describe_groups(
@@ -315,7 +316,7 @@ class GroupAdmin(AdminBase):
             )
             return self._by_partition(group_id, response.topics, results)
 
-        errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
+        errors = await self._all(list(wanted), ask, place_of=lambda tp: tp)
         return settle(results, errors, raise_errors)
 
     async def delete_group_offsets(

@@ -104,6 +104,8 @@ class TransactionAdmin(AdminBase):
         )
 
         async def ask() -> list[TransactionListing]:
+            # Anew for each try: a node that is gone must not be asked for ever.
+            await self._refreshed()
             found = []
             for node_id in list(self._network.cluster.brokers):
                 response = await self._network.send(node_id, request)
@@ -120,7 +122,6 @@ class TransactionAdmin(AdminBase):
                 ]
             return sorted(found, key=lambda each: each.transactional_id)
 
-        await self._network.refresh_metadata()
         return await self._retrying(ask)
 
     async def describe_transactions(
@@ -244,7 +245,7 @@ class TransactionAdmin(AdminBase):
                             results[tp] = [_producer(each) for each in part.active_producers]
             return errors
 
-        errors = await self._all(wanted, ask, final=(UnknownTopicOrPartition,))
+        errors = await self._all(wanted, ask, place_of=lambda tp: tp)
         return settle(results, errors, raise_errors)
 
     async def abort_hanging_transaction(

@@ -22,6 +22,7 @@ from odradek_client.consumer.offsets import (
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import OdradekError, Retriable, error_for
 from odradek_client.network import Network
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.fetch import (
@@ -48,7 +49,11 @@ from pyspark_odradek.pushdown import Restriction
 _FETCH_BY_NAME_NEWEST = 12
 #: What follows is for brokers among themselves.
 _FETCH_NEWEST = 16
-_METADATA_RETRY_MS_MIN = 100
+_UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# Spark's default of 10 ms is less than an election takes.
+_RETRY_MS_MIN = 100
+_RETRY_MS_MAX = 1_000
+_DOUBLINGS_MAX = 10
 #: What `maxBytesPerTrigger` is estimated from.
 _PROBE_BYTES = 65_536
 _PROBE_TIMEOUT_MS = 1_000.0
@@ -119,37 +124,79 @@ async def find_partitions(
 ) -> list[Partition]:
     """The partitions of the subscription, in order.
 
-    SourceError names what is not there; with `missing_ok` it is left out.
+    SourceError names what is not there, 1 + `fetchOffset.numRetries` answers long; with `missing_ok`
+    it is left out. What passes by itself is waited for.
     """
     subscription = options.subscription
-    for attempt in range(options.num_retries + 1):
-        if attempt:
-            await _pause(options)
-        await refresh(network, subscription)
-        missing = _missing(network, subscription)
-        if not missing:
+    patience = Patience(network, options)
+    while True:
+        await refresh(network, subscription, patience.left_ms)
+        missing, passing = _missing(network, subscription)
+        if not missing and not passing:
             return _partitions(network, subscription)
-    if missing_ok:
+        if not await (patience.another_try() if missing else patience.pause()):
+            break
+    if missing_ok and not passing:
         return _partitions(network, subscription)
     network.cluster.unwant(_topics(subscription))
     servers = ", ".join(network.config.bootstrap_servers)
-    raise SourceError(f"odradek: {'; '.join(missing)} (asked {servers})")
+    raise SourceError(f"odradek: {'; '.join(missing + passing)} (asked {servers})")
 
 
-async def refresh(network: Network, subscription: Subscription) -> None:
+class Patience:
+    """How long one question of the driver's is asked again.
+
+    What passes by itself (an election, a broker that is gone), for `kafka.default.api.timeout.ms`;
+    what the cluster is sure of, `fetchOffset.numRetries` times.
+    """
+
+    def __init__(self, network: Network, options: SourceOptions) -> None:
+        self._network = network
+        self._tries_left = options.num_retries
+        self._pauses = 0
+        self._first_pause_ms = max(options.retry_interval_ms, _RETRY_MS_MIN)
+        self._until_ms = network.now_ms() + network.config.default_api_timeout_ms
+
+    @property
+    def left_ms(self) -> float:
+        """Never below 1."""
+        return max(self._until_ms - self._network.now_ms(), 1)
+
+    async def another_try(self) -> bool:
+        """False if there is none."""
+        if self._tries_left <= 0:
+            return False
+        self._tries_left -= 1
+        return await self.pause()
+
+    async def pause(self) -> bool:
+        """A moment, longer each time. False if there is no time left."""
+        pause_ms = min(self._first_pause_ms * 2**self._pauses, _RETRY_MS_MAX)
+        pause_ms = max(pause_ms, self._first_pause_ms)
+        if pause_ms >= self.left_ms:
+            return False
+        self._pauses = min(self._pauses + 1, _DOUBLINGS_MAX)
+        await asyncio.sleep(pause_ms / 1000)
+        return True
+
+
+async def refresh(
+    network: Network, subscription: Subscription, timeout_ms: float | None = None
+) -> None:
     """Have new metadata of what is subscribed to. SourceError if no broker answers in time."""
     network.cluster.want(_topics(subscription))
     network.cluster.set_all_topics(bool(subscription.pattern))
-    timeout_ms = network.config.default_api_timeout_ms
+    if timeout_ms is None:
+        timeout_ms = network.config.default_api_timeout_ms
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await network.refresh_metadata()
     except TimeoutError:
         servers = ", ".join(network.config.bootstrap_servers)
         raise SourceError(
-            f"odradek: no broker of {servers} answered within {timeout_ms} ms; check "
-            "kafka.bootstrap.servers, that a broker runs there, and that the addresses it advertises "
-            "can be reached from here"
+            f"odradek: no broker of {servers} answered within "
+            f"{network.config.default_api_timeout_ms} ms; check kafka.bootstrap.servers, that a broker "
+            "runs there, and that the addresses it advertises can be reached from here"
         ) from None
 
 
@@ -157,24 +204,28 @@ def _topics(subscription: Subscription) -> set[str]:
     return set(subscription.topics) | {each.topic for each in subscription.partitions}
 
 
-def _missing(network: Network, subscription: Subscription) -> list[str]:
-    """What the metadata lacks, in sentences. Raises what asking again cannot mend."""
+def _missing(network: Network, subscription: Subscription) -> tuple[list[str], list[str]]:
+    """(what there is not, what cannot be told now), in sentences. Raises what asking cannot mend."""
     cluster = network.cluster
-    missing = []
+    missing, passing = [], []
     for topic in sorted(_topics(subscription)):
         code = cluster.topic_errors.get(topic)
         if code in TOPIC_REFUSALS:
             cluster.unwant([topic])
             raise SourceError(f"odradek: {error_for(code, about=f'topic {topic!r}')}")
-        if topic not in cluster.topics:
+        if topic in cluster.topics:
+            continue
+        if code is None or code in _UNKNOWN_TOPIC or not code.retriable:
             missing.append(f"there is no topic {topic!r}")
+        else:
+            passing.append(f"{error_for(code, about=f'topic {topic!r}')}")
     for partition in subscription.partitions:
         known = cluster.partitions_of(partition.topic)
         if known is not None and partition.number not in known:
             missing.append(
                 f"there is no {partition}; {partition.topic!r} has {len(known)} partitions"
             )
-    return missing
+    return missing, passing
 
 
 def _partitions(network: Network, subscription: Subscription) -> list[Partition]:
@@ -204,28 +255,33 @@ async def list_offsets(
 ) -> dict[Partition, int | None]:
     """The offset at each time (EARLIEST and LATEST too), None where no record is that young.
 
-    Tried 1 + `fetchOffset.numRetries` times. SourceError names a partition that does not answer.
+    SourceError names a partition that does not answer in time, or is not there (`Patience`).
     """
     wanted = {TopicPartition(*partition): time for partition, time in times.items()}
     found: dict[Partition, int | None] = {}
     failure: object = "it has no leader"
-    for attempt in range(options.num_retries + 1):
-        if not wanted:
-            return found
-        if attempt:
-            await _pause(options)
-            await refresh(network, options.subscription)
+    patience = Patience(network, options)
+    while True:
         answers, failure = await _ask_offsets(network, wanted, failure)
         for each, answer in answers.items():
             found[Partition(*each)] = None if answer is None else answer
             del wanted[each]
-    if not wanted:
-        return found
-    first = next(iter(wanted))
+        if not wanted:
+            return found
+        gone = [each for each in wanted if network.cluster.partition(*each) is None]
+        if not await (patience.another_try() if gone else patience.pause()):
+            break
+        await refresh(network, options.subscription, patience.left_ms)
+    first = (gone or list(wanted))[0]
     raise SourceError(
         f"odradek: the offsets of {Partition(*first)}"
-        f"{f' and {len(wanted) - 1} more' if len(wanted) > 1 else ''} cannot be had in "
-        f"{options.num_retries + 1} attempts ({failure}); fetchOffset.numRetries sets how many"
+        f"{f' and {len(wanted) - 1} more' if len(wanted) > 1 else ''} cannot be had: "
+        + (
+            "the cluster says that it is not there"
+            if gone
+            else f"{failure}, for {network.config.default_api_timeout_ms} ms; "
+            "kafka.default.api.timeout.ms sets how long to try"
+        )
     )
 
 
@@ -261,11 +317,6 @@ async def _ask_offsets(
         failure = "its leader has changed"
     found = {each: None if answer is None else answer.offset for each, answer in into.found.items()}
     return found, failure
-
-
-async def _pause(options: SourceOptions) -> None:
-    # Spark's default of 10 ms is less than an election takes.
-    await asyncio.sleep(max(options.retry_interval_ms, _METADATA_RETRY_MS_MIN) / 1000)
 
 
 # --- streams --------------------------------------------------------------------------------------
@@ -362,7 +413,7 @@ async def commit_progress(network: Network, group: str, progress: Mapping[Partit
     )
     for attempt in range(_COMMIT_ATTEMPTS):
         if attempt:
-            await asyncio.sleep(_METADATA_RETRY_MS_MIN / 1000)
+            await asyncio.sleep(_RETRY_MS_MIN / 1000)
         try:
             await _commit(network, request)
         except Retriable as error:

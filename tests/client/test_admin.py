@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.client.scripted_broker import HANG_UP, ScriptedBroker
+from tests.client.scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
 
 from odradek import Admin, ConfigResource, NewTopic, TopicPartition
 from odradek_client.admin import ConfigChange, ConfigOperation, ConfigSource
@@ -42,6 +42,13 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek_protocol.schemas.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def admin(broker: ScriptedBroker, **settings: Any) -> Admin:
@@ -338,3 +345,86 @@ async def test_list_offsets_follows_a_leader_and_tells_what_is_missing() -> None
             broker.leaders = {("t", 0): -1}
             with pytest.raises(LeaderUnknown):
                 await running.list_offsets({("t", 0): -1})
+
+
+# --- A topic that not all nodes have heard of ---
+
+
+def unknown_at_first(times: int) -> Any:
+    """An answer to Metadata that knows no topic, so many times; then the ordinary one."""
+    left = [times]
+
+    def answer(request: Any, version: int) -> Any:
+        if not request.topics or left[0] <= 0:
+            return DEFAULT
+        left[0] -= 1
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)],
+            topics=[
+                MetadataResponseTopic(error_code=UNKNOWN, name=topic.name)
+                for topic in request.topics
+            ],
+        )
+
+    return answer
+
+
+async def test_a_topic_that_was_created_is_waited_for() -> None:
+    """As long as the call may take, since the controller has said that it is there."""
+    async with ScriptedBroker() as broker:
+        broker.always(ApiKey.CREATE_TOPICS, created(broker))
+        broker.always(ApiKey.LIST_OFFSETS, offsets())
+        async with admin(broker) as running:
+            await running.create_topics([NewTopic("t", partitions=1)])
+            broker.always(ApiKey.METADATA, unknown_at_first(3))
+            found = await running.describe_topics("t")
+            assert len(found["t"].partitions) == 1
+            broker.always(ApiKey.METADATA, unknown_at_first(3))
+            assert await running.list_offsets({("t", 0): -1})
+
+
+async def test_a_topic_that_exists_already_is_waited_for_too() -> None:
+    async with ScriptedBroker(topics={"t": 1}) as broker:
+        exists = created(broker, t=ErrorCode.TOPIC_ALREADY_EXISTS)
+        broker.always(ApiKey.CREATE_TOPICS, exists)
+        async with admin(broker) as running:
+            with pytest.raises(TopicAlreadyExists):
+                await running.create_topics([NewTopic("t")])
+            broker.always(ApiKey.METADATA, unknown_at_first(3))
+            assert await running.describe_topics("t")
+
+
+async def test_what_was_not_created_is_missing_at_once() -> None:
+    """Nor what was only validated, or deleted since."""
+    async with ScriptedBroker() as broker:
+        broker.always(ApiKey.CREATE_TOPICS, created(broker))
+        broker.always(
+            ApiKey.DELETE_TOPICS,
+            lambda request, version: DeleteTopicsResponse(
+                responses=[DeletableTopicResult(name=each.name) for each in request.topics]
+            ),
+        )
+        async with admin(broker) as running:
+            await running.create_topics([NewTopic("validated", 1)], validate_only=True)
+            await running.create_topics([NewTopic("deleted", 1)])
+            await running.delete_topics("deleted")
+            broker.topics.clear()
+            for topic in ("validated", "deleted", "typo"):
+                before = len(broker.received(ApiKey.METADATA))
+                with pytest.raises(UnknownTopicOrPartition, match=topic):
+                    await running.list_offsets({(topic, 0): -1})
+                with pytest.raises(UnknownTopicOrPartition, match=topic):
+                    await running.describe_topics(topic)
+                assert len(broker.received(ApiKey.METADATA)) == before + 2
+
+
+async def test_where_there_are_several_nodes_one_may_not_have_heard_of_a_topic() -> None:
+    async with ScriptedBroker(1, topics={"t": 1}) as one, ScriptedBroker(2) as two:
+        one.peers = two.peers = [one, two]
+        for broker in (one, two):
+            broker.leaders = {("t", 0): 1}
+        one.always(ApiKey.LIST_OFFSETS, offsets())
+        two.always(ApiKey.LIST_OFFSETS, offsets())
+        one.on(ApiKey.LIST_OFFSETS, offsets(UNKNOWN), offsets(UNKNOWN), offsets())
+        async with admin(one) as running:
+            assert await running.list_offsets({("t", 0): -1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.client.scripted_broker import HANG_UP, ScriptedBroker
+from tests.client.scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
 
 from odradek import Admin, Consumer, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek_client.errors import (
@@ -29,6 +29,7 @@ from odradek_protocol.schemas.describe_groups import (
     DescribeGroupsResponse,
 )
 from odradek_protocol.schemas.list_groups import ListedGroup, ListGroupsResponse
+from odradek_protocol.schemas.list_transactions import ListTransactionsResponse
 from odradek_protocol.schemas.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -387,3 +388,28 @@ async def test_o04_a_commit_from_outside_names_no_member() -> None:
         "m",
         2,
     )
+
+
+@pytest.mark.parametrize("call", ["list_groups", "list_transactions"])
+async def test_a_broker_that_has_left_the_cluster_is_not_asked_for_ever(call: str) -> None:
+    """It dies, and some time later the others take it out of the metadata."""
+    async with ScriptedBroker(1) as one:
+        two = ScriptedBroker(2)
+        await two.start()
+        one.peers = [one, two]
+        for each in (one, two):
+            each.always(ApiKey.LIST_GROUPS, lambda *_: ListGroupsResponse())
+            each.always(ApiKey.LIST_TRANSACTIONS, lambda *_: ListTransactionsResponse())
+        async with admin(one) as running:
+            assert await getattr(running, call)() == []
+            await two.stop()
+            asked = [0]
+
+            def metadata(request: Any, version: int) -> Any:
+                asked[0] += 1
+                if asked[0] > 3:
+                    one.peers = [one]
+                return DEFAULT
+
+            one.always(ApiKey.METADATA, metadata)
+            assert await getattr(running, call)() == []

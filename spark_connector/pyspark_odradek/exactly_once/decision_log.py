@@ -208,6 +208,7 @@ class DecisionLog:
             described = await self._admin.describe_topics(self.topic)
         except UnknownTopicOrPartition:
             await self._create()
+            await self._wait_for_leader()
         else:
             count = len(described[self.topic].partitions)
             if count != 1:
@@ -230,6 +231,24 @@ class DecisionLog:
                 "Create it with one partition and cleanup.policy=compact, or write with "
                 "semantics=at_least_once, which needs none"
             ) from error
+
+    async def _wait_for_leader(self) -> None:
+        """A cluster's nodes hear of a new topic one after the other. SinkError if it takes too long."""
+        deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
+        while True:
+            try:
+                described = await self._admin.describe_topics(self.topic)
+            except OdradekError as error:
+                raise SinkError(
+                    f"odradek: the decision log {self.topic} was created and is not there: {error}"
+                ) from error
+            if all(each.leader is not None for each in described[self.topic].partitions):
+                return
+            if self._network.now_ms() >= deadline:
+                raise SinkError(
+                    f"odradek: the decision log {self.topic} was created and has no leader"
+                )
+            await asyncio.sleep(_BACKOFF_S)
 
     async def _check_policy(self) -> None:
         resource = ConfigResource.topic(self.topic)

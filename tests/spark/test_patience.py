@@ -1,0 +1,164 @@
+"""What the driver asks a cluster again, and for how long: elections, nodes that are gone, typos."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.client.scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
+
+from odradek_client.config import ConsumerConfig
+from odradek_client.network import Network
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pyspark_odradek import cluster
+from pyspark_odradek.errors import SourceError
+from pyspark_odradek.options import SourceOptions, parse_source
+from pyspark_odradek.planning import Partition
+
+#: More than `fetchOffset.numRetries` of them.
+TIMES = 12
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_RETRY_MS_MIN", 1)
+    monkeypatch.setattr(cluster, "_RETRY_MS_MAX", 2)
+
+
+def options(**more: str) -> SourceOptions:
+    settings = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    return parse_source({**settings, "fetchOffset.retryIntervalMs": "1", **more})
+
+
+@asynccontextmanager
+async def network(broker: ScriptedBroker, timeout_ms: int = 30_000) -> AsyncIterator[Network]:
+    config = ConsumerConfig.from_settings(
+        {
+            "bootstrap_servers": broker.address,
+            "default_api_timeout_ms": timeout_ms,
+            "retry_backoff_ms": 1,
+            "retry_backoff_max_ms": 2,
+            "reconnect_backoff_ms": 1,
+            "reconnect_backoff_max_ms": 2,
+        }
+    )
+    made = Network(config)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def offset_7(code: ErrorCode = ErrorCode.NONE) -> Any:
+    def answer(request: Any, version: int) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(
+                            partition_index=part.partition_index,
+                            error_code=code,
+                            offset=-1 if code else 7,
+                        )
+                        for part in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return answer
+
+
+def first(times: int, then: Any, now: Any) -> Any:
+    """Answers with `now` so many times, and with `then` afterwards."""
+    left = [times]
+
+    def answer(request: Any, version: int) -> Any:
+        left[0] -= 1
+        chosen = now if left[0] >= 0 else then
+        return chosen(request, version) if callable(chosen) else chosen
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        HANG_UP,
+        offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        offset_7(ErrorCode.LEADER_NOT_AVAILABLE),
+        offset_7(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        offset_7(ErrorCode.OFFSET_NOT_AVAILABLE),
+    ],
+    ids=["gone", "moved", "no leader", "not heard of it", "not yet"],
+)
+async def test_what_passes_is_waited_for_longer_than_numretries(trouble: Any) -> None:
+    async with ScriptedBroker(topics={"t": 1}) as broker, network(broker) as running:
+        broker.always(ApiKey.LIST_OFFSETS, first(TIMES, offset_7(), trouble))
+        await cluster.find_partitions(running, options())
+        found = await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
+    assert found == {Partition("t", 0): 7}
+
+
+async def test_an_election_is_waited_for_longer_than_numretries() -> None:
+    async with ScriptedBroker(topics={"t": 1}) as broker, network(broker) as running:
+        broker.always(ApiKey.LIST_OFFSETS, offset_7())
+        broker.leaders = {("t", 0): -1}
+        asked = [0]
+
+        def metadata(request: Any, version: int) -> Any:
+            asked[0] += 1
+            if asked[0] > TIMES:
+                broker.leaders = {}
+            return DEFAULT
+
+        broker.always(ApiKey.METADATA, metadata)
+        await cluster.find_partitions(running, options())
+        found = await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
+    assert found == {Partition("t", 0): 7}
+
+
+async def test_it_ends_with_default_api_timeout_and_the_cause() -> None:
+    async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 200) as running:
+        broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await cluster.find_partitions(running, options())
+        with pytest.raises(SourceError, match=r"t-0 cannot be had: .*default\.api\.timeout\.ms"):
+            await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
+
+
+async def test_what_the_cluster_says_is_not_there_is_asked_for_numretries_times() -> None:
+    async with ScriptedBroker(topics={"t": 1}) as broker, network(broker) as running:
+        await cluster.find_partitions(running, options())
+        del broker.topics["t"]
+        broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        with pytest.raises(SourceError, match="t-0 cannot be had: the cluster says"):
+            await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
+        with pytest.raises(SourceError, match="there is no topic 't'"):
+            await cluster.find_partitions(running, options())
+
+
+async def test_a_topic_that_is_being_made_is_waited_for() -> None:
+    async with ScriptedBroker() as broker, network(broker) as running:
+        broker.topic_errors["t"] = ErrorCode.LEADER_NOT_AVAILABLE
+        asked = [0]
+
+        def metadata(request: Any, version: int) -> Any:
+            asked[0] += 1
+            if asked[0] > TIMES:
+                broker.topic_errors.clear()
+                broker.topics["t"] = 1
+            return DEFAULT
+
+        broker.always(ApiKey.METADATA, metadata)
+        assert await cluster.find_partitions(running, options()) == [Partition("t", 0)]
