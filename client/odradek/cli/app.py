@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from odradek.cli import COMMANDS, CommandRow, installed_version
+
+
+class _Sections(TyperGroup):
+    """Lists the commands under the headings of `COMMANDS`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Called while help is written."""
+        for panel in dict.fromkeys(row.panel for row in COMMANDS):
+            with formatter.section(panel):
+                formatter.write_dl([(row.name, row.help) for row in COMMANDS if row.panel == panel])
 
 
 def _print_version(wanted: bool) -> None:
@@ -41,14 +52,14 @@ def _unloaded() -> None:
 def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
     if not load:
         # Only its line in the help is wanted.
-        app.command(row.name, help=row.help, rich_help_panel=row.panel)(_unloaded)
+        app.command(row.name, help=row.help)(_unloaded)
         return
     module, _, attribute = row.target.partition(":")
     target = getattr(import_module(module), attribute)
     if isinstance(target, typer.Typer):
-        app.add_typer(target, name=row.name, help=row.help, rich_help_panel=row.panel)
+        app.add_typer(target, name=row.name, help=row.help)
     else:
-        app.command(row.name, rich_help_panel=row.panel)(target)
+        app.command(row.name)(target)
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
@@ -56,7 +67,10 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     app = typer.Typer(
         name="odradek",
         no_args_is_help=True,
+        cls=_Sections,
         pretty_exceptions_enable=False,
+        # Help is what its source says: Rich would eat brackets, and calls flags <bool>.
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)

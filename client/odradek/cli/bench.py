@@ -275,7 +275,10 @@ def _print(results: list[Result]) -> None:
 
 
 def bench(
-    what: Annotated[What, typer.Argument(help="What to measure.")] = What.ALL,
+    what: Annotated[
+        What,
+        typer.Argument(metavar="WHAT", help="What to measure: produce, consume, latency or all."),
+    ] = What.ALL,
     bootstrap: Annotated[
         str | None,
         typer.Option(
@@ -287,11 +290,13 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    records: Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")] = 200_000,
+    records: Annotated[
+        int, typer.Option("--records", "-n", metavar="N", min=1, help="How many.")
+    ] = 200_000,
     size_bytes: Annotated[
         int, typer.Option("--size", min=0, metavar="BYTES", help="Bytes of a value.")
     ] = 100,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, max=1000)] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", metavar="N", min=1, max=1000)] = 1,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=0, metavar="BYTES", help="Of a producer's batch.")
     ] = 16_384,
@@ -300,7 +305,10 @@ def bench(
     ] = 5,
     acks: Annotated[Acks, typer.Option("--acks", help="all is idempotent, too.")] = Acks.ALL,
     compression: Annotated[
-        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+        str,
+        typer.Option(
+            "--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."
+        ),
     ] = "none",
     durability: Annotated[
         Durability, typer.Option("--durability", help="Of the temporary broker.")

@@ -221,7 +221,7 @@ async def _note_positions(consumer: Consumer, reading: Reading) -> None:
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(help="Topics to read.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to read.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     offset: Annotated[
         list[str] | None,
@@ -234,36 +234,45 @@ def consume(
         ),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeatable.")
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Only these; repeatable."),
     ] = None,
     exit_at_end: Annotated[
         bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")
     ] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")
+        int | None,
+        typer.Option("--count", "-c", metavar="N", min=1, help="Stop after so many records."),
     ] = None,
     format_: Annotated[
         str | None,
         typer.Option(
             "--format",
             "-f",
+            metavar="FORMAT",
             help="%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
             r"%S %K lengths; \n, \t, \xHH.",
         ),
     ] = None,
     key_delimiter: Annotated[
         str | None,
-        typer.Option("--key-delimiter", "-K", help="Print the key and this before the value."),
+        typer.Option(
+            "--key-delimiter", "-K", metavar="TEXT", help="Print the key and this before the value."
+        ),
     ] = None,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help="What is printed behind a record.")
+        str,
+        typer.Option("--delimiter", "-D", metavar="TEXT", help="What is printed behind a record."),
     ] = r"\n",
     null_text: Annotated[
         bool, typer.Option("--null", "-Z", help="Print null keys and values as NULL.")
     ] = False,
     as_json: AsJson = False,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as a member of this consumer group.")
+        str | None,
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="Read as a member of this consumer group."
+        ),
     ] = None,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Leave out what is not committed.")

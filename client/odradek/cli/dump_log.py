@@ -252,7 +252,9 @@ def dump(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            exists=True, help="Segment files, indexes, snapshots, or directories of segments."
+            metavar="PATH",
+            exists=True,
+            help="Segment files, indexes, snapshots, or directories of segments.",
         ),
     ],
     records: Annotated[

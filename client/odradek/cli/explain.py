@@ -57,7 +57,7 @@ _STYLES = {
 
 @app.command()
 def txn(
-    transactional_id: Annotated[str, typer.Argument(help="A transactional id.")],
+    transactional_id: Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,
     as_json: AsJson = False,
@@ -75,7 +75,8 @@ def producer(
     producer_id: Annotated[
         str,
         typer.Argument(
-            help="A producer id; or a transactional id, for the producer id that it has."
+            metavar="ID",
+            help="A producer id; or a transactional id, for the producer id that it has.",
         ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -92,7 +93,7 @@ def producer(
 
 @app.command()
 def group(
-    group_id: Annotated[str, typer.Argument(help="A consumer group.")],
+    group_id: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,
     as_json: AsJson = False,

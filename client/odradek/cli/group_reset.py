@@ -41,7 +41,7 @@ from odradek.cli.offset_reset import (
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
-Groups = Annotated[list[str], typer.Argument(help="Group ids.")]
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP", help="Group ids.")]
 TopicSpecs = Annotated[
     list[str] | None,
     typer.Option(

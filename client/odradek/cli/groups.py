@@ -45,11 +45,17 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only those in this state, such as Stable; repeatable."),
+        typer.Option(
+            "--state", metavar="STATE", help="Only those in this state, such as Stable; repeatable."
+        ),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", help="Only groups of this type, classic or consumer; repeatable."),
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only groups of this type, classic or consumer; repeatable.",
+        ),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Type, protocol, state and coordinator too.")
@@ -92,7 +98,9 @@ def list_(
 
 @app.command()
 def describe(
-    groups: Annotated[list[str] | None, typer.Argument(help="All, if none is named.")] = None,
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="All, if none is named.")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     members: Annotated[
         bool, typer.Option("--members", help="Who is in it, instead of where it stands.")
@@ -312,7 +320,7 @@ app.command("reset-offsets")(reset_offsets)
 
 @app.command("delete-offsets")
 def delete_offsets(
-    group: Annotated[str, typer.Argument(help="Group id.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: TopicSpecs = None,
     all_topics: AllTopics = False,

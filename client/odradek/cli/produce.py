@@ -187,19 +187,27 @@ def _parse_headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic to write to.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files to read; standard input without any.")
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Files to read; standard input without any."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     key_delimiter: Annotated[
         str | None,
-        typer.Option("--key-delimiter", "-K", help="What stands between key and value in a line."),
+        typer.Option(
+            "--key-delimiter",
+            "-K",
+            metavar="TEXT",
+            help="What stands between key and value in a line.",
+        ),
     ] = None,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help="What stands between records.")
+        str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What stands between records.")
     ] = r"\n",
-    key: Annotated[str | None, typer.Option("--key", "-k", help="One key for all records.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="KEY", help="One key for all records.")
+    ] = None,
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="For all records; repeatable."),
@@ -208,10 +216,14 @@ def produce(
         bool, typer.Option("--null", "-Z", help="Empty keys and values are null (tombstones).")
     ] = False,
     compression: Annotated[
-        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+        str,
+        typer.Option(
+            "--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."
+        ),
     ] = "none",
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="All records go here.")
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="All records go here."),
     ] = None,
     transactional_id: Annotated[
         str | None,

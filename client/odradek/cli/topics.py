@@ -29,7 +29,7 @@ Errors: TypeAlias = "dict[str, OdradekError]"
 
 app = typer.Typer(help="List, create, alter, delete topics.", no_args_is_help=True)
 
-Topics = Annotated[list[str], typer.Argument(help="Topic names.")]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable."),
@@ -51,10 +51,11 @@ def create(
     topics: Topics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-n", help="-1: as the broker is set.")
+        int, typer.Option("--partitions", "-n", metavar="N", help="-1: as the broker is set.")
     ] = -1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="-1: as the broker is set.")
+        int,
+        typer.Option("--replication-factor", "-r", metavar="N", help="-1: as the broker is set."),
     ] = -1,
     config: Configs = None,
     if_not_exists: Annotated[
@@ -106,7 +107,9 @@ def list_(
 
 @app.command()
 def describe(
-    topics: Annotated[list[str] | None, typer.Argument(help="All, if none is named.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="All, if none is named.")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_configs: Annotated[
         bool, typer.Option("--all-configs", help="Settings that are the default as well.")
@@ -208,7 +211,8 @@ def alter(
     topics: Topics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-n", help="As many from now on; only upwards.")
+        int | None,
+        typer.Option("--partitions", "-n", metavar="N", help="As many from now on; only upwards."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[

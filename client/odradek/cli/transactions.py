@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, abort transactions.", no_args_is_help=True)
 
-Ids = Annotated[list[str], typer.Argument(help="Transactional ids.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")]
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
@@ -64,10 +64,15 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only those in this state, such as Ongoing; repeatable."),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only those in this state, such as Ongoing; repeatable.",
+        ),
     ] = None,
     longer_than_ms: Annotated[
-        int, typer.Option("--duration-ms", help="Only those open for longer than this.")
+        int,
+        typer.Option("--duration-ms", metavar="MS", help="Only those open for longer than this."),
     ] = -1,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -127,16 +132,20 @@ def describe(
 @app.command()
 def abort(
     transactional_ids: Annotated[
-        list[str] | None, typer.Argument(help="Transactional ids.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Transactional ids.", show_default=False),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="With --partition and --start-offset.")
+        str | None,
+        typer.Option("--topic", metavar="TOPIC", help="With --partition and --start-offset."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", metavar="N", min=0)] = None,
     start_offset: Annotated[
         int | None,
-        typer.Option("--start-offset", min=0, help="Where a transaction that hangs began."),
+        typer.Option(
+            "--start-offset", metavar="N", min=0, help="Where a transaction that hangs began."
+        ),
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
