@@ -149,9 +149,9 @@ class _Blocking:
         self._quick = threading.RLock()
         self._serving: list[SimpleQueue[Errand | None]] = []
 
-    def start(self) -> None:
-        """Connect. `with` does it."""
-        _run(self, self._inner.start())
+    def start(self, timeout_ms: float | None = None) -> None:
+        """Connect. `with` does it. MetadataTimeout if no broker answers within `timeout_ms`."""
+        _run(self, self._inner.start(timeout_ms))
 
     def close(self) -> None:
         """Finish what is going on, and disconnect. May be called again; `with` does it."""

@@ -204,9 +204,11 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
 
     # --- life -------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Connect. MetadataTimeout if no broker can be reached."""
-        await self._network.start()
+    async def start(self, timeout_ms: float | None = None) -> None:
+        """Connect. MetadataTimeout if no broker can be reached within `timeout_ms`
+        (default_api_timeout_ms if None).
+        """
+        await self._network.start(timeout_ms)
 
     async def close(self) -> None:
         """Close. May be called again."""

@@ -24,7 +24,7 @@ from odradek_client.errors import (
     RequestTimedOut,
     UnsupportedByBroker,
 )
-from odradek_client.transport import Transport
+from odradek_client.transport import Transport, reason
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.frames import decode_correlation_id, decode_response, encode_request
 from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
@@ -138,8 +138,13 @@ class BrokerLink:
                     return
                 self.versions = await self._handshake()
         except TimeoutError:
-            self._close(f"no connection to {self.host}:{self.port} within {timeout_ms:.0f} ms")
-        except (OSError, OdradekError) as error:
+            silent = "" if self._transport is None else " (it was made, and nobody answered)"
+            self._close(
+                f"no connection to {self.host}:{self.port} within {timeout_ms:.0f} ms{silent}"
+            )
+        except OSError as error:
+            self._close(f"no connection to {self.host}:{self.port}: {reason(error)}")
+        except OdradekError as error:
             self._close(f"no connection to {self.host}:{self.port}: {error}")
         except asyncio.CancelledError:
             self._close("the client was closed")

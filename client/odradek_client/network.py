@@ -130,8 +130,8 @@ class Network:
             await self.close()
             raise MetadataTimeout(
                 f"no broker of {servers} could be reached within {limit_ms:.0f} ms"
-                f"{f' ({failure})' if failure else ''}; check bootstrap_servers, and that a "
-                "broker runs there"
+                f" ({failure or 'it does not answer'}); check bootstrap_servers, and that a broker "
+                "runs there"
             ) from failure
         except BaseException:
             await self.close()
@@ -298,7 +298,8 @@ class Network:
     async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
         """A connected broker: the one with the fewest unanswered requests, or the first reached.
 
-        Brokers are tried once each, then the bootstrap addresses. ConnectionLost if none answers.
+        Brokers are tried once each, then the bootstrap addresses. ConnectionLost, with the reason of
+        each, if none answers.
         """
         ready = [
             (route.link.in_flight, node_id)
@@ -312,15 +313,15 @@ class Network:
             # A known broker is better than the same one under its bootstrap address.
             return min(ready, key=lambda pair: (pair[1] < 0, *pair))[1]
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        failure: OdradekError | None = None
+        failures: dict[str, None] = {}
         for node_id in self._candidates():
             try:
                 await self._connected(node_id, "main", limit_ms)
             except (ConnectionLost, RequestTimedOut) as error:
-                failure = error
+                failures[str(error)] = None
             else:
                 return node_id
-        raise ConnectionLost(f"no broker can be reached: {failure}")
+        raise ConnectionLost("; ".join(failures) or "there is no broker to connect to")
 
     # --- metadata ---------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ written in order, and `writable` says when the kernel takes no more.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -34,6 +35,14 @@ class Owner(Protocol):
     def writable_again(self) -> None:
         """`writable` has become true."""
         ...
+
+
+def reason(error: OSError) -> str:
+    """Why there is no connection, without what asyncio puts around it."""
+    if isinstance(error, socket.gaierror):
+        return f"the name cannot be resolved ({error.strerror})"
+    # None: there were several addresses, and each failed in its own way.
+    return str(error) if error.errno is None else os.strerror(error.errno)
 
 
 class Transport(asyncio.BufferedProtocol):

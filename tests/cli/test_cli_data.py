@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -201,3 +202,103 @@ def test_topic_commands(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "describe", unique_topic, code=1)
     shell.run("topic", "create", f"{unique_topic}-3", "-r", "3", code=1)
     assert "replication.factor.policy" in shell.stderr
+
+
+def test_a_topic_that_is_not_there_is_an_error_and_is_not_created(
+    shell: Shell, unique_topic: str
+) -> None:
+    shell.run("topic", "create", unique_topic)
+    typo = f"{unique_topic}x"
+    for more in (("-e",), ("-g", "readers"), ("-p", "0")):
+        assert shell.run("consume", typo, *more, code=1) == b""
+        assert shell.stderr == (
+            f"odradek: topic {typo!r} does not exist; is it {unique_topic!r}?\n"
+        )
+    assert typo not in shell.run("topic", "list", "--names").decode().split()
+
+
+def test_topics_are_listed_with_their_partitions_and_without_kafkas_own(
+    shell: Shell, unique_topic: str
+) -> None:
+    shell.run("topic", "create", unique_topic, "-n", "3")
+    shell.run("produce", unique_topic, stdin=b"1\n")
+    shell.run("consume", unique_topic, "-g", unique_topic, "-e")
+    head, *lines = (line.split() for line in shell.run("topic", "list").decode().splitlines())
+    assert head == ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"]
+    assert [unique_topic, "3", "1"] in lines
+    assert not [line for line in lines if line[0].startswith("__")]
+    assert b"__consumer_offsets" in shell.run("topic", "list", "--internal")
+    rows = map(json.loads, shell.run("topic", "list", "--json").splitlines())
+    assert {"topic": unique_topic, "partitions": 3, "replication_factor": 1, "internal": False} in [
+        *rows
+    ]
+
+
+def test_a_partition_that_is_not_there_is_one_line(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic, "-n", "3")
+    shell.run("produce", unique_topic, "-p", "9", stdin=b"one\n", code=1)
+    assert shell.stderr == (
+        f"odradek: standard input, record 1: topic {unique_topic!r} has the partitions 0 to 2, not 9\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["consume {topic} -e", "topic describe {topic}"])
+def test_output_that_cannot_be_written_is_one_line_or_none(
+    shell: Shell, unique_topic: str, command: str
+) -> None:
+    shell.run("produce", unique_topic, stdin=b"x" * 100 + b"\n")
+    words = command.format(topic=unique_topic)
+    for to, code, says in (
+        ("> /dev/full", 1, "odradek: standard output cannot be written: No space left on device\n"),
+        (">&-", 1, "odradek: standard output cannot be written: Bad file descriptor\n"),
+        # Without a trace, that is; typer makes a 1 of it, and `consume` a 0.
+        ("| true", None, ""),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; '{sys.executable}' -m odradek {words} {to}"],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            env=shell.environment,
+            check=False,
+        )
+        assert done.stderr.decode() == says
+        assert code in (None, done.returncode)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "cause"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1: Connection refused"),
+        ("nobody.invalid:9092", "nobody.invalid:9092: the name cannot be resolved"),
+        ("SILENT", "(it was made, and nobody answered)"),
+    ],
+)
+@pytest.mark.parametrize("command", ["topic list", "produce t", "consume t"])
+def test_a_broker_that_is_not_there_is_an_error_with_its_cause(
+    bootstrap: str, cause: str, command: str
+) -> None:
+    """`retries` are over within seconds, not within the minute that a client gives itself."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        if bootstrap == "SILENT":
+            bootstrap = f"127.0.0.1:{listening.getsockname()[1]}"
+        shell = Shell(bootstrap)
+        shell.run(*command.split(), stdin=b"x\n", code=1)
+    assert f"odradek: no broker of {bootstrap} could be reached within 3500 ms" in shell.stderr
+    assert cause in shell.stderr
+    assert "Traceback" not in shell.stderr
+
+
+def test_a_resolver_that_hangs_does_not_hold_up_the_end() -> None:
+    code = (
+        "import socket, sys, time\n"
+        "socket.getaddrinfo = lambda *a, **k: time.sleep(1000)\n"
+        "sys.argv = ['odradek', 'topic', 'list', '-b', 'somewhere:9092']\n"
+        "from odradek.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 1
+    assert b"no connection to somewhere:9092 within 3000 ms" in done.stderr

@@ -20,6 +20,7 @@ from odradek.cli.offset_grammar import Bound, OffsetError, Place, parse_offset, 
         ("-5", Bound(Place.BEFORE_END, 5)),
         ("s@1700000000000", Bound(Place.TIME, 1_700_000_000_000)),
         ("@2023-11-14T22:13:20Z", Bound(Place.TIME, 1_700_000_000_000)),
+        ("2023-11-14T22:13:20Z", Bound(Place.TIME, 1_700_000_000_000)),
         ("s@2023-11-14T22:13:20.250+00:00", Bound(Place.TIME, 1_700_000_000_250)),
     ],
 )
@@ -27,7 +28,9 @@ def test_starts(text: str, bound: Bound) -> None:
     assert parse_offset(text) == bound
 
 
-@pytest.mark.parametrize("text", ["", "begin", "1.5", "--1", "s@", "s@yesterday", "x@1"])
+@pytest.mark.parametrize(
+    "text", ["", "begin", "1.5", "--1", "s@", "s@yesterday", "x@1", "2024-13-01"]
+)
 def test_bad_starts_say_what_may_be_written(text: str) -> None:
     with pytest.raises(OffsetError, match="write"):
         parse_offset(text)

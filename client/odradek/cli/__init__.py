@@ -80,8 +80,15 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     return build(arguments)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """The console script `odradek`."""
+    from odradek.cli.streams import open_missing, run_to_end
+
+    open_missing()
+    run_to_end(_command)
+
+
+def _command() -> None:
     completing = _COMPLETION_VARIABLE in os.environ
     if sys.argv[1:2] == ["serve"] and not completing:
         from odradek.cli.serving import parse_plain, serve

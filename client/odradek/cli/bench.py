@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli import fail
-from odradek.cli.common import AsJson, print_table, run
+from odradek.cli.common import AsJson, open_admin, print_table, run
 from odradek_protocol.records import native
 
 if TYPE_CHECKING:
@@ -178,10 +178,10 @@ async def latency(bootstrap: str, topic: str, load: Load) -> Latency:
 
 @asynccontextmanager
 async def _own_topic(bootstrap: str, partitions: int) -> AsyncIterator[str]:
-    from odradek_client.admin import Admin, NewTopic
+    from odradek_client.admin import NewTopic
 
     name = f"odradek-bench-{uuid.uuid4().hex[:12]}"
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+    async with open_admin(bootstrap, None) as admin:
         await admin.create_topics([NewTopic(name, partitions, 1)])
         try:
             yield name

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
 from odradek.cli import fail
+from odradek.cli.streams import drop_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +25,12 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _PROGRESS_EVERY_S = 0.1
+#: A person waits so long for a broker that may not be there; -X default.api.timeout.ms waits longer.
+_START_TIMEOUT_MS = 3_500
+#: Of that, what the addresses share for their connections, so that one that is dead leaves time for
+#: the others.
+_CONNECT_ALL_MS = 3_000
+_CONNECT_MS_MIN = 500
 
 Bootstrap = Annotated[
     str,
@@ -54,11 +62,56 @@ def client_settings(bootstrap: str, assignments: list[str] | None) -> dict[str, 
     return settings
 
 
-def open_admin(bootstrap: str, assignments: list[str] | None) -> Admin:
-    """To be used with `async with`. Ends the program for an assignment without `=`."""
+class Client(Protocol):
+    """`Admin`, `Consumer` and `Producer`."""
+
+    async def start(self, timeout_ms: float | None = None) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+@asynccontextmanager
+async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIterator[C]:
+    """A client from its start to its close. A broker that is not there is an error soon.
+
+    `settings` of the user's that say how long starting may take are kept to.
+    """
+    addresses = str(settings["bootstrap_servers"]).count(",") + 1
+    connect_ms = max(_CONNECT_ALL_MS // addresses, _CONNECT_MS_MIN)
+    patient = not settings.keys().isdisjoint({"default_api_timeout_ms", "max_block_ms"})
+    client = make(**{"socket_connection_setup_timeout_ms": connect_ms, **settings})
+    log = logging.getLogger("odradek.client")
+    level = log.level
+    # The error that ends the program says the same.
+    log.setLevel(logging.ERROR)
+    try:
+        await client.start(None if patient else _START_TIMEOUT_MS)
+    finally:
+        log.setLevel(level)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def open_admin(bootstrap: str, assignments: list[str] | None) -> AsyncIterator[Admin]:
+    """An `Admin`. Ends the program for an assignment without `=`."""
     from odradek_client.admin import Admin
 
-    return Admin(**client_settings(bootstrap, assignments))
+    async with connected(Admin, client_settings(bootstrap, assignments)) as admin:
+        yield admin
+
+
+class _Threads(ThreadPoolExecutor):
+    """Is not waited for: a resolver that does not answer would hold up the end."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Called by the loop when it is closed."""
+        super().shutdown(wait=False, cancel_futures=True)
 
 
 def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: bool = False) -> T:
@@ -87,14 +140,14 @@ def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: b
 
     try:
         with asyncio.Runner(loop_factory=_uvloop_factory() if fast else None) as runner:
+            runner.get_loop().set_default_executor(_Threads())
             return runner.run(stoppable())
     except ConfigError as error:
         fail(str(error), 2)
     except OdradekError as error:
         fail(str(error) or type(error).__name__)
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python must not complain while it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         raise typer.Exit from None
     except asyncio.CancelledError:
         if not stopped:
@@ -143,11 +196,9 @@ def tell(text: str) -> None:
 
 
 class Progress:
-    """Counts records and bytes; drawn only for a person who would otherwise see nothing."""
+    """Counts records; drawn only for a person who would otherwise see nothing."""
 
     def __init__(self, task: str, total: int | None) -> None:
-        self.records = 0
-        self.size_bytes = 0
         self._bar: Any = None
         self._task: Any = None
         self._description = task
@@ -179,14 +230,13 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def add(self, records: int, size_bytes: int) -> None:
-        self.records += records
-        self.size_bytes += size_bytes
+    def show(self, completed: int, total: int | None = None) -> None:
+        """So many are done; of so many, if that is known now."""
         if self._bar is not None:
             task = self._bar.tasks[0]
             elapsed_s = task.elapsed or 0
-            rate = f"{self.records / elapsed_s:,.0f}/s" if elapsed_s > _PROGRESS_EVERY_S else ""
-            self._bar.update(self._task, completed=self.records, rate=rate)
+            rate = f"{completed / elapsed_s:,.0f}/s" if elapsed_s > _PROGRESS_EVERY_S else ""
+            self._bar.update(self._task, completed=completed, total=total, rate=rate)
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +19,7 @@ from odradek.cli.common import (
     ClientSettings,
     Progress,
     client_settings,
+    connected,
     progress,
     run,
 )
@@ -24,15 +28,19 @@ from odradek.cli.record_format import FormatError, Printer, compile_format, to_j
 from odradek_client.consumer.listener import RebalanceListener
 
 if TYPE_CHECKING:
+    from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
     from odradek_client.consumer.types import TopicPartition
 
 _POLL_RECORDS = 5000
+_NEW_TOPIC_S = 2.0
 
 
 @dataclass(slots=True)
 class Reading:
     """How far one run has come. `ends`: where it stops in each partition, if it does at all.
+
+    `starts`, `read`: where it began in those, and what it has come to; `count`: records printed.
 
     `own`: in a group, what this member has to read; None until the group has said so.
     """
@@ -41,6 +49,9 @@ class Reading:
     shown: Progress
     records_left: int | None
     ends: dict[TopicPartition, int] | None = None
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    read: dict[TopicPartition, int] = field(default_factory=dict)
+    count: int = 0
     finished: set[TopicPartition] = field(default_factory=set)
     in_group: bool = False
     own: set[TopicPartition] | None = None
@@ -54,9 +65,24 @@ class Reading:
         if self.records_left is not None:
             records = records[: self.records_left]
             self.records_left -= len(records)
-        out = b"".join([self.printer(record) for record in records])
-        self.shown.add(len(records), len(out))
-        return out
+        self.count += len(records)
+        if records:
+            self.read[partition] = records[-1].offset + 1
+        return b"".join([self.printer(record) for record in records])
+
+    def show(self) -> None:
+        """Progress: by offsets where the end is known, as control records are passed over there."""
+        if self.ends is None or self.records_left is not None:
+            self.shown.show(self.count)
+            return
+        total = completed = 0
+        for partition, end in self.ends.items():
+            start = self.starts.get(partition, 0)
+            size = max(end - start, 0)
+            read = self.read.get(partition, start) - start
+            total += size
+            completed += size if partition in self.finished else min(read, size)
+        self.shown.show(completed, total)
 
     @property
     def done(self) -> bool:
@@ -134,6 +160,40 @@ async def _find_partitions(
     return found
 
 
+def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of a consumer's settings that an `Admin` has too. ConfigError if any is wrong."""
+    from odradek_client.config import AdminConfig, ConsumerConfig
+
+    ConsumerConfig.from_settings(settings)
+    names = {each.name for each in fields(AdminConfig)} - {"client_id"}
+    return {name: value for name, value in settings.items() if name in names}
+
+
+async def _require_topics(admin: Admin, topics: list[str]) -> None:
+    """Ends the program for a topic that is not there: waiting for one is seldom what was meant.
+
+    Not at once: one that was just created is not known to every node of a cluster yet.
+    """
+    from odradek_client.errors import UnknownTopicOrPartition
+
+    deadline = time.monotonic() + _NEW_TOPIC_S
+    while True:
+        try:
+            await admin.describe_topics(topics)
+            return
+        except UnknownTopicOrPartition:
+            if time.monotonic() >= deadline:
+                break
+        await asyncio.sleep(_NEW_TOPIC_S / 8)
+    there = await admin.list_topics(internal=True)
+    missing = next((topic for topic in topics if topic not in there), topics[0])
+    alike = get_close_matches(missing, there, n=1)
+    fail(
+        f"topic {missing!r} does not exist; "
+        + (f"is it {alike[0]!r}?" if alike else "`odradek topic list` shows those that do")
+    )
+
+
 async def _consume(
     settings: dict[str, Any],
     topics: list[str],
@@ -142,9 +202,12 @@ async def _consume(
     stop_at_end: bool,
     reading: Reading,
 ) -> None:
+    from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
 
-    async with Consumer(**settings) as consumer:
+    async with connected(Admin, _of_any_client(settings)) as admin:
+        await _require_topics(admin, topics)
+    async with connected(Consumer, settings) as consumer:
         if settings.get("group_id") is None or partitions:
             await _assign(consumer, topics, partitions, span, stop_at_end, reading)
         else:
@@ -170,11 +233,11 @@ async def _assign(
     consumer.assign(found)
     bound = span.start or Bound(Place.BEGINNING)
     if bound.place is not Place.STORED:
-        starts = await _start_offsets(consumer, found, bound)
-        for each, offset in starts.items():
+        reading.starts = await _start_offsets(consumer, found, bound)
+        for each, offset in reading.starts.items():
             consumer.seek(each, offset)
         for each, end in (reading.ends or {}).items():
-            if starts[each] >= end:
+            if reading.starts[each] >= end:
                 reading.finished.add(each)
     else:
         await _skip_finished(consumer, reading)
@@ -185,7 +248,8 @@ async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
     starts = await consumer.beginning_offsets(*(reading.ends or {}))
     for each, end in (reading.ends or {}).items():
         stored = await consumer.committed(each)
-        if max(starts[each], stored.offset if stored is not None else 0) >= end:
+        reading.starts[each] = max(starts[each], stored.offset if stored is not None else 0)
+        if reading.starts[each] >= end:
             reading.finished.add(each)
 
 
@@ -204,6 +268,7 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
                 consumer.pause(partition)
         if found:
             out.flush()
+            reading.show()
         if reading.ends is not None and not found:
             await _note_positions(consumer, reading)
 
@@ -229,8 +294,8 @@ def consume(
             "--offset",
             "-o",
             metavar="OFFSET",
-            help="beginning (default), end, stored, N, -N (before the end), s@TIME, e@TIME (stop "
-            "there); TIME in ms or ISO 8601.",
+            help="beginning (default), end, stored, N, -N (before the end), 2024-05-01T12:00:00Z or "
+            "another time of ISO 8601, s@TIME (also in ms since 1970), e@TIME (stop there).",
         ),
     ] = None,
     partition: Annotated[
@@ -293,6 +358,7 @@ def consume(
     if group is not None and not partition and span.start not in (None, Bound(Place.STORED)):
         fail("a group begins where it stands: leave out -o, or name partitions with -p", 2)
     settings = {
+        "allow_auto_create_topics": False,
         "auto_offset_reset": "earliest",
         "isolation_level": "read_committed" if read_committed else "read_uncommitted",
         "enable_auto_commit": group is not None,

@@ -14,8 +14,8 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
-    client_settings,
     console,
+    open_admin,
     run,
 )
 
@@ -117,11 +117,10 @@ def _explain(
     as_json: bool,
     setting: list[str] | None,
 ) -> None:
-    from odradek_client.admin import Admin
     from odradek_client.admin_history import Subject
 
     async def main() -> tuple[str, list[HistoryDescription]]:
-        async with Admin(**client_settings(bootstrap, setting)) as admin:
+        async with open_admin(bootstrap, setting) as admin:
             asked = name
             if subject is Subject.PRODUCER_ID and not name.isdigit():
                 asked = await _producer_id_of(admin, name)

@@ -5,7 +5,7 @@
     stored                   where the group stands
     N                        this offset
     -N                       N records before the end
-    s@TIME  or  @TIME        the first record at TIME or later
+    ISO, s@TIME or @TIME     the first record at that time or later
     e@TIME                   stop before the first record at TIME or later
 
 TIME is milliseconds since the epoch, or ISO 8601 (2024-05-01, 2024-05-01T12:30, with or without a
@@ -42,6 +42,10 @@ _NAMES = {
     "latest": Place.END,
     "stored": Place.STORED,
 }
+
+
+#: What is all digits is an offset; `@20240501` is that day.
+_LOOKS_LIKE_A_DATE = re.compile(r"\d{4}-")
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,11 @@ def parse_offset(text: str) -> Bound:
     for prefix in ("s@", "@"):
         if text.startswith(prefix):
             return Bound(Place.TIME, parse_time(text[len(prefix) :]))
+    if _LOOKS_LIKE_A_DATE.match(text):
+        return Bound(Place.TIME, parse_time(text))
     raise OffsetError(
-        f"{text!r} is no offset; write beginning, end, stored, N, -N, s@TIME or e@TIME"
+        f"{text!r} is no offset; write beginning, end, stored, N, -N, a time such as "
+        "2024-05-01T12:30:00Z, s@TIME or e@TIME"
     )
 
 

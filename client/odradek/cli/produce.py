@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -22,12 +24,15 @@ from odradek.cli.common import (
     ClientSettings,
     Progress,
     client_settings,
+    connected,
     progress,
     run,
+    tell,
 )
 from odradek.cli.record_format import FormatError, InputRecord, from_json_line, unescape
 
 if TYPE_CHECKING:
+    from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
 _READ_BYTES = 256 * 1024
@@ -35,7 +40,10 @@ _READ_BYTES = 256 * 1024
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
 #: Deliveries looked at only later; older ones are awaited first.
 _UNCHECKED_MAX = 50_000
-
+#: After Ctrl+C; after a second one there is no waiting.
+_LAST_CHANCE_S = 5.0
+_FIND_TOPIC_S = 10.0
+_STANDARD_INPUT = Path("-")
 
 #: A pipe is read as fast as it can be: larger batches, and a little longer to fill them.
 _FOR_FILES = {"batch_size": 256 * 1024, "linger_ms": 20}
@@ -43,6 +51,17 @@ _FOR_FILES = {"batch_size": 256 * 1024, "linger_ms": 20}
 
 class InputError(Exception):
     """A record that cannot be read; the text names its source and line."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read, and how."""
+
+    sources: list[Path]
+    delimiter: bytes
+    line_format: LineFormat
+    partition: int | None
+    shown: Progress
 
 
 @dataclass(frozen=True)
@@ -84,9 +103,8 @@ async def read_lines(file: BinaryIO, delimiter: bytes) -> AsyncIterator[list[byt
     InputError for one longer than _RECORD_BYTES_MAX.
     """
     rest = b""
-    loop = asyncio.get_running_loop()
     descriptor = file.fileno()
-    while data := await loop.run_in_executor(None, os.read, descriptor, _READ_BYTES):
+    while data := await _read(descriptor):
         *lines, rest = (rest + data).split(delimiter)
         if len(rest) > _RECORD_BYTES_MAX:
             raise InputError(f"a record of more than {_RECORD_BYTES_MAX} bytes")
@@ -96,17 +114,52 @@ async def read_lines(file: BinaryIO, delimiter: bytes) -> AsyncIterator[list[byt
         yield [rest]
 
 
+async def _read(descriptor: int) -> bytes:
+    """What is there, waiting for something; nothing at the end. OSError.
+
+    In a thread of its own that nobody waits for: neither a terminal nor a pipe has to say anything
+    before the program can end. (Not the loop's own executor, which is joined at the end.)
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[bytes] = loop.create_future()
+
+    def settle(data: bytes, failure: OSError | None) -> None:
+        if arrived.done():
+            return
+        if failure is None:
+            arrived.set_result(data)
+        else:
+            arrived.set_exception(failure)
+
+    def wait() -> None:
+        data, failure = b"", None
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except OSError as error:
+            failure = error
+        # RuntimeError: the loop is closed, as the program ends.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, data, failure)
+
+    threading.Thread(target=wait, daemon=True, name="odradek-input").start()
+    return await arrived
+
+
 class _Run:
     """One command: what was sent, what became of it."""
 
-    def __init__(self, producer: Producer, topic: str, shown: Progress) -> None:
-        self._producer = producer
+    def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._shown = shown
-        self._unchecked: deque[Any] = deque()
+        self._unchecked: deque[Delivery] = deque()
+        self.sent = 0
+        self.acknowledged = 0
+        self.is_committing = False
+        self.open_since_s = 0.0
 
-    async def send(self, record: InputRecord, partition: int | None) -> None:
-        delivery = await self._producer.send(
+    async def send(self, producer: Producer, record: InputRecord, partition: int | None) -> None:
+        if not self.sent:
+            await self._find_topic(producer)
+        delivery = await producer.send(
             self._topic,
             record.value,
             record.key,
@@ -115,65 +168,128 @@ class _Run:
             timestamp_ms=record.timestamp_ms,
         )
         self._unchecked.append(delivery)
-        self._shown.add(1, len(record.value or b""))
+        self.sent += 1
         if len(self._unchecked) >= _UNCHECKED_MAX:
-            await self._unchecked.popleft()
+            await self._check()
 
-    async def finish(self) -> None:
+    async def _find_topic(self, producer: Producer) -> None:
+        """Fail soon where the broker neither has the topic nor makes it."""
+        from odradek_client.errors import MetadataTimeout
+
+        try:
+            async with asyncio.timeout(_FIND_TOPIC_S):
+                await producer.partitions_for(self._topic)
+        except TimeoutError as error:
+            if isinstance(error, MetadataTimeout):
+                raise
+            raise InputError(
+                f"topic {self._topic!r} is not there after {_FIND_TOPIC_S:.0f} s; "
+                f"`odradek topic create {self._topic}` makes it"
+            ) from error
+
+    async def _check(self) -> None:
+        """Wait for the oldest record; raise why it was not written."""
+        await self._unchecked[0]
+        self._unchecked.popleft()
+        self.acknowledged += 1
+
+    async def finish(self, producer: Producer) -> None:
         """Raise what went wrong with any record."""
-        await self._producer.flush()
+        await producer.flush()
         while self._unchecked:
-            await self._unchecked.popleft()
+            await self._check()
+
+    def settle(self) -> str:
+        """At an end that was none: how many records are written, refused, or nobody knows."""
+        from odradek_client.errors import Closed, DeliveryTimeout
+
+        refused = 0
+        unknown = 0
+        for each in self._unchecked:
+            if not each.done():
+                unknown += 1
+            elif (error := each.exception()) is None:
+                self.acknowledged += 1
+            elif isinstance(error, Closed | DeliveryTimeout):
+                unknown += 1
+            else:
+                refused += 1
+        self._unchecked.clear()
+        parts = [f"of {self.sent} records {self.acknowledged} are acknowledged"]
+        if refused:
+            parts.append(f"{refused} were refused")
+        if unknown:
+            parts.append(f"{unknown} may be written or not")
+        return ", ".join(parts)
 
 
-async def _produce(
-    settings: dict[str, Any],
-    topic: str,
-    sources: list[Path],
-    delimiter: bytes,
-    line_format: LineFormat,
-    partition: int | None,
-) -> int:
+async def _produce(settings: dict[str, Any], job: Job, work: _Run) -> None:
     from odradek_client.producer.producer import Producer
 
-    interactive = sys.stdin.isatty() and not sources
-    with progress("producing", wanted=not interactive) as shown:
-        async with Producer(**settings) as producer, _transaction(producer):
-            work = _Run(producer, topic, shown)
-            for source in sources or [Path("-")]:
-                await _produce_file(work, source, delimiter, line_format, partition)
-            await work.finish()
-        return shown.records
+    loop = asyncio.get_running_loop()
+    async with connected(Producer, settings) as producer, asyncio.timeout(None) as limit:
+        try:
+            async with _transaction(producer, work):
+                try:
+                    for source in job.sources:
+                        await _produce_file(producer, work, source, job)
+                    await work.finish(producer)
+                except asyncio.CancelledError:
+                    # What is on its way has a little time to arrive, or to be aborted.
+                    limit.reschedule(loop.time() + _LAST_CHANCE_S)
+                    raise
+        except asyncio.CancelledError:
+            await producer.close()
+            raise
 
 
 @asynccontextmanager
-async def _transaction(producer: Producer) -> AsyncIterator[None]:
+async def _transaction(producer: Producer, work: _Run) -> AsyncIterator[None]:
     """One for everything, if there is a transactional id."""
     if producer.config.transactional_id is None:
         yield
         return
+    from odradek_client.errors import Abortable, Fatal, Refused
+
     await producer.init_transactions()
-    async with producer.transaction():
-        yield
+    work.open_since_s = time.monotonic()
+    timeout_s = producer.config.transaction_timeout_ms / 1000
+    try:
+        async with producer.transaction():
+            yield
+            work.is_committing = True
+    except (Abortable, Fatal, Refused):
+        # The broker has answered: there is no commit on its way.
+        work.is_committing = False
+        open_s = time.monotonic() - work.open_since_s
+        if open_s >= timeout_s:
+            tell(
+                f"the transaction was open for {open_s:.0f} s, longer than its {timeout_s:.0f} s: "
+                "the broker aborts it then; -X transaction.timeout.ms=MS allows more"
+            )
+        raise
 
 
-async def _produce_file(
-    work: _Run, source: Path, delimiter: bytes, line_format: LineFormat, partition: int | None
-) -> None:
-    name = "standard input" if str(source) == "-" else str(source)
+async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) -> None:
+    from odradek_client.errors import RecordTooLarge
+
+    name = "standard input" if source == _STANDARD_INPUT else str(source)
     number = 0
-    file = sys.stdin.buffer if str(source) == "-" else source.open("rb")
+    file = sys.stdin.buffer if source == _STANDARD_INPUT else source.open("rb")
     with file:
         try:
-            async for lines in read_lines(file, delimiter):
+            async for lines in read_lines(file, job.delimiter):
                 for line in lines:
                     number += 1
-                    if line_format.json and not line.strip():
+                    if job.line_format.json and not line.strip():
                         continue
-                    await work.send(line_format.parse(line), partition)
-        except (FormatError, InputError) as error:
-            await work.finish()
+                    await work.send(producer, job.line_format.parse(line), job.partition)
+                job.shown.show(work.sent)
+        except (ValueError, RecordTooLarge, InputError) as error:
+            await work.finish(producer)
             raise InputError(f"{name}, record {number}: {error}") from error
+        except OSError as error:
+            raise InputError(f"{name} cannot be read: {error.strerror}") from error
 
 
 def _parse_headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
@@ -241,8 +357,9 @@ def produce(
 ) -> None:
     """Write records to a topic: a line each, or with --json what `odradek consume --json` prints.
 
-    Exits with 0 when every record is acknowledged, and with --transactional-id committed. Input that
-    takes longer than the transaction may needs -X transaction.timeout.ms=MS.
+    Exits with 0 when every record is acknowledged, and with --transactional-id committed. Ctrl+C
+    waits for what is on its way and says what was acknowledged; a second one does not wait. Input
+    that takes longer than the transaction may needs -X transaction.timeout.ms=MS.
     """
     try:
         line_format = LineFormat(
@@ -263,7 +380,35 @@ def produce(
         settings["transactional_id"] = transactional_id
     if not sys.stdin.isatty() or files:
         settings = {**_FOR_FILES, **settings}
-    try:
-        run(_produce(settings, topic, files or [], separator, line_format, partition))
-    except (InputError, OSError) as error:
-        fail(str(error))
+    interactive = sys.stdin.isatty() and not files
+    work = _Run(topic)
+    with progress("producing", wanted=not interactive) as shown:
+        job = Job(files or [_STANDARD_INPUT], separator, line_format, partition, shown)
+        try:
+            run(_produce(settings, job, work), close_on_sigterm=True)
+        except InputError as error:
+            _tell_end(work, transactional_id)
+            fail(str(error))
+        except (SystemExit, typer.Exit):
+            _tell_end(work, transactional_id)
+            raise
+
+
+def _tell_end(work: _Run, transactional_id: str | None) -> None:
+    """What became of the records when the command did not come to its own end."""
+    if sys.stderr.isatty():
+        tell("")  # behind ^C
+    if not work.sent:
+        return
+    if transactional_id is None:
+        tell(work.settle())
+    elif work.is_committing:
+        tell(
+            "the transaction may be committed or not; "
+            f"`odradek txn describe {transactional_id}` shows its state"
+        )
+    else:
+        tell(
+            f"the transaction was not committed: consumers of committed records see none of its "
+            f"{work.sent} records"
+        )

@@ -18,6 +18,7 @@ from odradek.cli.common import (
     open_admin,
     print_table,
     run,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -92,17 +93,46 @@ def list_(
     internal: Annotated[
         bool, typer.Option("--internal", help="Kafka's own topics as well.")
     ] = False,
+    names_only: Annotated[
+        bool, typer.Option("--names", help="Nothing but the names, a line each.")
+    ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Print the names of all topics, a line each."""
+    """All topics, with the number of their partitions and replicas."""
 
-    async def main() -> list[str]:
+    async def main() -> list[dict[str, Any]]:
         async with open_admin(bootstrap, setting) as admin:
-            return await admin.list_topics(internal=internal)
+            names = await admin.list_topics(internal=internal)
+            # One that was deleted in between is listed no more.
+            found = await admin.describe_topics(names, raise_errors=False)
+            return [
+                {
+                    "topic": name,
+                    "partitions": len(found[name].partitions),
+                    "replication_factor": _replicas(found[name]),
+                    "internal": found[name].is_internal,
+                }
+                for name in names
+                if name in found
+            ]
 
-    for name in run(main()):
-        typer.echo(json.dumps({"topic": name}) if as_json else name)
+    rows = run(main())
+    if as_json or names_only:
+        for row in rows:
+            typer.echo(json.dumps(row) if as_json else row["topic"])
+        return
+    if not rows:
+        tell("there are no topics; `odradek topic create NAME` makes one")
+        return
+    print_table(
+        ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"],
+        [[row["topic"], str(row["partitions"]), str(row["replication_factor"])] for row in rows],
+    )
+
+
+def _replicas(topic: TopicDescription) -> int:
+    return max((len(each.replicas) for each in topic.partitions), default=0)
 
 
 @app.command()

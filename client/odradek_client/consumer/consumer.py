@@ -134,11 +134,14 @@ class Consumer:
 
     # --- life -------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Reach the cluster. MetadataTimeout if no broker answers. `async with` does it."""
+    async def start(self, timeout_ms: float | None = None) -> None:
+        """Reach the cluster. `async with` does it.
+
+        MetadataTimeout if no broker answers within `timeout_ms` (default_api_timeout_ms if None).
+        """
         if self._closed:
             raise Closed("this consumer was closed; make a new one")
-        await self._network.start()
+        await self._network.start(timeout_ms)
         self._started = True
         self._loop.want_topics()
 

@@ -103,13 +103,13 @@ class Producer(TransactionCalls):
 
     # --- life -------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Connect. MetadataTimeout if no broker can be reached within max_block_ms."""
+    async def start(self, timeout_ms: float | None = None) -> None:
+        """Connect. MetadataTimeout if no broker can be reached within `timeout_ms` (max_block_ms if None)."""
         if self._closing:
             raise Closed("this producer was closed; make a new one")
         if self._loop is not None:
             return
-        await self._network.start()
+        await self._network.start(timeout_ms)
         config = self.config
         loop = asyncio.get_running_loop()
         self._accumulator = Accumulator(
