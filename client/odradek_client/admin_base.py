@@ -5,7 +5,6 @@ What is a part of `Admin` builds on `AdminBase`: the parts know what to ask and 
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +15,6 @@ from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import (
     ConnectionLost,
     CoordinatorUnavailable,
-    MetadataTimeout,
     NotCoordinator,
     OdradekError,
     RequestTimedOut,
@@ -92,17 +90,6 @@ class AdminBase:
             return response
 
         return await self._retrying(ask)
-
-    async def _refreshed(self) -> None:
-        """New metadata. Raises MetadataTimeout if no broker answers in `default_api_timeout_ms`."""
-        try:
-            async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
-                await self._network.refresh_metadata()
-        except TimeoutError:
-            servers = ", ".join(self.config.bootstrap_servers)
-            raise MetadataTimeout(
-                f"no broker of {servers} answered within {self.config.default_api_timeout_ms} ms"
-            ) from None
 
     async def _by_leader(
         self, tps: Iterable[TopicPartition]

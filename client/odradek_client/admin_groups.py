@@ -127,7 +127,7 @@ class GroupAdmin(AdminBase):
 
         async def ask() -> list[GroupListing]:
             # Anew for each try: a node that is gone must not be asked for ever.
-            await self._refreshed()
+            await self._network.refresh_metadata(self.config.default_api_timeout_ms)
             found = []
             for node_id in list(self._network.cluster.brokers):
                 version = await self._network.version_for(node_id, ApiKey.LIST_GROUPS)

@@ -105,7 +105,7 @@ class TransactionAdmin(AdminBase):
 
         async def ask() -> list[TransactionListing]:
             # Anew for each try: a node that is gone must not be asked for ever.
-            await self._refreshed()
+            await self._network.refresh_metadata(self.config.default_api_timeout_ms)
             found = []
             for node_id in list(self._network.cluster.brokers):
                 response = await self._network.send(node_id, request)

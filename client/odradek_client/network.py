@@ -339,13 +339,23 @@ class Network:
         if self._wake is not None:
             self._wake.set()
 
-    async def refresh_metadata(self) -> None:
-        """Ask now and wait for an answer to a request that was sent after this call."""
+    async def refresh_metadata(self, timeout_ms: float | None = None) -> None:
+        """Ask now and wait for an answer to a request that was sent after this call.
+
+        Raises MetadataTimeout if there is none in time.
+        """
         waiter = self.loop.create_future()
         self._waiters.append(waiter)
         self.request_metadata_update()
         try:
-            await waiter
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await waiter
+        except TimeoutError:
+            servers = ", ".join(self.config.bootstrap_servers)
+            why = f": {self._last_failure}" if self._last_failure is not None else ""
+            raise MetadataTimeout(
+                f"no broker of {servers} answered within {timeout_ms:.0f} ms{why}"
+            ) from None
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
