@@ -82,6 +82,11 @@ def check_topic_name(name: str) -> None:
         )
 
 
+_TOO_MANY = AdminError(
+    ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+)
+
+
 class _Room:
     """How many partitions may still be created, on this broker and by this request."""
 
@@ -93,9 +98,7 @@ class _Room:
     def check(self, count: int) -> None:
         """AdminError if so many are too many."""
         if count > self._in_request:
-            raise AdminError(
-                ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-            )
+            raise _TOO_MANY
         if count > self._on_broker:
             raise AdminError(
                 ErrorCode.POLICY_VIOLATION,
@@ -111,15 +114,17 @@ class _Room:
 
 
 def create_topics(
-    metadata: ClusterMetadata, wanted: Sequence[NewTopic], *, defaults_allowed: bool = True
+    metadata: ClusterMetadata, wanted: Sequence[NewTopic]
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
     """The records of those that can be created, and an answer for each, once per name.
 
-    `defaults_allowed`: may -1 stand for the default (CreateTopics >= 4).
+    With more partitions than one request may bring, all of its topics are refused, as in Kafka.
     """
     times = Counter(topic.name for topic in wanted)
-    # '.' and '_' are one character in the names of metrics, so two topics that differ only in
-    # them are refused.
+    if sum(_count_asked(metadata, topic) for topic in wanted) > _PARTITIONS_PER_REQUEST_MAX:
+        return [], [TopicResult.refused(name, _TOO_MANY) for name in times]
+    # '.' and '_' are one character in the names of metrics, so a topic that differs only in them from
+    # one that exists is refused; of two in one request Kafka creates both.
     taken = {name.replace(".", "_"): name for name in metadata.topics}
     room = _Room(metadata)
     records: list[MetadataRecord] = []
@@ -131,13 +136,12 @@ def create_topics(
             if times[topic.name] > 1:
                 raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _check_new_name(metadata, topic.name, taken)
-            made, result = _create_one(metadata, topic, defaults_allowed, room)
+            made, result = _create_one(metadata, topic, room)
         except AdminError as error:
             results[topic.name] = TopicResult.refused(topic.name, error)
             continue
         records += made
         room.take(result.num_partitions)
-        taken[topic.name.replace(".", "_")] = topic.name
         results[topic.name] = result
     return records, list(results.values())
 
@@ -158,8 +162,17 @@ def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, st
         )
 
 
+def _count_asked(metadata: ClusterMetadata, topic: NewTopic) -> int:
+    """How many partitions a request asks for, whether it may have them or not."""
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions == USE_DEFAULT:
+        return metadata.config.num_partitions
+    return max(0, topic.num_partitions)
+
+
 def _create_one(
-    metadata: ClusterMetadata, topic: NewTopic, defaults_allowed: bool, room: _Room
+    metadata: ClusterMetadata, topic: NewTopic, room: _Room
 ) -> tuple[list[MetadataRecord], TopicResult]:
     configs = _check_configs(metadata, topic.configs)
     message = None
@@ -167,7 +180,7 @@ def _create_one(
         assignments = _manual_assignments(metadata, topic)
         room.check(len(assignments))
     else:
-        count, factor = _numbers(metadata, topic, defaults_allowed)
+        count, factor = _numbers(metadata, topic)
         if factor > 1:
             message = _check_replication(metadata, factor)
         room.check(count)
@@ -191,19 +204,18 @@ def _check_configs(metadata: ClusterMetadata, configs: Mapping[str, str | None])
         raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def _numbers(metadata: ClusterMetadata, topic: NewTopic, defaults_allowed: bool) -> tuple[int, int]:
-    """(partitions, replication factor) with defaults filled in."""
+def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
+    """(partitions, replication factor) with defaults filled in, in every version."""
     count, factor = topic.num_partitions, topic.replication_factor
-    lowest = USE_DEFAULT if defaults_allowed else 1
-    if count == 0 or count < lowest:
-        raise AdminError(
-            ErrorCode.INVALID_PARTITIONS,
-            "Number of partitions was set to an invalid non-positive value.",
-        )
-    if factor == 0 or factor < lowest:
+    if factor == 0 or factor < USE_DEFAULT:
         raise AdminError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if count == 0 or count < USE_DEFAULT:
+        raise AdminError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
         )
     config = metadata.config
     return (

@@ -233,6 +233,29 @@ def test_topics_by_id() -> None:
     for version in (10, 11):
         answer = call(node, request, version)
         assert {topic.error_code for topic in answer.topics} == {ErrorCode.INVALID_REQUEST}
+        assert (answer.brokers, answer.controller_id, answer.cluster_id) == ([], -1, None)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_beside_an_id_names_are_passed_over(version: int) -> None:
+    node = FakeNode()
+    topic_id = node.create("t")
+    both = [
+        MetadataRequestTopic(topic_id=topic_id, name="other"),
+        MetadataRequestTopic(topic_id=b"x" * 16, name="t"),
+        *asked("t", "new"),
+    ]
+    answer = call(node, MetadataRequest(topics=both), version)
+    assert [(topic.error_code, topic.name) for topic in answer.topics] == [
+        (0, "t"),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None),
+    ]
+    assert "new" not in node.metadata.topics
+
+
+def test_the_metadata_log_is_a_topic_that_clients_do_not_know() -> None:
+    (topic,) = call(FakeNode(), MetadataRequest(topics=asked("__cluster_metadata"))).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a19_without_an_authorizer_everything_is_allowed() -> None:
@@ -353,13 +376,13 @@ def test_create_topics_in_every_version(version: int) -> None:
         assert good.topic_id == node.metadata.topic_id("t")
 
 
-def test_defaults_by_minus_one_from_version_4() -> None:
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
+def test_minus_one_takes_the_defaults_in_every_version(version: int) -> None:
+    """kafkajs sends it in version 3."""
     topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1)
-    request = CreateTopicsRequest(topics=[topic])
-    answer = call(FakeNode(), request, 3)
-    assert answer.topics[0].error_code == ErrorCode.INVALID_PARTITIONS
     node = FakeNode(num_partitions="6")
-    assert call(node, request, 4).topics[0].error_code == 0
+    answer = call(node, CreateTopicsRequest(topics=[topic]), version)
+    assert answer.topics[0].error_code == 0
     assert node.metadata.partition_count("t") == 6
 
 

@@ -266,11 +266,9 @@ def test_topics_that_are_refused(wanted: NewTopic, error: ErrorCode) -> None:
 
 def test_one_request_creates_at_most_ten_thousand_partitions() -> None:
     node = FakeNode()
-    assert create(node, NewTopic("a", 10_001), NewTopic("b", 6_000), NewTopic("c", 4_001)) == [
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.NONE,
-        ErrorCode.POLICY_VIOLATION,
-    ]
+    refused = [ErrorCode.POLICY_VIOLATION] * 3
+    assert create(node, NewTopic("a", 1), NewTopic("b", 6_000), NewTopic("c", 4_000)) == refused
+    assert create(node, NewTopic("b", 6_000), NewTopic("c", 4_000)) == [ErrorCode.NONE] * 2
     _, results = create_partitions(
         node.metadata, [MorePartitions("b", 16_001), MorePartitions("b2", 1)]
     )
@@ -287,10 +285,14 @@ def test_a_value_that_is_too_long_is_refused() -> None:
         assert message is None or len(message) < 1000
 
 
-def test_defaults_need_create_topics_4() -> None:
+def test_the_replication_factor_is_looked_at_before_the_partitions() -> None:
     node = FakeNode()
-    errors = create(node, NewTopic("a"), NewTopic("b", 1), defaults_allowed=False)
-    assert errors == [ErrorCode.INVALID_PARTITIONS, ErrorCode.INVALID_REPLICATION_FACTOR]
+    errors = create(node, NewTopic("a", 0, 0), NewTopic("b", 0, 1), NewTopic("c", -2, -1))
+    assert errors == [
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_PARTITIONS,
+    ]
 
 
 def test_the_same_name_twice_is_answered_once() -> None:
@@ -302,12 +304,14 @@ def test_the_same_name_twice_is_answered_once() -> None:
     assert list(node.metadata.topics) == ["b"]
 
 
-def test_names_collide_within_one_request_too() -> None:
+def test_a_name_collides_with_a_topic_that_exists_and_not_within_one_request() -> None:
     node = FakeNode()
-    assert create(node, NewTopic("a.b"), NewTopic("a_b")) == [
+    assert create(node, NewTopic("a.b"), NewTopic("a_b")) == [ErrorCode.NONE] * 2
+    assert create(node, NewTopic("a.b"), NewTopic("a.b_c")) == [
+        ErrorCode.TOPIC_ALREADY_EXISTS,
         ErrorCode.NONE,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
+    assert create(node, NewTopic("a_b.c")) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
 def test_replication_factor_accepted_by_policy_keeps_one_copy_and_says_so() -> None:

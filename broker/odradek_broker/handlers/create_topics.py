@@ -1,7 +1,7 @@
 """CreateTopics (key 19): decide, record, answer when durable (A-17).
 
-Versions: below 4, -1 does not stand for the broker's default; from 5 on the answer tells the
-topic's settings, to those who may see them, from 7 on its id.
+Versions: from 5 on the answer tells the topic's settings, to those who may see them, from 7 on its id.
+-1 stands for the broker's default in all of them, as in Kafka: kafkajs sends it in version 3.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from odradek_protocol.schemas.create_topics import (
 
 log = structlog.get_logger("odradek.admin")
 
-_DEFAULTS_SINCE = 4
-
 
 def handle(
     node: Node, context: RequestContext, request: CreateTopicsRequest
@@ -40,7 +38,6 @@ def handle(
     records, results = create_topics(
         node.metadata,
         [_wanted(topic) for topic in request.topics if topic.name not in denied],
-        defaults_allowed=context.api_version >= _DEFAULTS_SINCE,
     )
     results += [
         TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names if name in denied

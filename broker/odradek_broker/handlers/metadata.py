@@ -1,7 +1,8 @@
 """Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (A-10, A-11).
 
 Versions: 0 means all topics by an empty list, later ones by null; from 4 on the client says
-whether topics may be created; from 12 on topics may be asked for by id.
+whether topics may be created; from 12 on topics may be asked for by id, and where one is, names are passed over, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from odradek_broker.authorizer import topic as topic_resource
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
-from odradek_broker.metadata import INTERNAL_TOPICS, Topic
+from odradek_broker.metadata import INTERNAL_TOPICS, METADATA_TOPIC, Topic
 from odradek_broker.node import Node
 from odradek_broker.topic_admin import AdminError, NewTopic, check_topic_name, create_topics
 from odradek_protocol.errors import ErrorCode
@@ -47,6 +48,8 @@ def handle(
 ) -> MetadataResponse | Later[MetadataResponse]:
     """Topics as asked for, once what is told of them is durable; errors are per topic."""
     answer = _Answer(node, context, request)
+    if answer.asks_by_id_too_early():
+        return answer.refused(ErrorCode.INVALID_REQUEST)
     records = answer.create_missing()
     return when_durable(node, records, answer.respond, answer.timed_out)
 
@@ -61,8 +64,21 @@ class _Answer:
         self._request = request
         topics = request.topics
         self._all = topics is None or (not topics and self._version < _NULL_MEANS_ALL_SINCE)
-        self._asked: Iterable[MetadataRequestTopic] = topics or ()
+        asked = topics or []
+        if self._version >= _IDS_WORK_SINCE and any(t.topic_id != ZERO_UUID for t in asked):
+            asked = [t for t in asked if t.topic_id != ZERO_UUID]
+        self._asked = asked
         self._create_errors: dict[str, ErrorCode] = {}
+
+    def asks_by_id_too_early(self) -> bool:
+        """The fields are there from 10 on, but their meaning is not (KIP-516)."""
+        return self._version < _IDS_WORK_SINCE and any(
+            topic.name is None or topic.topic_id != ZERO_UUID for topic in self._asked
+        )
+
+    def refused(self, error: ErrorCode) -> MetadataResponse:
+        """Nothing is told but the error, with each topic."""
+        return MetadataResponse(topics=[self._failed(asked, error) for asked in self._asked])
 
     def create_missing(self) -> list[MetadataRecord]:
         """The records of topics that are to be created because they are asked for."""
@@ -87,7 +103,8 @@ class _Answer:
         for name in missing:
             if name in INTERNAL_TOPICS:
                 records += node.metadata.internal_topic_records(name)
-        wanted = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
+        own = {*INTERNAL_TOPICS, METADATA_TOPIC}
+        wanted = [NewTopic(name) for name in missing if name not in own]
         made, results = create_topics(node.metadata, wanted)
         self._create_errors |= {
             result.name: result.error for result in results if result.error is not ErrorCode.NONE
@@ -143,9 +160,6 @@ class _Answer:
 
     def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         by_id = asked.topic_id != ZERO_UUID or asked.name is None
-        if by_id and self._version < _IDS_WORK_SINCE:
-            # The fields are there from 10 on, but their meaning is not (KIP-516).
-            return self._failed(asked, ErrorCode.INVALID_REQUEST)
         metadata = self._node.metadata
         name = metadata.topic_name(asked.topic_id) if by_id else asked.name
         if name is not None and self._denied([name]):
@@ -154,7 +168,8 @@ class _Answer:
         if topic is not None:
             return self._topic(topic)
         if by_id:
-            return self._failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+            unnamed = MetadataRequestTopic(topic_id=asked.topic_id, name=None)
+            return self._failed(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
         return self._failed(asked, self._missing(name or ""))
 
     def _missing(self, name: str) -> ErrorCode:
