@@ -108,7 +108,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=["record", "check", "compare", "list"])
-    parser.add_argument("pattern", nargs="?", default="*", help="names of scenarios, with *")
+    parser.add_argument("pattern", nargs="?", default="*", help="names, or module/name, with *")
     parser.add_argument("--bootstrap", help="a broker that runs already, HOST:PORT")
     parser.add_argument("--strict", action="store_true", help="compare: reasons do not count")
     parser.add_argument("--turns", type=int, default=2, help="for check")

@@ -57,6 +57,9 @@ OPEN: tuple[str, ...] = (
     "delete-records-of-internal",
     # Groups.
     "sync-other-protocol",
+    "commit-nothing",
+    "offset-fetch",
+    "offset-delete",
 )
 
 

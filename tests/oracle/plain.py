@@ -190,6 +190,8 @@ class Normaliser:
 
     @staticmethod
     def _sorted(items: list[Any], name: str) -> list[Any]:
+        if name == "subscribed_topic_names":
+            return sorted(items)
         if name == "records" or not all(isinstance(item, dict) for item in items):
             return items
 

@@ -26,10 +26,10 @@ def all_scenarios() -> Mapping[str, Sequence[Scenario]]:
 
 
 def chosen(pattern: str) -> list[tuple[str, Scenario]]:
-    """(module, scenario) whose name fits a pattern with `*`."""
+    """(module, scenario) whose name, or `module/name`, fits a pattern with `*`."""
     return [
         (module, scenario)
         for module, group in all_scenarios().items()
         for scenario in group
-        if fnmatchcase(scenario.name, pattern)
+        if any(fnmatchcase(each, pattern) for each in (scenario.name, f"{module}/{scenario.name}"))
     ]

@@ -1,0 +1,653 @@
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracle.group_steps import (
+    described,
+    empty,
+    group,
+    join_body,
+    joined,
+    preparing,
+    rebalancing,
+    stable,
+)
+from tests.oracle.script import (
+    Ask,
+    Receive,
+    Scenario,
+    Send,
+    Step,
+    Subscribed,
+    coordinator,
+    producer,
+    topic,
+)
+
+Position = tuple[int, int] | tuple[int, int, str | None]
+
+
+def _topics(*given: tuple[str, Sequence[Position]], epoch: int = -1) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "topic_id": "$" + name.lstrip("@") if name in ("@t", "@u") else bytes(15) + b"\x09",
+            "partitions": [
+                {
+                    "partition_index": position[0],
+                    "committed_offset": position[1],
+                    "committed_leader_epoch": epoch,
+                    "committed_metadata": position[2] if len(position) > 2 else "",
+                }
+                for position in positions
+            ],
+        }
+        for name, positions in given
+    ]
+
+
+def _commit_body(
+    *given: tuple[str, Sequence[Position]],
+    member_id: str = "",
+    generation: int | str = -1,
+    epoch: int = -1,
+    **more: Any,
+) -> dict[str, Any]:
+    return {
+        "group_id": "@g",
+        "generation_id_or_member_epoch": generation,
+        "member_id": member_id,
+        "topics": _topics(*given, epoch=epoch),
+        **more,
+    }
+
+
+def _commit(*given: tuple[str, Sequence[Position]], **more: Any) -> Ask:
+    return Ask("OffsetCommit", _commit_body(*given, **more))
+
+
+def _committed(*given: tuple[str, Sequence[Position]], **more: Any) -> Ask:
+    return Ask("OffsetCommit", _commit_body(*given, **more), version=8, quiet=True)
+
+
+def _fetch(
+    topics: Sequence[tuple[str, Sequence[int]]] | None = (("@t", (0,)),),
+    group_id: str = "@g",
+    **more: Any,
+) -> Ask:
+    wanted = None
+    if topics is not None:
+        wanted = [
+            {
+                "name": name,
+                "topic_id": "$" + name.lstrip("@") if name in ("@t", "@u") else bytes(15) + b"\x09",
+                "partition_indexes": list(partitions),
+            }
+            for name, partitions in topics
+        ]
+    groups = [{"group_id": group_id, "topics": wanted, **more.pop("of_group", {})}]
+    named = None
+    if topics is not None:
+        named = [{"name": name, "partition_indexes": list(found)} for name, found in topics]
+    return Ask("OffsetFetch", {"group_id": group_id, "topics": named, "groups": groups, **more})
+
+
+_START: list[Step] = [*topic(partitions=2), *group()]
+_LONG = "m" * 4_096
+
+_COMMIT = [
+    Scenario(
+        "commit-from-outside",
+        "OffsetCommit",
+        [
+            *_START,
+            _commit(("@t", [(0, 5, "note"), (1, 7, None)])),
+            _fetch([("@t", (0, 1))]),
+            _commit(("@t", [(0, 3)]), epoch=4),
+            _fetch([("@t", (0, 1))]),
+            described(),
+        ],
+    ),
+    Scenario(
+        "commit-odd-values",
+        "OffsetCommit",
+        [
+            *_START,
+            _commit(("@t", [(0, -1), (1, -9)])),
+            _fetch(None),
+            _commit(("@t", [(0, (1 << 63) - 1)])),
+            _commit(("@t", [(0, 1)]), epoch=-7),
+            _fetch([("@t", (0, 1))]),
+        ],
+    ),
+    Scenario(
+        "commit-unknown",
+        "OffsetCommit",
+        [
+            *_START,
+            _commit(("@unknown", [(0, 1)])),
+            _commit(("@t", [(2, 1), (-1, 1), (0, 4)])),
+            _commit(("@unknown", [(0, 1)]), ("@t", [(0, 5)])),
+            _commit(("", [(0, 1)])),
+            _fetch(None),
+        ],
+    ),
+    Scenario(
+        "commit-metadata-at-the-limit",
+        "OffsetCommit",
+        [
+            *_START,
+            _commit(("@t", [(0, 1, _LONG), (1, 1, _LONG + "m")])),
+            _commit(("@t", [(0, 2, "é" * 2_048), (1, 1, "é" * 4_096)])),
+            _commit(("@unknown", [(0, 1, _LONG + "m")])),
+            Ask(
+                "OffsetFetch",
+                {
+                    "groups": [
+                        {
+                            "group_id": "@g",
+                            "topics": [{"name": "@t", "partition_indexes": [0, 1]}],
+                        }
+                    ]
+                },
+                version=8,
+                ignore=["groups.0.topics.0.partitions.*.metadata"],
+            ),
+        ],
+    ),
+    Scenario(
+        "commit-repeated",
+        "OffsetCommit",
+        [
+            *_START,
+            _commit(("@t", [(0, 1), (0, 2)])),
+            _fetch(),
+            _commit(("@t", [(0, 3)]), ("@t", [(0, 4), (1, 5)])),
+            _fetch([("@t", (0, 1))]),
+        ],
+    ),
+    Scenario(
+        "commit-nothing",
+        "OffsetCommit",
+        [*_START, _commit(), described(), _commit(("@t", [])), described(), _commit(group_id="")],
+    ),
+    Scenario(
+        "commit-with-a-retention",
+        "OffsetCommit",
+        [
+            *_START,
+            _commit(("@t", [(0, 5)]), retention_time_ms=0),
+            _commit(("@t", [(1, 5)]), retention_time_ms=86_400_000),
+            _fetch(None),
+        ],
+        versions="2-4",
+    ),
+    Scenario(
+        "commit-of-a-member",
+        "OffsetCommit",
+        [
+            *topic(),
+            *stable(),
+            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            _commit(("@t", [(0, 2)]), member_id="$m", generation=7),
+            _commit(("@t", [(0, 2)]), member_id="$m", generation=0),
+            _commit(("@t", [(0, 2)]), member_id="$m", generation=-1),
+            _commit(("@t", [(0, 2)]), member_id="nobody", generation="$gen"),
+            _commit(("@t", [(0, 2)]), member_id="", generation="$gen"),
+            _commit(("@t", [(0, 2)])),
+            _commit(("@t", [(0, 2)]), member_id="nobody"),
+            _commit(("@unknown", [(0, 2)]), member_id="nobody", generation="$gen"),
+            _commit(("@t", [(0, 2, _LONG + "m")]), member_id="nobody", generation="$gen"),
+            _fetch(),
+        ],
+    ),
+    Scenario(
+        "commit-while-completing",
+        "OffsetCommit",
+        [
+            *topic(),
+            *joined(),
+            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            _commit(("@t", [(0, 1)])),
+            _fetch(),
+        ],
+    ),
+    Scenario(
+        "commit-while-preparing",
+        "OffsetCommit",
+        [
+            *topic(),
+            *preparing(),
+            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            _commit(("@t", [(0, 2)]), member_id="$m", generation=2),
+            _fetch(),
+        ],
+    ),
+    Scenario(
+        "commit-empty-and-dead",
+        "OffsetCommit",
+        [
+            *topic(),
+            *empty(),
+            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            _commit(("@t", [(0, 1)])),
+            _fetch(),
+            Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
+            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
+            _commit(("@t", [(0, 1)]), member_id="$m"),
+            _commit(("@t", [(0, 1)]), member_id="", generation=3),
+            _fetch(),
+            described(),
+        ],
+    ),
+    Scenario(
+        "commit-of-a-static-member",
+        "OffsetCommit",
+        [
+            *topic(),
+            *stable(group_instance_id="i"),
+            _commit(("@t", [(0, 1)]), member_id="$m", generation="$gen", group_instance_id="i"),
+            _commit(("@t", [(0, 2)]), member_id="no", generation="$gen", group_instance_id="i"),
+            _commit(("@t", [(0, 2)]), member_id="$m", generation="$gen", group_instance_id="j"),
+            _commit(("@t", [(0, 2)]), member_id="$m", generation=9, group_instance_id="i"),
+            _commit(("@t", [(0, 2)]), member_id="", generation=-1, group_instance_id="i"),
+            _fetch(),
+        ],
+        versions="7-10",
+    ),
+    Scenario(
+        "commit-pipelined",
+        "OffsetCommit",
+        [
+            *_START,
+            Send(_commit(("@t", [(0, 1)]))),
+            Send(_commit(("@t", [(0, 2)]))),
+            Send(_fetch()),
+            Send(_commit(("@t", [(0, 3)]))),
+            Receive(),
+            Receive(),
+            Receive(),
+            Receive(),
+            _fetch(),
+        ],
+    ),
+    Scenario(
+        "commit-of-a-deleted-topic",
+        "OffsetCommit",
+        [
+            *_START,
+            _committed(("@t", [(0, 5)])),
+            Ask("DeleteTopics", {"topic_names": ["@t"], "timeout_ms": 10_000}, version=5),
+            Ask(
+                "Metadata",
+                {"topics": [{"name": "@t"}], "allow_auto_topic_creation": False},
+                version=9,
+                until={"topics.0.error_code": "UNKNOWN_TOPIC_OR_PARTITION"},
+                ignore=["brokers", "cluster_id", "controller_id"],
+            ),
+            _commit(("@t", [(0, 6)])),
+        ],
+    ),
+]
+
+_MEMBER: dict[str, Any] = {"member_id": "$m", "generation": "$gen"}
+
+_FETCH = [
+    Scenario(
+        "offset-fetch",
+        "OffsetFetch",
+        [
+            *_START,
+            _committed(("@t", [(0, 5, "note")]), epoch=3),
+            _fetch(),
+            _fetch([("@t", (1,))]),
+            _fetch([("@t", (0, 1, 2, -1))]),
+            _fetch([("@t", (0, 0))]),
+            _fetch([("@t", (0,)), ("@t", (1, 0))]),
+            _fetch([("@unknown", (0,))]),
+            _fetch([("@t", ())]),
+            _fetch([]),
+            _fetch([("", (0,))]),
+        ],
+    ),
+    Scenario(
+        "offset-fetch-everything",
+        "OffsetFetch",
+        [
+            *_START,
+            *topic("@u"),
+            _fetch(None),
+            _committed(("@t", [(0, 5), (1, 6)])),
+            _committed(("@u", [(0, 7)])),
+            _fetch(None),
+        ],
+        versions="2-10",
+    ),
+    Scenario(
+        "offset-fetch-unknown-group",
+        "OffsetFetch",
+        [
+            *_START,
+            _fetch(group_id="@unknown"),
+            _fetch(group_id=""),
+            _fetch([("@unknown", (0,))], group_id="@unknown"),
+        ],
+    ),
+    Scenario(
+        "offset-fetch-everything-of-an-unknown-group",
+        "OffsetFetch",
+        [*_START, _fetch(None, group_id="@unknown"), _fetch(None, group_id="")],
+        versions="2-10",
+    ),
+    Scenario(
+        "offset-fetch-in-each-state",
+        "OffsetFetch",
+        [
+            *topic(),
+            *joined(),
+            _fetch(),
+            Ask(
+                "SyncGroup",
+                {"group_id": "@g", "generation_id": "$gen", "member_id": "$m"},
+                version=3,
+                quiet=True,
+            ),
+            _committed(("@t", [(0, 5)]), **_MEMBER),
+            _fetch(),
+            Send(Ask("JoinGroup", join_body(), on="b", version=3)),
+            rebalancing(),
+            _fetch(),
+        ],
+    ),
+    Scenario(
+        "offset-fetch-several-groups",
+        "OffsetFetch",
+        [
+            *_START,
+            _committed(("@t", [(0, 5)])),
+            Ask(
+                "OffsetFetch",
+                {
+                    "groups": [
+                        {
+                            "group_id": name,
+                            "topics": [{"name": "@t", "topic_id": "$t", "partition_indexes": [0]}],
+                        }
+                        for name in ("@g", "@unknown", "", "@g")
+                    ]
+                },
+            ),
+            Ask("OffsetFetch", {"groups": []}),
+            Ask(
+                "OffsetFetch",
+                {"groups": [{"group_id": "@g", "topics": None}, {"group_id": "@h", "topics": []}]},
+            ),
+        ],
+        versions="8-10",
+    ),
+    Scenario(
+        "offset-fetch-as-a-member",
+        "OffsetFetch",
+        [
+            *topic(),
+            *stable(),
+            _committed(("@t", [(0, 5)]), **_MEMBER),
+            _fetch(of_group={"member_id": "$m", "member_epoch": "$gen"}),
+            _fetch(of_group={"member_id": "$m", "member_epoch": 9}),
+            _fetch(of_group={"member_id": "nobody", "member_epoch": 1}),
+            _fetch(of_group={"member_id": None, "member_epoch": 1}),
+            _fetch(of_group={"member_id": "", "member_epoch": -1}),
+        ],
+        versions="9-10",
+    ),
+    Scenario(
+        "offset-fetch-stable",
+        "OffsetFetch",
+        [
+            *_START,
+            *topic("@u"),
+            _committed(("@t", [(0, 5), (1, 6)])),
+            *producer(),
+            Ask(
+                "AddOffsetsToTxn",
+                {
+                    "transactional_id": "@id",
+                    "producer_id": "$pid",
+                    "producer_epoch": "$pid_epoch",
+                    "group_id": "@g",
+                },
+                version=3,
+                quiet=True,
+            ),
+            Ask(
+                "TxnOffsetCommit",
+                {
+                    "transactional_id": "@id",
+                    "group_id": "@g",
+                    "producer_id": "$pid",
+                    "producer_epoch": "$pid_epoch",
+                    "topics": [
+                        {
+                            "name": name,
+                            "partitions": [{"partition_index": 0, "committed_offset": 9}],
+                        }
+                        for name in ("@t", "@u")
+                    ],
+                },
+                version=3,
+                quiet=True,
+            ),
+            _fetch([("@t", (0, 1)), ("@u", (0,))]),
+            _fetch([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
+            _fetch(None, require_stable=True),
+            _fetch(None),
+            Ask(
+                "EndTxn",
+                {
+                    "transactional_id": "@id",
+                    "producer_id": "$pid",
+                    "producer_epoch": "$pid_epoch",
+                    "committed": True,
+                },
+                version=3,
+                quiet=True,
+            ),
+            Ask(
+                "OffsetFetch",
+                {
+                    "group_id": "@g",
+                    "topics": [{"name": "@t", "partition_indexes": [0]}],
+                    "require_stable": True,
+                },
+                version=7,
+                until={"topics.0.partitions.0.error_code": "NONE"},
+            ),
+            _fetch([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
+        ],
+        versions="7-10",
+    ),
+]
+
+
+def _delete(*given: tuple[str, Sequence[int]], group_id: str = "@g") -> Ask:
+    return Ask(
+        "OffsetDelete",
+        {
+            "group_id": group_id,
+            "topics": [
+                {"name": name, "partitions": [{"partition_index": p} for p in partitions]}
+                for name, partitions in given
+            ],
+        },
+    )
+
+
+def _delete_groups(*names: str) -> Ask:
+    return Ask("DeleteGroups", {"groups_names": list(names)})
+
+
+_DELETE = [
+    Scenario(
+        "offset-delete",
+        "OffsetDelete",
+        [
+            *_START,
+            _committed(("@t", [(0, 5), (1, 6)])),
+            _delete(("@t", (1,))),
+            _fetch(None),
+            _delete(("@t", (1,))),
+            _delete(("@t", (0, 0)), ("@t", (7,)), ("@unknown", (0,)), ("", (0,))),
+            _delete(),
+            _delete(("@t", ())),
+            _delete(("@t", (0,)), group_id="@unknown"),
+            _delete(("@t", (0,)), group_id=""),
+            _fetch(None),
+            described(),
+        ],
+    ),
+    Scenario(
+        "offset-delete-of-a-group-with-members",
+        "OffsetDelete",
+        [
+            *topic(),
+            *topic("@u"),
+            *stable((("range", Subscribed(("@t",))),)),
+            _committed(("@t", [(0, 5)]), **_MEMBER),
+            _committed(("@u", [(0, 5)]), **_MEMBER),
+            _delete(("@t", (0,)), ("@u", (0,))),
+            _fetch(None),
+        ],
+    ),
+    Scenario(
+        "offset-delete-of-a-group-that-is-no-consumer",
+        "OffsetDelete",
+        [
+            *topic(),
+            *stable(protocol_type="connect"),
+            _committed(("@t", [(0, 5)]), **_MEMBER),
+            _delete(("@t", (0,))),
+        ],
+    ),
+    Scenario(
+        "offset-delete-with-rubbish-metadata",
+        "OffsetDelete",
+        [
+            *topic(),
+            *stable((("range", b"\x00\x00\x00\x7f"),)),
+            _committed(("@t", [(0, 5)]), **_MEMBER),
+            _delete(("@t", (0,))),
+        ],
+    ),
+    Scenario(
+        "offset-delete-while-completing",
+        "OffsetDelete",
+        [
+            *topic(),
+            *joined((("range", Subscribed(("@u",))),)),
+            _delete(("@t", (0,))),
+        ],
+    ),
+    Scenario(
+        "offset-delete-in-an-empty-group",
+        "OffsetDelete",
+        [*topic(), *empty(), _committed(("@t", [(0, 5)])), _delete(("@t", (0,))), described()],
+    ),
+    Scenario(
+        "delete-groups",
+        "DeleteGroups",
+        [
+            *_START,
+            _delete_groups("@g"),
+            _committed(("@t", [(0, 5)])),
+            _delete_groups("@g", "@unknown", ""),
+            _delete_groups("@g"),
+            described(),
+            _fetch(),
+            _delete_groups(),
+        ],
+    ),
+    Scenario(
+        "delete-groups-named-twice",
+        "DeleteGroups",
+        [*_START, _committed(("@t", [(0, 5)])), _delete_groups("@g", "@g"), described()],
+    ),
+    Scenario(
+        "delete-groups-in-each-state",
+        "DeleteGroups",
+        [
+            *joined(),
+            _delete_groups("@g"),
+            Ask(
+                "SyncGroup",
+                {"group_id": "@g", "generation_id": "$gen", "member_id": "$m"},
+                version=3,
+                quiet=True,
+            ),
+            _delete_groups("@g"),
+            Send(Ask("JoinGroup", join_body(), on="b", version=3)),
+            rebalancing(),
+            _delete_groups("@g"),
+            described(),
+        ],
+    ),
+    Scenario(
+        "delete-groups-emptied",
+        "DeleteGroups",
+        [*empty(), _delete_groups("@g"), described(), *joined(), described()],
+    ),
+    Scenario(
+        "delete-groups-with-a-transaction",
+        "DeleteGroups",
+        [
+            *_START,
+            *producer(),
+            coordinator("@g"),
+            Ask(
+                "AddOffsetsToTxn",
+                {
+                    "transactional_id": "@id",
+                    "producer_id": "$pid",
+                    "producer_epoch": "$pid_epoch",
+                    "group_id": "@g",
+                },
+                version=3,
+                quiet=True,
+            ),
+            Ask(
+                "TxnOffsetCommit",
+                {
+                    "transactional_id": "@id",
+                    "group_id": "@g",
+                    "producer_id": "$pid",
+                    "producer_epoch": "$pid_epoch",
+                    "topics": [
+                        {
+                            "name": "@t",
+                            "partitions": [{"partition_index": 0, "committed_offset": 9}],
+                        }
+                    ],
+                },
+                version=3,
+                quiet=True,
+            ),
+            _delete_groups("@g"),
+            described(),
+            Ask(
+                "EndTxn",
+                {
+                    "transactional_id": "@id",
+                    "producer_id": "$pid",
+                    "producer_epoch": "$pid_epoch",
+                    "committed": True,
+                },
+                version=3,
+                quiet=True,
+            ),
+        ],
+    ),
+]
+
+SCENARIOS = [*_COMMIT, *_FETCH, *_DELETE]
