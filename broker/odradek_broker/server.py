@@ -32,6 +32,7 @@ from odradek_broker.real import RealClock, RealRandomness
 from odradek_broker.session import Session, SessionLimits
 from odradek_broker.storage.flush import GroupCommit
 from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 
 log = structlog.get_logger("odradek.server")
 
@@ -136,6 +137,8 @@ class Server:
         self.metrics = BrokerMetrics(lambda: time.perf_counter_ns() // 1000)
         self.node: Node
         self._sessions: set[Session] = set()
+        #: Where all connections receive; see `FrameReceiver`.
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._all_closed = asyncio.Event()
         self._next_connection_id = 0
         self._server: asyncio.Server | None = None
@@ -278,7 +281,7 @@ class Server:
         session = Session(
             self._dispatcher,
             self._next_connection_id,
-            self.config.socket_request_max_bytes,
+            FrameReceiver(self.config.socket_request_max_bytes, self._scratch),
             self._limits,
             self.metrics,
             self._closed,

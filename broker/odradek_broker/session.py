@@ -69,7 +69,7 @@ class Session(asyncio.BufferedProtocol):
         self,
         dispatcher: Dispatcher,
         peer_id: int,
-        frame_bytes_max: int,
+        receiver: FrameReceiver,
         limits: SessionLimits,
         metrics: Any,
         on_closed: Callable[[Session], None],
@@ -77,7 +77,7 @@ class Session(asyncio.BufferedProtocol):
         refuse: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
-        self._receiver = FrameReceiver(frame_bytes_max)
+        self._receiver = receiver
         self._limits = limits
         self._metrics = metrics
         self._on_closed = on_closed

@@ -5,6 +5,9 @@ hands out, so that a large frame is received in place and a small one is copied 
 
     receiver.get_buffer()     a writable view to receive into
     receiver.received(n)      n bytes are in it; the frames that are whole now
+
+Between the two calls nothing else may happen on the thread, which is so on the loops of asyncio and
+uvloop: then the connections of a loop can share one scratch buffer, and an idle one holds nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from struct import Struct as Packer
 from odradek_protocol.primitives import DecodeError
 
 _SIZE = Packer(">i")
+_SIZE_BYTES = _SIZE.size
 SCRATCH_BYTES = 128 * 1024
-#: A frame gets this much memory at once, and more as its bytes arrive: what a peer claims costs
-#: nothing until it is sent.
-FIRST_STEP_BYTES = 1024 * 1024 + 64 * 1024
+#: What an unfinished frame gets at first, or `_AHEAD` times as much as has arrived of it, and the
+#: same again whenever that is full: what a peer claims costs nothing until it is sent.
+FIRST_STEP_BYTES = 4 * 1024
+_AHEAD = 8
 
 
 class FrameTooLarge(DecodeError):
@@ -27,26 +32,25 @@ class FrameTooLarge(DecodeError):
 class FrameReceiver:
     """Splits what arrives into frames without their length prefix.
 
-    `max_frame_bytes`: the largest frame taken. Memory held is at most twice what has arrived of
-    one such frame, and the scratch buffer. A frame is a memoryview of its own bytearray: it stays valid, and may be
-    written to.
+    `max_frame_bytes`: the largest frame taken. Memory held is at most eight times what has arrived of one
+    frame, and `scratch` (SCRATCH_BYTES of it), which may be shared. A frame is a memoryview of its
+    own bytearray: it stays valid, and may be written to.
     """
 
     __slots__ = (
-        "_filled",
         "_frame",
         "_frame_bytes",
         "_frame_filled",
+        "_length",
         "_scratch",
-        "_view",
         "max_frame_bytes",
     )
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, scratch: memoryview | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._scratch = bytearray(SCRATCH_BYTES)
-        self._view = memoryview(self._scratch)
-        self._filled = 0
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
+        # The bytes of a length that is not whole.
+        self._length = b""
         self._frame: memoryview | None = None
         self._frame_bytes = 0
         self._frame_filled = 0
@@ -55,7 +59,9 @@ class FrameReceiver:
         """Where the next bytes go; never empty."""
         if self._frame is not None:
             return self._frame[self._frame_filled :]
-        return self._view[self._filled :]
+        if self._length:
+            return self._scratch[len(self._length) :]
+        return self._scratch
 
     def received(self, size_bytes: int) -> list[memoryview]:
         """Frames completed by the bytes just written. FrameTooLarge ends the connection."""
@@ -68,50 +74,45 @@ class FrameReceiver:
                 return []
             frame, self._frame = self._frame, None
             return [frame]
-        return self._split(self._filled + size_bytes)
+        held = len(self._length)
+        if held:
+            self._scratch[:held] = self._length
+            self._length = b""
+        return self._split(held + size_bytes)
 
     @property
     def idle(self) -> bool:
         """Nothing of an unfinished frame is held."""
-        return self._frame is None and self._filled == 0
+        return self._frame is None and not self._length
 
     def _split(self, filled: int) -> list[memoryview]:
-        frames = []
+        frames: list[memoryview] = []
         start = 0
-        view = self._view
-        while filled - start >= 4:
+        view = self._scratch
+        while filled - start >= _SIZE_BYTES:
             size = _SIZE.unpack_from(view, start)[0]
             if size < 0 or size > self.max_frame_bytes:
                 raise FrameTooLarge(
                     f"a frame of {size} bytes; at most {self.max_frame_bytes} are taken"
                 )
-            body = start + 4
-            if body + size <= filled:
-                frames.append(memoryview(bytearray(view[body : body + size])))
-                start = body + size
-                continue
-            if body + size > SCRATCH_BYTES:
-                self._begin_large(size, body, filled)
+            body = start + _SIZE_BYTES
+            if body + size > filled:
+                self._begin(size, view[body:filled])
                 return frames
-            break
-        self._keep(start, filled)
+            start = body + size
+            frames.append(memoryview(bytearray(view[body:start])))
+        self._length = bytes(view[start:filled])
         return frames
 
-    def _begin_large(self, size: int, body: int, filled: int) -> None:
-        """A frame that does not fit the scratch buffer is received into memory of its own."""
-        self._frame = memoryview(bytearray(min(size, FIRST_STEP_BYTES)))
+    def _begin(self, size: int, arrived: memoryview) -> None:
+        """The rest of a frame is received into memory of its own."""
+        filled = len(arrived)
+        self._frame = memoryview(bytearray(min(size, max(FIRST_STEP_BYTES, _AHEAD * filled))))
         self._frame_bytes = size
-        self._frame_filled = filled - body
-        self._frame[: self._frame_filled] = self._view[body:filled]
-        self._filled = 0
+        self._frame_filled = filled
+        self._frame[:filled] = arrived
 
     def _grow(self, frame: memoryview) -> None:
         """All the memory that a frame has is full, and more of it is to come."""
-        self._frame = memoryview(bytearray(min(self._frame_bytes, 2 * len(frame))))
+        self._frame = memoryview(bytearray(min(self._frame_bytes, _AHEAD * len(frame))))
         self._frame[: len(frame)] = frame
-
-    def _keep(self, start: int, filled: int) -> None:
-        rest = filled - start
-        if start and rest:
-            self._scratch[:rest] = self._scratch[start:filled]
-        self._filled = rest
