@@ -376,7 +376,7 @@ _FETCH = [
                             "group_id": name,
                             "topics": [{"name": "@t", "topic_id": "$t", "partition_indexes": [0]}],
                         }
-                        for name in ("@g", "@unknown", "", "@g")
+                        for name in ("@g", "@unknown", "")
                     ]
                 },
             ),
