@@ -36,6 +36,7 @@ from odradek_protocol.schemas.write_txn_markers import (
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 #: The timeout of the transactions that nobody will begin after `abort_transaction`.
 _FENCING_TIMEOUT_MS = 60_000
+_OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -94,8 +95,8 @@ class TransactionAdmin(AdminBase):
     ) -> list[TransactionListing]:
         """The transactional ids of all coordinators, by name; every filter given must fit.
 
-        `states` are Kafka's names such as "Ongoing"; `longer_than_ms` leaves transactions that have been
-        open for longer. Raises Refused for a state that does not exist, UnsupportedByBroker.
+        `states` are Kafka's names such as "Ongoing"; `longer_than_ms` leaves transactions that are open
+        and have been for longer. Raises Refused for a state that does not exist, UnsupportedByBroker.
         """
         request = ListTransactionsRequest(
             state_filters=list(states),
@@ -119,6 +120,8 @@ class TransactionAdmin(AdminBase):
                         each.transactional_id, each.producer_id, each.transaction_state, node_id
                     )
                     for each in response.transaction_states
+                    # Brokers count from the last begin, and let pass what has ended since.
+                    if longer_than_ms < 0 or each.transaction_state in _OPEN_STATES
                 ]
             return sorted(found, key=lambda each: each.transactional_id)
 

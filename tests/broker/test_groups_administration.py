@@ -390,14 +390,21 @@ def test_g91_a_deletion_that_cannot_be_written_changes_nothing(world: GroupWorld
     assert delete(world, GROUP) == {GROUP: E.NONE}
 
 
-def test_g25_who_was_given_an_id_can_join_although_the_group_was_deleted(
-    world: GroupWorld,
+@pytest.mark.parametrize("committed", [True, False])
+def test_o14_g25_ids_that_were_handed_out_go_with_their_group(
+    world: GroupWorld, committed: bool
 ) -> None:
-    world.commit(5)
+    """Deleted is deleted, also where all that there is of a group is ids: who has one asks again."""
+    if committed:
+        world.commit(5)
     member = world.new_id()
     assert delete(world, GROUP) == {GROUP: E.NONE}
-    assert world.join(member).result().error_code == E.NONE
+    assert delete(world, GROUP) == {GROUP: E.GROUP_ID_NOT_FOUND}
+    assert world.join(member).result().error_code == E.UNKNOWN_MEMBER_ID
     assert world.committed() == -1
+    assert world.join(world.new_id()).result().error_code == E.NONE
+    world.wait(60_000)
+    assert len(world.group().members) == 0, "no deadline of the old id is left"
 
 
 def test_d11_a_group_with_many_offsets_goes_in_several_batches(world: GroupWorld) -> None:

@@ -360,6 +360,19 @@ def test_o12_what_is_no_consumer_group_is_never_expired_while_stable(world: Grou
     assert world.committed() == 1
 
 
+def test_o11_g25_a_group_that_somebody_is_about_to_join_is_not_forgotten(world: GroupWorld) -> None:
+    (one,) = world.stable(1)
+    world.leave(one)
+    member = world.new_id(session_ms=1_800_000)
+    world.wait(600_000)
+    assert world.log.records[-1][1] is not None, "no tombstone"
+    assert world.join(member).result().error_code == E.NONE
+    world.leave(member)
+    world.wait(600_000)
+    assert world.log.records[-1] == (group_metadata.encode_key(GROUP), None)
+    assert world.groups.group(GROUP) is None
+
+
 def test_o11_nothing_goes_while_a_transaction_is_undecided(world: GroupWorld) -> None:
     world.commit(1)
     store = _undecided(world, 50)

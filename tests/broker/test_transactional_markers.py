@@ -363,6 +363,17 @@ async def test_d11_describe_producers_answers_for_a_partition_once(
     assert [(part.partition_index, len(part.active_producers)) for part in found] == [(0, 1)]
 
 
+async def test_describe_producers_says_what_is_wrong_with_a_partition(
+    client: RawClient, verifier: FakeVerifier
+) -> None:
+    for name in ("", "b@d!", "x" * 250):
+        found = await producers(client, name)
+        assert found.error_code == E.INVALID_TOPIC_EXCEPTION
+        assert "illegal" in found.error_message
+    found = await producers(client, "t", 5)
+    assert found.error_message == "this broker has no partition 5 of topic 't'"
+
+
 async def test_a18_a20_describe_producers_asks_before_it_looks(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:

@@ -361,6 +361,11 @@ async def test_t24_o06_each_partition_has_its_own_code(
     assert codes(nothing_left) == [E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+async def test_t24_an_empty_group_id_is_invalid(client: RawClient, verifier: FakeVerifier) -> None:
+    response = await client.call(request(group="", topics=("absent", "t")))
+    assert codes(response) == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_GROUP_ID]
+
+
 async def test_t24_before_there_is_a_topic_of_offsets_the_coordinator_is_not_there(
     client: RawClient, broker: RunningBroker
 ) -> None:

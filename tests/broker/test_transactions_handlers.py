@@ -123,6 +123,18 @@ def test_t10_an_empty_id_is_an_invalid_request(world: TransactionWorld, version:
     assert (answer.error_code, answer.producer_id) == (E.INVALID_REQUEST, -1)
 
 
+@pytest.mark.parametrize("name", [ID, None])
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5), (-1, 0)])
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_t10_half_an_identity_is_an_invalid_request_whatever_else(
+    world: TransactionWorld, version: int, producer_id: int, epoch: int, name: str | None
+) -> None:
+    half = {"producer_id": producer_id, "producer_epoch": epoch, "transaction_timeout_ms": 0}
+    answer = ask(world, init_request(version, name, **half), version)
+    assert (answer.error_code, answer.producer_id) == (E.INVALID_REQUEST, -1)
+    assert world.log.records == []
+
+
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_t15_below_version_4_the_fenced_are_told_of_their_epoch(
     world: TransactionWorld, version: int
@@ -217,10 +229,16 @@ def test_t20_an_empty_id_is_an_invalid_request(world: TransactionWorld, version:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_t20_no_partitions_begin_nothing(world: TransactionWorld, version: int) -> None:
+def test_t20_a_transaction_may_begin_without_partitions(
+    world: TransactionWorld, version: int
+) -> None:
     who = world.begin()
     assert added(ask(world, add_request(who, version=version), version), version) == {}
-    assert world.state() is S.EMPTY
+    assert (world.state(), world.held().partitions) == (S.ONGOING, frozenset())
+    world.restart()
+    assert world.state() is S.ONGOING
+    assert world.end(who).error is E.NONE
+    assert world.state() is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -412,6 +430,9 @@ def test_describe_tells_everything_of_an_id(world: TransactionWorld) -> None:
     ]
     assert (unknown.transactional_id, unknown.error_code) == ("none", E.TRANSACTIONAL_ID_NOT_FOUND)
     assert empty.error_code == E.INVALID_REQUEST
+    for failed in (unknown, empty):
+        assert (failed.producer_id, failed.producer_epoch, failed.transaction_state) == (0, 0, "")
+        assert (failed.transaction_timeout_ms, failed.transaction_start_time_ms) == (0, 0)
     assert ask(world, DescribeTransactionsRequest(), 0).transaction_states == []
 
 
@@ -437,26 +458,34 @@ def test_list_filters(version: int) -> None:
     world.wait(5_000)
     world.add(b, name="a-2")
     world.wait(1)
+    c = world.begin(name="c-1")
+    world.add(c, name="c-1")
+    world.end(c, name="c-1")
 
     def listed(**filters: Any) -> set[str]:
         answer = ask(world, ListTransactionsRequest(**filters), version)
         assert answer.error_code == E.NONE
         return {each.transactional_id for each in answer.transaction_states}
 
-    assert listed() == {"a-1", "a-2", "b-1"}
+    assert listed() == {"a-1", "a-2", "b-1", "c-1"}
     assert listed(state_filters=["Ongoing"]) == {"a-1", "a-2"}
     assert listed(state_filters=["Empty", "Nonsense"]) == {"b-1"}
     assert listed(state_filters=["Nonsense"]) == set()
     assert listed(producer_id_filters=[b[0]]) == {"a-2"}
     if version >= 1:
-        assert listed(duration_filter=5_000) == {"a-1"}
-        assert listed(duration_filter=0) == {"a-1", "a-2"}
-        assert listed(duration_filter=500_000_000) == set()
+        # Since the last begin, and since for ever where there was none; c-1 began just now.
+        assert listed(duration_filter=5_000) == {"a-1", "b-1"}
+        assert listed(duration_filter=5_001) == {"b-1"}
+        assert listed(duration_filter=0) == {"a-1", "a-2", "b-1"}
+        assert listed(duration_filter=-2) == {"a-1", "a-2", "b-1", "c-1"}
+        world.wait(1)
+        assert listed(duration_filter=0) == {"a-1", "a-2", "b-1", "c-1"}
+        assert listed(duration_filter=2**63 - 1) == set()
     if version >= 2:
         assert listed(transactional_id_pattern="a.*") == {"a-1", "a-2"}
         assert listed(transactional_id_pattern="a") == set(), "the whole id"
         assert listed(transactional_id_pattern="[ab]-1") == {"a-1", "b-1"}
-        assert listed(transactional_id_pattern="") == {"a-1", "a-2", "b-1"}
+        assert listed(transactional_id_pattern="") == {"a-1", "a-2", "b-1", "c-1"}
 
 
 def test_list_names_unknown_filters(world: TransactionWorld) -> None:

@@ -320,13 +320,6 @@ def test_t10_the_bounds_themselves_are_allowed(world: TransactionWorld, timeout_
     assert world.init(timeout_ms=timeout_ms).error is E.NONE
 
 
-@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
-def test_t10_half_an_identity_is_an_invalid_request(
-    world: TransactionWorld, producer_id: int, epoch: int
-) -> None:
-    assert world.init(producer_id, epoch).error is E.INVALID_REQUEST
-
-
 def test_t10_the_timeout_counts_before_the_coordinators_state() -> None:
     world = TransactionWorld(topic=False)
     assert world.init(5, -1, timeout_ms=0).error is E.INVALID_TRANSACTION_TIMEOUT

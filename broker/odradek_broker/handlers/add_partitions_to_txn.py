@@ -37,7 +37,8 @@ _Codes = Mapping[TopicPartition, ErrorCode]
 def handle(
     node: Node, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
-    """All partitions of a transaction or none of them; each has a code (T-21)."""
+    """All partitions of a transaction or none of them; each has a code (T-21). One without partitions
+    begins a transaction too."""
     if context.api_version >= _BETWEEN_BROKERS_SINCE:
         return _between_brokers(node, context, request.transactions)
     topics = request.v3_and_below_topics
@@ -66,8 +67,6 @@ def _for_client(
         return Later.of(_none_attempted(codes))
     if not name:
         return _all(parts, ErrorCode.INVALID_REQUEST)
-    if not parts:
-        return Later.of({})
     call = AddCall(
         name,
         request.v3_and_below_producer_id,
@@ -114,8 +113,6 @@ def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Later[_Code
     parts = _partitions(asked.topics)
     if not asked.transactional_id:
         return _all(parts, ErrorCode.INVALID_REQUEST)
-    if not parts:
-        return Later.of({})
     codes = {part: _known(node, part) for part in parts}
     if any(code is not ErrorCode.NONE for code in codes.values()):
         return Later.of(_none_attempted(codes))

@@ -7,6 +7,7 @@ from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.producer_entry import ProducerEntry
+from odradek_broker.topic_admin import AdminError, check_topic_name
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
@@ -46,13 +47,16 @@ def handle(
 
 
 def _partition(node: Node, name: str, index: int) -> PartitionResponse:
+    try:
+        check_topic_name(name)
+    except AdminError as error:
+        return _failed(index, error.error, error.message)
     partition = node.partition(name, index)
     if partition is None:
-        led = node.metadata.leader_of(name, index) is not None
-        return _failed(
-            index,
-            ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
+        if node.metadata.leader_of(name, index) is not None:
+            return _failed(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        unknown = f"this broker has no partition {index} of topic {name!r}"
+        return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown)
     try:
         known = partition.log.producers.entries()
     except StorageError as error:

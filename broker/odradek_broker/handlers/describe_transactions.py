@@ -15,8 +15,6 @@ from odradek_protocol.schemas.describe_transactions import (
     TransactionState,
 )
 
-_UNKNOWN = -1
-
 
 def handle(
     node: Node, context: RequestContext, request: DescribeTransactionsRequest
@@ -85,8 +83,4 @@ def _failed(name: str, error: ErrorCode) -> TransactionState:
         error_code=error,
         transactional_id=name,
         transaction_state="",
-        transaction_timeout_ms=_UNKNOWN,
-        transaction_start_time_ms=_UNKNOWN,
-        producer_id=_UNKNOWN,
-        producer_epoch=_UNKNOWN,
     )

@@ -11,6 +11,7 @@ from odradek_broker.authorizer import Operation, may_write_idempotently, transac
 from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.transactions.deciding import InitCall
 from odradek_broker.coordinator.transactions.shard import InitAnswer
+from odradek_broker.coordinator.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
 from odradek_broker.history_words import What, describe_client
 from odradek_broker.later import Later
 from odradek_broker.node import Node
@@ -28,6 +29,8 @@ def handle(
     if name is None:
         if not may_write_idempotently(node.authorizer, context):
             return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if _is_half_given(request):
+            return _failed(ErrorCode.INVALID_REQUEST)
         return _idempotent(node, context)
     resource = transactional_id(name)
     if not node.authorizer.allows(context, Operation.WRITE, resource):
@@ -40,6 +43,8 @@ def handle(
             return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not request.enable2_pc:
             return _failed(ErrorCode.INVALID_REQUEST)
+    if _is_half_given(request):
+        return _failed(ErrorCode.INVALID_REQUEST)
     call = InitCall(
         name,
         request.transaction_timeout_ms,
@@ -70,6 +75,11 @@ def _idempotent(node: Node, context: RequestContext) -> Later[InitProducerIdResp
 
     node.next_producer_id().then(answer)
     return later
+
+
+def _is_half_given(request: InitProducerIdRequest) -> bool:
+    """A producer id without an epoch, or an epoch without a producer id (T-10)."""
+    return (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH)
 
 
 def _response(answer: InitAnswer, version: int) -> InitProducerIdResponse:

@@ -1,6 +1,7 @@
 """ListTransactions (key 66): the transactional ids of this broker (rule A-18).
 
-Versions: 1 filters by how long a transaction has been open; 2 by a pattern (KIP-1152).
+Versions: 1 filters by how long ago the last transaction began, whether it is open or not, and an id
+that never had one passes; 2 by a pattern (KIP-1152).
 
 Patterns are regular expressions in RE2's syntax that must match the whole id. Whatever they say, they
 take time that grows with their length and the id's only (`patterns.py`).
@@ -15,7 +16,7 @@ from odradek_broker.coordinator.groups.consumer.patterns import (
     PatternError,
     compile_pattern,
 )
-from odradek_broker.coordinator.transactions.states import STATE_OF_LABEL, TransactionState
+from odradek_broker.coordinator.transactions.states import STATE_OF_LABEL
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.later import Later
 from odradek_broker.node import Node
@@ -47,7 +48,7 @@ def handle(
         return (
             (not request.state_filters or held.state in states)
             and (not producer_ids or held.producer_id in producer_ids)
-            and (request.duration_filter < 0 or _open_ms(held, now_ms) > request.duration_filter)
+            and (request.duration_filter < 0 or now_ms - held.start_ms > request.duration_filter)
             and (pattern is None or pattern.matches(held.transactional_id))
             and node.authorizer.allows(
                 context, Operation.DESCRIBE, transactional_id(held.transactional_id)
@@ -66,13 +67,6 @@ def handle(
 
     node.transactions.list_all().then(answer)
     return later
-
-
-def _open_ms(held: Transaction, now_ms: int) -> int:
-    """How long the transaction has been open; -1 if none is."""
-    if held.state is TransactionState.ONGOING or held.state.is_prepared:
-        return now_ms - held.start_ms
-    return -1
 
 
 def _listed(held: Transaction) -> Listed:

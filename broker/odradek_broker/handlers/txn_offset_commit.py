@@ -125,6 +125,9 @@ def _commit(
             stored
         )
 
+    if not request.group_id:
+        answer([_E.INVALID_GROUP_ID] * len(fit))
+        return later
     index = node.groups.offsets_partition(request.group_id)
     partition = None if index is None else node.partition(OFFSETS_TOPIC, index)
     if index is None or partition is None:

@@ -166,6 +166,14 @@ class Rebalances:
             self._timers.cancel(TimerName(kind, group.group_id))
         for member_id in group.members:
             self._timers.cancel(TimerName(Deadline.SESSION, group.group_id, member_id))
+        self._cancel_pending(group)
+
+    def forget_pending(self, group: ClassicGroup) -> None:
+        """Whoever has an id and has not joined must ask for another one."""
+        self._cancel_pending(group)
+        group.pending.clear()
+
+    def _cancel_pending(self, group: ClassicGroup) -> None:
         for member_id in group.pending:
             self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
 

@@ -171,11 +171,15 @@ class GroupShard:
         if value is not None:
             self._known(group_id).replay(group_metadata.decode_value(value))
         elif group_id in self.groups:
-            self.groups[group_id].stored = None
+            group = self.groups[group_id]
+            group.stored = None
             if group_id in self.consumers:
                 self._retire_classic(group_id)
-            else:
-                self._drop_if_void(group_id)
+                return
+            if not group.members:
+                # Ids that were handed out and have not joined are of the group that is gone.
+                self._rebalances.forget_pending(group)
+            self._drop_if_void(group_id)
 
     def _replay_consumer(self, kind: RecordType, key: bytes, value: bytes | None) -> None:
         existed = len(self.consumers)
@@ -603,6 +607,12 @@ class GroupShard:
             return records
         if consumer is not None and not consumer.members:
             records += group_tombstones(consumer)
-        elif classic is not None and classic.state is GroupState.EMPTY and classic.stored:
+        elif (
+            classic is not None
+            and classic.state is GroupState.EMPTY
+            and classic.stored
+            # Somebody was given an id a moment ago and is about to join with it.
+            and not classic.pending
+        ):
             records.append((group_metadata.encode_key(group_id), None))
         return records

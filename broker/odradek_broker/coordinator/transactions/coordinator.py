@@ -45,8 +45,6 @@ from odradek_broker.coordinator.transactions.shard import (
 )
 from odradek_broker.coordinator.transactions.telling import tell
 from odradek_broker.coordinator.transactions.transaction import (
-    NO_EPOCH,
-    NO_PRODUCER_ID,
     Transaction,
 )
 from odradek_broker.fault_points import FaultPoints
@@ -190,16 +188,12 @@ class TransactionCoordinator:
         ):
             later.resolve(InitAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
             return later
-        half_given = (call.producer_id == NO_PRODUCER_ID) != (call.epoch == NO_EPOCH)
-
-        def decide(shard: TransactionShard, moment: Moment) -> Outcome:
-            if half_given:
-                return Outcome(
-                    replies=[Reply(later, InitAnswer(ErrorCode.INVALID_REQUEST), InitAnswer)]
-                )
-            return shard.init(call, later, moment)
-
-        return self._ask(call.transactional_id, later, decide, InitAnswer)
+        return self._ask(
+            call.transactional_id,
+            later,
+            lambda shard, moment: shard.init(call, later, moment),
+            InitAnswer,
+        )
 
     def add_partitions(self, call: AddCall) -> Later[ErrorCode]:
         """T-20: all of them or none."""
