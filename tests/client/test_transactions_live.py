@@ -271,8 +271,17 @@ async def test_kip447_who_lost_its_place_stays_who_it_was(ours: str, unique_topi
 async def test_admin_lists_describes_and_aborts(ours: str, unique_topic: str) -> None:
     async with producer(ours, unique_topic) as made, Admin(bootstrap_servers=ours) as admin:
         await made.init_transactions()
+        long_open = [
+            each.transactional_id for each in await admin.list_transactions(longer_than_ms=0)
+        ]
+        assert unique_topic not in long_open, "an id without a transaction"
         await made.begin_transaction()
         await made.send_and_wait(unique_topic, b"x", partition=0)
+        await asyncio.sleep(0.002)
+        long_open = [
+            each.transactional_id for each in await admin.list_transactions(longer_than_ms=0)
+        ]
+        assert unique_topic in long_open
         listed = {each.transactional_id: each for each in await admin.list_transactions()}
         assert listed[unique_topic].state == "Ongoing"
         ongoing = await admin.list_transactions(states=["Ongoing"])
