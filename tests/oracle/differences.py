@@ -53,6 +53,9 @@ OPEN: tuple[str, ...] = (
     # Fetch, offsets by time.
     "fetch-*",
     "offsets-*",
+    # Transactions.
+    *("init-half-an-identity", "describe-transactions", "txn-offsets-odd", "txn-offsets-aborted"),
+    *("list-transactions-*", "describe-producers-odd", "add-no-partitions", "markers-older-epoch"),
     # Topics.
     "delete-records-of-internal",
     # Groups.

@@ -145,6 +145,8 @@ class Normaliser:
 
     def _value(self, value: Any, name: str) -> Any:
         if isinstance(value, dict):
+            if "partitions" in value and value.get("topic") == "__consumer_offsets":
+                value = {**value, "partitions": ["<of the group>"]}
             return {k: self._value(v, k) for k, v in value.items()}
         if isinstance(value, list):
             return self._sorted([self._value(item, name) for item in value], name)
@@ -201,18 +203,21 @@ class Normaliser:
         return sorted(items, key=key)
 
 
-def only_mine(value: Any) -> Any:
+def only_mine(value: Any, prefix: str) -> Any:
     """Lists without the elements that name something of another run (see `Ask.mine`)."""
     if isinstance(value, dict):
-        return {k: only_mine(v) for k, v in value.items()}
+        shown = {k: only_mine(v, prefix) for k, v in value.items()}
+        return {k: v for k, v in shown.items() if v != []}
     if not isinstance(value, list):
         return value
-    return [only_mine(item) for item in value if not (isinstance(item, dict) and _foreign(item))]
+    return [only_mine(item, prefix) for item in value if not _is_foreign(item, prefix)]
 
 
-def _foreign(item: dict[str, Any]) -> bool:
-    names = ("group_id", "transactional_id", "name", "topic")
-    return any(not str(item[k]).startswith("@") for k in names if item.get(k) is not None)
+def _is_foreign(item: Any, prefix: str) -> bool:
+    if not isinstance(item, dict):
+        return False
+    names = [item[k] for k in ("group_id", "transactional_id", "name", "topic") if item.get(k)]
+    return any(not str(name).startswith(prefix) for name in names)
 
 
 def at_paths(value: Any, path: str) -> Iterable[tuple[Any, Any]]:

@@ -183,8 +183,9 @@ class _Run:
             return
         shown: Any = CLOSED
         if message is not None:
-            shown = self._normaliser.answer(to_plain(message))
-            shown = only_mine(shown) if ask.mine else shown
+            shown = to_plain(message)
+            shown = only_mine(shown, self._prefix) if ask.mine else shown
+            shown = self._normaliser.answer(shown)
             for path, values in ask.either.items():
                 for container, key in at_paths(shown, path):
                     if container.get(key) in values:
@@ -251,6 +252,36 @@ def _error_codes(value: Any) -> list[str]:
     return own + [code for item in value.values() for code in _error_codes(item)]
 
 
+#: Enough names to meet every partition of the two coordinators' topics.
+_COORDINATED = 400
+
+
+def _warm_up() -> Scenario:
+    """A new broker makes its coordinators' topics when it is first asked, and gives out id 0 first."""
+    names = [f"@{number}" for number in range(_COORDINATED)]
+    body = {"transactional_id": None, "transaction_timeout_ms": 60_000}
+    groups = [{"group_id": name, "topics": []} for name in names]
+    return Scenario(
+        "warm-up",
+        "InitProducerId",
+        [
+            Ask("InitProducerId", body, version=4, quiet=True),
+            Ask("FindCoordinator", {"key": "@1", "key_type": 0}, version=3, quiet=True),
+            Ask("FindCoordinator", {"key": "@1", "key_type": 1}, version=3, quiet=True),
+            Ask("OffsetFetch", {"groups": groups}, version=8, quiet=True),
+            Ask(
+                "DescribeTransactions",
+                {"transactional_ids": names},
+                until={
+                    f"transaction_states.{at}.error_code": "TRANSACTIONAL_ID_NOT_FOUND"
+                    for at in range(_COORDINATED)
+                },
+            ),
+        ],
+        versions="4",
+    )
+
+
 async def play(
     host: str, port: int, runs: Sequence[tuple[Scenario, int]], salt: str
 ) -> dict[tuple[str, int], Answers | str]:
@@ -269,6 +300,7 @@ async def play(
                 answers = f"{type(error).__name__}: {error}"
             found[scenario.name, version] = answers
 
+    await _Run((host, port), _warm_up(), 4, salt).play()
     async with asyncio.TaskGroup() as tasks:
         for scenario, version in runs:
             tasks.create_task(one(scenario, version))

@@ -1,0 +1,720 @@
+"""The transaction coordinator: every request in every state, and the log that it writes to (T)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracle.script import (
+    Ask,
+    Batch,
+    Receive,
+    Scenario,
+    Send,
+    Step,
+    coordinator,
+    fetch_body,
+    produce_body,
+    producer,
+    topic,
+)
+
+Id = int | str
+
+_READY: list[Step] = [*topic(), *producer()]
+
+
+def _added(
+    epoch: Id = "$pid_epoch",
+    pid: Id = "$pid",
+    name: str = "@id",
+    partitions: Sequence[int] = (0,),
+    topic_name: str = "@t",
+    verify_only: bool = False,
+    **more: Any,
+) -> Ask:
+    """AddPartitionsToTxn; from version 4 on the batched form."""
+    topics = [{"name": topic_name, "partitions": list(partitions)}]
+    return Ask(
+        "AddPartitionsToTxn",
+        {
+            "v3_and_below_transactional_id": name,
+            "v3_and_below_producer_id": pid,
+            "v3_and_below_producer_epoch": epoch,
+            "v3_and_below_topics": topics,
+            "transactions": [
+                {
+                    "transactional_id": name,
+                    "producer_id": pid,
+                    "producer_epoch": epoch,
+                    "verify_only": verify_only,
+                    "topics": topics,
+                }
+            ],
+        },
+        **more,
+    )
+
+
+def _written(
+    sequence: int = 0,
+    epoch: Id = "$pid_epoch",
+    pid: Id = "$pid",
+    name: str | None = "@id",
+    **more: Any,
+) -> Ask:
+    batch = Batch(producer_id=pid, producer_epoch=epoch, base_sequence=sequence, transactional=True)
+    return Ask("Produce", produce_body(batch, transactional_id=name), **more)
+
+
+def _ended(
+    committed: bool, epoch: Id = "$pid_epoch", pid: Id = "$pid", name: str = "@id", **more: Any
+) -> Ask:
+    body = {
+        "transactional_id": name,
+        "producer_id": pid,
+        "producer_epoch": epoch,
+        "committed": committed,
+    }
+    return Ask("EndTxn", body, **more)
+
+
+def _init(
+    epoch: Id = -1, pid: Id = -1, name: str | None = "@id", timeout_ms: int = 60_000, **more: Any
+) -> Ask:
+    body = {
+        "transactional_id": name,
+        "transaction_timeout_ms": timeout_ms,
+        "producer_id": pid,
+        "producer_epoch": epoch,
+    }
+    return Ask("InitProducerId", body, **more)
+
+
+def _offsets_added(
+    epoch: Id = "$pid_epoch", pid: Id = "$pid", name: str = "@id", group: str = "@g", **more: Any
+) -> Ask:
+    body = {
+        "transactional_id": name,
+        "producer_id": pid,
+        "producer_epoch": epoch,
+        "group_id": group,
+    }
+    return Ask("AddOffsetsToTxn", body, **more)
+
+
+def _committed(
+    offset: int = 5,
+    epoch: Id = "$pid_epoch",
+    pid: Id = "$pid",
+    name: str = "@id",
+    group: str = "@g",
+    topic_name: str = "@t",
+    partition: int = 0,
+    member: str = "",
+    generation: int = -1,
+    metadata: str | None = "m",
+    **more: Any,
+) -> Ask:
+    body = {
+        "transactional_id": name,
+        "group_id": group,
+        "producer_id": pid,
+        "producer_epoch": epoch,
+        "generation_id": generation,
+        "member_id": member,
+        "topics": [
+            {
+                "name": topic_name,
+                "partitions": [
+                    {
+                        "partition_index": partition,
+                        "committed_offset": offset,
+                        "committed_metadata": metadata,
+                    }
+                ],
+            }
+        ],
+    }
+    return Ask("TxnOffsetCommit", body, **more)
+
+
+def _state(wanted: str = "") -> Ask:
+    """How the coordinator sees the id; with `wanted`, once it is so."""
+    path = "transaction_states.0.transaction_state"
+    return Ask(
+        "DescribeTransactions",
+        {"transactional_ids": ["@id"]},
+        until={path: wanted} if wanted else {},
+        # Markers are on their way, or have arrived.
+        either={} if wanted else {path: ("PrepareAbort", "CompleteAbort")},
+        ignore=("transaction_states.0.transaction_start_time_ms",),
+    )
+
+
+def _begun(version: int = 11) -> list[Step]:
+    """One record in an open transaction."""
+    steps: list[Step] = []
+    if version < 12:
+        steps.append(_added(version=3, quiet=True))
+    return [*steps, _written(version=version, quiet=True)]
+
+
+def _settled(committed: bool) -> list[Step]:
+    """A transaction that has come and gone, markers and all, as before KIP-890: no epoch rises."""
+    done = "CompleteCommit" if committed else "CompleteAbort"
+    return [*_begun(), _ended(committed, version=4, quiet=True), _state(done)]
+
+
+_LOG: Step = Ask("Fetch", fetch_body(isolation_level=1), version=11)
+#: Requests of several versions are verified together, and answered in the words of one of them.
+_UNVERIFIED = ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
+_PENDING = {"error_code": ("NONE", "CONCURRENT_TRANSACTIONS")}
+
+
+def _ends(name: str, *steps: Step | Sequence[Step], versions: str = "0-5") -> Scenario:
+    return _scenario(name, "EndTxn", *steps, versions=versions)
+
+
+def _scenario(name: str, api: str, *steps: Step | Sequence[Step], versions: str = "") -> Scenario:
+    flat: list[Step] = []
+    for step in steps:
+        flat += list(step) if isinstance(step, Sequence) else [step]
+    return Scenario(name, api, [*_READY, *flat], versions)
+
+
+_STATES: dict[str, list[Step]] = {
+    "empty": [],
+    "ongoing": _begun(),
+    "committed": _settled(True),
+    "aborted": _settled(False),
+}
+_EPOCHS: dict[str, Id] = {
+    "": "$pid_epoch",
+    "-next-epoch": "$pid_epoch+1",
+    "-later-epoch": "$pid_epoch+5",
+}
+
+SCENARIOS = [
+    # --- EndTxn ---
+    *(
+        _ends(
+            f"end-{'commit' if committed else 'abort'}-{state}{suffix}",
+            steps,
+            _ended(committed, epoch),
+            _state(),
+        )
+        for state, steps in _STATES.items()
+        for suffix, epoch in _EPOCHS.items()
+        for committed in (True, False)
+        if not (state == "ongoing" and not suffix)
+    ),
+    _ends("end-commit-ongoing", _STATES["ongoing"], _ended(True), _state("CompleteCommit"), _LOG),
+    _ends("end-abort-ongoing", _STATES["ongoing"], _ended(False), _state("CompleteAbort"), _LOG),
+    _ends(
+        "end-commit-again",
+        *(_STATES["ongoing"], _ended(True), _state("CompleteCommit"), _ended(True), _ended(False)),
+    ),
+    _ends(
+        "end-abort-again",
+        *(_STATES["ongoing"], _ended(False), _state("CompleteAbort"), _ended(False), _ended(True)),
+    ),
+    _ends("end-unknown-id", _ended(True, name="@other"), _ended(False, name="@other")),
+    _ends("end-empty-id", _ended(True, name="")),
+    _ends(
+        "end-other-producer-id", _STATES["ongoing"], _ended(True, pid="$pid+1000000"), _ended(True)
+    ),
+    _ends(
+        "end-negative-producer-id",
+        _STATES["ongoing"],
+        _ended(True, pid=-1),
+        _ended(False, epoch=-1),
+    ),
+    _ends(
+        "end-after-a-newer-producer",
+        *(_init(version=4, quiet=True, save={"pid2": "producer_id", "e2": "producer_epoch"}),),
+        *(_ended(True), _ended(False), _ended(True, epoch="$e2")),
+    ),
+    _ends(
+        "end-commit-v2-and-begin-again",
+        _begun(12),
+        _ended(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
+        _state("CompleteCommit"),
+        _written(0, version=12),
+        _ended(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
+        _state("CompleteCommit"),
+        _LOG,
+        versions="5",
+    ),
+    # --- right behind each other ---
+    _ends(
+        "end-commit-pipelined-twice",
+        _STATES["ongoing"],
+        Send(_ended(True)),
+        Send(_ended(True, either=_PENDING, ignore=("producer_id", "producer_epoch"))),
+        Receive(),
+        Receive(),
+        _state("CompleteCommit"),
+    ),
+    _ends(
+        "end-commit-then-abort-pipelined",
+        _STATES["ongoing"],
+        Send(_ended(True)),
+        Send(
+            _ended(
+                False,
+                either={"error_code": ("INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", "NONE")},
+                ignore=("producer_id", "producer_epoch"),
+            )
+        ),
+        Receive(),
+        Receive(),
+        Ask("FindCoordinator", {"key": "@id", "key_type": 1}, version=3, quiet=True),
+    ),
+    _ends(
+        "end-commit-then-wrong-epoch-pipelined",
+        _STATES["ongoing"],
+        Send(_ended(True)),
+        Send(
+            _ended(
+                True,
+                "$pid_epoch+9",
+                either={
+                    "error_code": (
+                        "PRODUCER_FENCED",
+                        "INVALID_PRODUCER_EPOCH",
+                        "CONCURRENT_TRANSACTIONS",
+                    )
+                },
+                ignore=("producer_id", "producer_epoch"),
+            )
+        ),
+        Receive(),
+        Receive(),
+        _state("CompleteCommit"),
+    ),
+    _scenario(
+        "add-right-behind-commit",
+        "AddPartitionsToTxn",
+        _STATES["ongoing"],
+        Send(_ended(True, version=4)),
+        Send(
+            _added(
+                either={
+                    "results_by_topic_v3_and_below.0.results_by_partition.0.partition_error_code": (
+                        "NONE",
+                        "CONCURRENT_TRANSACTIONS",
+                    )
+                }
+            )
+        ),
+        Receive(),
+        Receive(),
+        versions="0-3",
+    ),
+    _scenario(
+        "init-right-behind-commit",
+        "InitProducerId",
+        _STATES["ongoing"],
+        Send(_ended(True, version=4)),
+        Send(_init(either=_PENDING, ignore=("producer_id", "producer_epoch"))),
+        Receive(),
+        Receive(),
+        versions="0-5",
+    ),
+    _scenario(
+        "add-offsets-right-behind-commit",
+        "AddOffsetsToTxn",
+        _STATES["ongoing"],
+        Send(_ended(True, version=4)),
+        Send(_offsets_added(either=_PENDING)),
+        Receive(),
+        Receive(),
+    ),
+    # --- InitProducerId ---
+    Scenario(
+        "init-without-id",
+        "InitProducerId",
+        [_init(name=None), _init(name=None, timeout_ms=-5)],
+        "0-5",
+    ),
+    Scenario("init-empty-id", "InitProducerId", [_init(name="")], "0-5"),
+    Scenario(
+        "init-timeouts",
+        "InitProducerId",
+        [
+            coordinator("@id", 1),
+            *(_init(timeout_ms=ms) for ms in (0, -1, 1, 900_000, 900_001, 2147483647)),
+        ],
+        "0-5",
+    ),
+    Scenario(
+        "init-new-id", "InitProducerId", [coordinator("@id", 1), _init(), _init(), _init()], "0-5"
+    ),
+    Scenario(
+        "init-half-an-identity",
+        "InitProducerId",
+        [
+            coordinator("@id", 1),
+            _init(epoch=0),
+            _init(pid=5),
+            _init(epoch=0, pid=-1, name=None),
+            _init(pid=5, name=None),
+        ],
+        "3-5",
+    ),
+    _scenario(
+        "init-same-identity",
+        "InitProducerId",
+        _init("$pid_epoch", "$pid"),
+        _init("$pid_epoch", "$pid"),
+        _init("$pid_epoch+1", "$pid"),
+        versions="3-5",
+    ),
+    _scenario(
+        "init-older-epoch",
+        "InitProducerId",
+        _init(),
+        _init(),
+        _init("$pid_epoch", "$pid"),
+        versions="3-5",
+    ),
+    _scenario("init-later-epoch", "InitProducerId", _init("$pid_epoch+3", "$pid"), versions="3-5"),
+    _scenario(
+        "init-other-producer-id",
+        "InitProducerId",
+        _init("$pid_epoch", "$pid+1000000"),
+        versions="3-5",
+    ),
+    _scenario(
+        "init-unknown-id-with-identity",
+        "InitProducerId",
+        _init(0, 77, name="@other"),
+        versions="3-5",
+    ),
+    _scenario(
+        "init-ongoing",
+        "InitProducerId",
+        _begun(),
+        _init(either=_PENDING, ignore=("producer_id", "producer_epoch")),
+        _state("CompleteAbort"),
+        _LOG,
+        versions="0-5",
+    ),
+    _scenario(
+        "init-ongoing-with-identity",
+        "InitProducerId",
+        _begun(),
+        _init("$pid_epoch", "$pid", either=_PENDING, ignore=("producer_id", "producer_epoch")),
+        _state("CompleteAbort"),
+        _LOG,
+        versions="3-5",
+    ),
+    _scenario(
+        "init-exhausts-epochs",
+        "InitProducerId",
+        _init(32766, "$pid"),
+        versions="3-5",
+    ),
+    # --- AddPartitionsToTxn ---
+    *(
+        _scenario(
+            f"add-{state}{suffix}",
+            "AddPartitionsToTxn",
+            steps,
+            _added(epoch),
+            _state(),
+            versions="0-3",
+        )
+        for state, steps in _STATES.items()
+        for suffix, epoch in _EPOCHS.items()
+    ),
+    _scenario("add-unknown-id", "AddPartitionsToTxn", _added(name="@other"), versions="0-3"),
+    _scenario("add-empty-id", "AddPartitionsToTxn", _added(name=""), versions="0-3"),
+    _scenario(
+        "add-other-producer-id", "AddPartitionsToTxn", _added(pid="$pid+1000000"), versions="0-3"
+    ),
+    _scenario(
+        "add-unknown-topic",
+        "AddPartitionsToTxn",
+        _added(topic_name="@none"),
+        _state(),
+        versions="0-3",
+    ),
+    _scenario(
+        "add-unknown-partition",
+        "AddPartitionsToTxn",
+        _added(partitions=[0, 7]),
+        _state(),
+        versions="0-3",
+    ),
+    _scenario(
+        "add-twice-the-same",
+        "AddPartitionsToTxn",
+        _added(partitions=[0, 0]),
+        _added(),
+        _state(),
+        versions="0-3",
+    ),
+    _scenario(
+        "add-no-partitions", "AddPartitionsToTxn", _added(partitions=[]), _state(), versions="0-3"
+    ),
+    _scenario("add-batched", "AddPartitionsToTxn", _added(), _state(), versions="4-5"),
+    _scenario(
+        "add-verify-only",
+        "AddPartitionsToTxn",
+        _added(verify_only=True),
+        _begun(),
+        _added(verify_only=True),
+        versions="4-5",
+    ),
+    _scenario(
+        "add-verify-other-epoch",
+        "AddPartitionsToTxn",
+        _begun(),
+        _added("$pid_epoch+1", verify_only=True),
+        _added(verify_only=True, pid="$pid+1000000"),
+        versions="4-5",
+    ),
+    # --- Produce in a transaction ---
+    _scenario("produce-not-added", "Produce", _written(), _state(), _LOG, versions="3-12"),
+    _scenario(
+        "produce-added",
+        "Produce",
+        _added(version=3, quiet=True),
+        _written(),
+        _written(1),
+        _LOG,
+        versions="3-12",
+    ),
+    _scenario(
+        "produce-added-newer-epoch",
+        "Produce",
+        _added(version=3, quiet=True),
+        _written(0, "$pid_epoch+1"),
+        versions="3-12",
+    ),
+    _scenario(
+        "produce-other-id",
+        "Produce",
+        _added(version=3, quiet=True),
+        _written(name="@other"),
+        versions="3-12",
+    ),
+    _scenario(
+        "produce-no-id",
+        "Produce",
+        _added(version=3, quiet=True),
+        _written(name=None),
+        versions="3-12",
+    ),
+    _scenario(
+        "produce-plain-in-open-transaction",
+        "Produce",
+        _begun(),
+        Ask(
+            "Produce",
+            produce_body(Batch(producer_id="$pid", producer_epoch="$pid_epoch", base_sequence=1)),
+        ),
+        versions="3-12",
+    ),
+    _scenario(
+        "produce-after-commit",
+        "Produce",
+        _settled(True),
+        _written(1, either={"responses.0.partition_responses.0.error_code": _UNVERIFIED}),
+        versions="3-12",
+    ),
+    _scenario(
+        "produce-after-a-newer-producer",
+        "Produce",
+        _begun(),
+        _init(version=4, until={"error_code": "NONE"}, ignore=("producer_epoch",)),
+        _written(1),
+        versions="3-12",
+    ),
+    _scenario("produce-begins-late", "Produce", _written(3), _state(), versions="11-12"),
+    # --- offsets in a transaction ---
+    *(
+        _scenario(
+            f"offsets-added-{state}{suffix}",
+            "AddOffsetsToTxn",
+            coordinator("@g"),
+            steps,
+            _offsets_added(epoch),
+            _state(),
+        )
+        for state, steps in _STATES.items()
+        for suffix, epoch in _EPOCHS.items()
+    ),
+    _scenario(
+        "offsets-added-odd",
+        "AddOffsetsToTxn",
+        _offsets_added(name=""),
+        _offsets_added(name="@other"),
+        _offsets_added(pid=3),
+        _offsets_added(group=""),
+    ),
+    _scenario(
+        "txn-offsets-not-added",
+        "TxnOffsetCommit",
+        coordinator("@g"),
+        _committed(either={"topics.0.partitions.0.error_code": _UNVERIFIED}),
+        _state(),
+        versions="0-5",
+    ),
+    _scenario(
+        "txn-offsets-committed",
+        "TxnOffsetCommit",
+        coordinator("@g"),
+        _offsets_added(version=3, quiet=True),
+        _committed(),
+        Ask(
+            "OffsetFetch",
+            {
+                "groups": [
+                    {"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}
+                ],
+                "require_stable": True,
+            },
+            version=8,
+        ),
+        Ask(
+            "OffsetFetch",
+            {"groups": [{"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}]},
+            version=8,
+        ),
+        _ended(True, version=4),
+        _state("CompleteCommit"),
+        Ask(
+            "OffsetFetch",
+            {
+                "groups": [
+                    {"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}
+                ],
+                "require_stable": True,
+            },
+            version=8,
+        ),
+    ),
+    _scenario(
+        "txn-offsets-aborted",
+        "TxnOffsetCommit",
+        coordinator("@g"),
+        _offsets_added(version=3, quiet=True),
+        _committed(),
+        _ended(False, version=4),
+        _state("CompleteAbort"),
+        Ask(
+            "OffsetFetch",
+            {
+                "groups": [
+                    {"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}
+                ],
+                "require_stable": True,
+            },
+            version=8,
+        ),
+        Ask("DeleteGroups", {"groups_names": ["@g"]}),
+    ),
+    _scenario(
+        "txn-offsets-odd",
+        "TxnOffsetCommit",
+        coordinator("@g"),
+        _offsets_added(version=3, quiet=True),
+        _committed(epoch="$pid_epoch+1"),
+        _committed(member="nobody", generation=3),
+        _committed(generation=3),
+        _committed(topic_name="@none"),
+        _committed(partition=9),
+        _committed(metadata="m" * 4097),
+        _committed(metadata="m" * 4096),
+        _committed(metadata=None),
+        _committed(offset=-1),
+        _committed(group=""),
+        _committed(name=""),
+    ),
+    # --- looking ---
+    _scenario(
+        "describe-transactions",
+        "DescribeTransactions",
+        _state(),
+        _begun(),
+        _state(),
+        Ask("DescribeTransactions", {"transactional_ids": ["@other"]}),
+        Ask("DescribeTransactions", {"transactional_ids": [""]}),
+        Ask("DescribeTransactions", {"transactional_ids": []}),
+    ),
+    _scenario(
+        "describe-transactions-twice",
+        "DescribeTransactions",
+        Ask("DescribeTransactions", {"transactional_ids": ["@id", "@id"]}),
+    ),
+    *(
+        _scenario(
+            f"list-transactions-{state}",
+            "ListTransactions",
+            steps,
+            Ask("ListTransactions", {}, mine=True),
+            Ask("ListTransactions", {"state_filters": ["Ongoing", "Empty", "Nonsense"]}, mine=True),
+            Ask("ListTransactions", {"producer_id_filters": ["$pid", 5]}, mine=True),
+            Ask("ListTransactions", {"duration_filter": 0}, mine=True),
+            Ask("ListTransactions", {"duration_filter": 3_600_000}, mine=True),
+            Ask("ListTransactions", {"transactional_id_pattern": ".*id"}, mine=True),
+            Ask("ListTransactions", {"transactional_id_pattern": "("}, mine=True),
+            Ask("ListTransactions", {"transactional_id_pattern": ""}, mine=True),
+        )
+        for state, steps in _STATES.items()
+    ),
+    *(
+        _scenario(
+            f"describe-producers-{state}",
+            "DescribeProducers",
+            steps,
+            Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0]}]}),
+        )
+        for state, steps in _STATES.items()
+    ),
+    _scenario(
+        "describe-producers-odd",
+        "DescribeProducers",
+        Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [3]}]}),
+        Ask("DescribeProducers", {"topics": [{"name": "@none", "partition_indexes": [0]}]}),
+        Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0, 0]}]}),
+        Ask("DescribeProducers", {"topics": [{"name": "b@d!", "partition_indexes": [0]}]}),
+    ),
+    # --- markers from outside ---
+    *(
+        _scenario(
+            f"markers-{name}",
+            "WriteTxnMarkers",
+            _init(version=4, quiet=True, save={"pid_epoch": "producer_epoch"}),
+            _begun(),
+            Ask(
+                "WriteTxnMarkers",
+                {
+                    "markers": [
+                        {
+                            "producer_id": "$pid",
+                            "producer_epoch": epoch,
+                            "transaction_result": False,
+                            "coordinator_epoch": coordinator_epoch,
+                            "transaction_version": version,
+                            "topics": [{"name": topic_name, "partition_indexes": partitions}],
+                        }
+                    ]
+                },
+            ),
+            _LOG,
+        )
+        for name, epoch, coordinator_epoch, version, topic_name, partitions in (
+            ("abort", "$pid_epoch", 0, 0, "@t", [0]),
+            ("abort-v2-same-epoch", "$pid_epoch", 0, 2, "@t", [0]),
+            ("abort-v2-next-epoch", "$pid_epoch+1", 0, 2, "@t", [0]),
+            ("older-epoch", "$pid_epoch-1", 0, 0, "@t", [0]),
+            ("older-coordinator", "$pid_epoch", -1, 0, "@t", [0]),
+            ("unknown-topic", "$pid_epoch", 0, 0, "@none", [0]),
+            ("unknown-partition", "$pid_epoch", 0, 0, "@t", [0, 8]),
+        )
+    ),
+]
