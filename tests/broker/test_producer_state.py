@@ -424,6 +424,29 @@ def test_p24_idle_is_measured_from_what_was_written_not_from_arrival() -> None:
     assert log.state.remove_expired(NOW) == [PID]
 
 
+def test_p24_the_last_batch_counts_also_where_it_is_older_than_the_one_before() -> None:
+    """Clients write what time they like. Kafka forgets such a producer at its next look, and takes
+    whatever it sends then for new."""
+    log = Partition(expiration_ms=1000)
+    log.append(batch(0, timestamp=NOW))
+    log.append(batch(1, timestamp=NOW - 2000))
+    entry = log.state.entry(PID)
+    assert entry is not None and entry.last_timestamp == NOW - 2000
+    log.append(batch(0, pid=2, timestamp=NOW + 5000))
+    log.append(batch(0, pid=3, timestamp=NOW - 3000))
+    assert sorted(log.state.remove_expired(NOW)) == sorted([PID, 3])
+    assert [entry.producer_id for entry in log.state.entries()] == [2]
+    assert log.append(batch(1, timestamp=NOW - 2000)) == (4, 4), "taken again"
+
+
+def test_p24_a_transaction_of_old_records_is_kept_until_its_marker() -> None:
+    log = Partition(expiration_ms=1000)
+    log.append(batch(0, timestamp=NOW - 90_000, transactional=True))
+    assert log.state.remove_expired(NOW) == []
+    log.mark(COMMIT_MARKER)
+    assert log.state.remove_expired(NOW) == [], "the marker was written just now"
+
+
 def test_p24_unanswered_verifications_expire() -> None:
     log = Partition(expiration_ms=1000)
     guard = log.state.begin_verification(PID, 0, 0, must_start_at_zero=True, now_ms=NOW)

@@ -493,6 +493,27 @@ def test_d11_p24_the_producers_that_wrote_longest_ago_are_forgotten_wherever_the
     assert [len(log.producers) for log in logs] == [1, 0]
 
 
+def test_d11_p24_who_wrote_longest_ago_is_not_told_by_timestamps_alone(files: MemoryFiles) -> None:
+    """Behind a batch of this moment comes one of this moment, however old it says that it is: of
+    a partition those go first that were written first."""
+    manager, _ = start(files)
+    logs = [manager.create("t", index, ID_A) for index in (0, 1)]
+    for producer_id, late_ms in ((1, 100), (2, -(10**9)), (3, 110)):
+        append(logs[0], make_batch(timestamp=NOW_MS + late_ms, producer_id=producer_id))
+    for producer_id, late_ms in ((4, 90), (5, 105), (6, -5)):
+        append(logs[1], make_batch(timestamp=NOW_MS + late_ms, producer_id=producer_id))
+
+    def left() -> list[int]:
+        return sorted(entry.producer_id for log in logs for entry in log.producers.entries())
+
+    gone: list[int] = []
+    for most in range(5, -1, -1):
+        before = set(left())
+        assert manager.forget_producers_beyond(most) == 1
+        gone += before - set(left())
+    assert gone == [4, 1, 2, 5, 6, 3]
+
+
 def test_d11_partitions_are_not_looked_at_while_there_cannot_be_too_many_producers(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

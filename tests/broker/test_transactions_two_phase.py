@@ -22,7 +22,8 @@ E = ErrorCode
 S = TransactionState
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 RESULTS = pytest.mark.parametrize("commit", [True, False])
-YEAR_MS = 365 * 24 * 3_600_000
+DAY_MS = 24 * 3_600_000
+YEAR_MS = 365 * DAY_MS
 
 
 @pytest.fixture
@@ -84,6 +85,28 @@ def test_t71_a_prepared_transaction_has_no_timeout(world: TransactionWorld) -> N
         assert world.state() is S.ONGOING
         world.restart()
     assert world.end(who, version=2).error is E.NONE
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_t71_an_id_without_an_open_transaction_expires_as_any_other(
+    world: TransactionWorld, restarts: bool
+) -> None:
+    """As Kafka's do: two-phase commit keeps what is prepared, not the id."""
+    who = prepared(world)
+    world.wait(YEAR_MS)
+    assert world.state() is S.ONGOING, "prepared is for ever"
+    world.end(who, version=2)
+    world.begin(name="never used", two_phase=True)
+    if restarts:
+        world.restart()
+    world.wait(6 * DAY_MS)
+    assert (world.state(), world.state("never used")) == (S.COMPLETE_COMMIT, S.EMPTY)
+    world.wait(2 * DAY_MS)
+    assert world.transactions.transaction(ID) is None
+    assert world.transactions.transaction("never used") is None
+    answer = ask(world, enable2_pc=True, keep_prepared_txn=True)
+    assert (answer.error_code, answer.ongoing_txn_producer_id) == (E.NONE, -1)
+    assert (answer.producer_id, answer.producer_epoch) != who, "it begins anew"
 
 
 def test_t71_without_two_phase_commit_the_id_has_a_timeout_again(world: TransactionWorld) -> None:

@@ -488,6 +488,8 @@ class LogManager:
         excess = count - most
         if excess <= 0:
             return 0
+        # Each partition in the order in which it was written, also where timestamps fall: what is
+        # behind a newer one is no older than that, as far as anybody can tell.
         idle = heapq.merge(
             *(zip(state.idle(), repeat(number)) for number, state in enumerate(states))
         )

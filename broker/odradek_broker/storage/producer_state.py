@@ -412,7 +412,8 @@ class ProducerStateManager:
         return expired
 
     def idle(self) -> Iterator[tuple[int, int]]:
-        """(last timestamp, producer id) of those that may be forgotten, longest unwritten first."""
+        """(last timestamp, producer id) of those that may be forgotten, longest unwritten first: the
+        timestamps are the clients', and need not rise."""
         return (
             (entry.last_timestamp, entry.producer_id)
             for entry in self._entries.values()
