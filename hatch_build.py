@@ -29,6 +29,7 @@ spec = importlib.util.spec_from_file_location("_native", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 assert module.parse(b"", 0) == ([], None, [], [], {})
+assert module.scan(b"", 1) is None
 """
 
 

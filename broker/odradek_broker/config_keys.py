@@ -155,9 +155,10 @@ class BrokerSettings:
     )
     record_validation: str = setting(
         Kind.STRING,
-        "header",
-        "How deeply a produced batch is checked: header (length, CRC, counts) or full (every "
-        "record, as Kafka does).",
+        "full",
+        "How deeply a produced batch is checked: full (every record, as Kafka does) or header "
+        "(length, CRC, counts). With header, a batch whose header does not fit its records is "
+        "stored, and every reader of the partition stops at it.",
         one_of("header", "full"),
         ours=True,
     )

@@ -46,6 +46,10 @@ class DecompressionLimitExceeded(CompressionError):
         self.max_bytes = max_bytes
 
 
+class BytesBehind(CompressionError):
+    """Sound compressed data, and then something that does not belong to it."""
+
+
 class Codec(IntEnum):
     """Bits 0-2 of a batch's attributes."""
 
@@ -73,10 +77,30 @@ def compress(codec: Codec, data: Buffer) -> bytes:
     return _COMPRESSORS[codec](data)
 
 
+def check_portable(codec: Codec, data: Buffer) -> None:
+    """Refuse what is read here and not by every client: Java reads one lz4 frame, of independent blocks.
+
+    Raises CompressionError, BytesBehind if there is more than the one frame.
+    """
+    if codec is not Codec.LZ4:
+        return
+    try:
+        view = memoryview(data)
+        if _UINT32.unpack_from(view)[0] != _LZ4_MAGIC:
+            raise CompressionError("lz4 data that does not begin with a frame")
+        if not view[4] & _LZ4_INDEPENDENT:
+            raise CompressionError("an lz4 frame of linked blocks, which not every client reads")
+        end, _ = _lz4_frame(view, 0)
+        if end < len(view):
+            raise BytesBehind(f"{len(view) - end} bytes behind the lz4 frame")
+    except (StructError, IndexError) as error:
+        raise CompressionError(f"damaged lz4 data: {error}") from error
+
+
 def decompress(
     codec: Codec, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """The original bytes, at most `max_bytes` of them.
+    """The original bytes, at most `max_bytes` of them. Nothing at all is an empty zstd stream.
 
     Allocates at most about twice `max_bytes`, whatever the input claims, and never more than some
     hundred times the input. Raises DecompressionLimitExceeded when there is more, CompressionError
@@ -104,6 +128,7 @@ def _keep_within(data: Buffer, max_bytes: int) -> bytes:
 # --- gzip -------------------------------------------------------------------------------------
 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window, and 16 says that there is a gzip header
+_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_STEP_BYTES = 64 * 1024
 _GZIP_MAX_MEMBERS = 1024
 
@@ -130,6 +155,8 @@ def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
         if members == _GZIP_MAX_MEMBERS:
             raise CompressionError(f"more than {_GZIP_MAX_MEMBERS} gzip members in one batch")
         members += 1
+        if members > 1 and view[position : position + 2] != _GZIP_MAGIC:
+            raise BytesBehind(f"{size - position} bytes behind the gzip data")
         member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         pending: Buffer = b""
         while not member.eof:
@@ -206,12 +233,12 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
 
 def _snappy_block(block: memoryview, room_bytes: int, max_bytes: int) -> bytes:
     claimed_bytes: int = cramjam.snappy.decompress_raw_len(block)
-    if claimed_bytes > room_bytes:
-        raise DecompressionLimitExceeded(Codec.SNAPPY, max_bytes)
     if claimed_bytes > len(block) * _SNAPPY_MAX_RATIO:
         raise CompressionError(
             f"a snappy block of {len(block)} bytes cannot hold the {claimed_bytes} that it claims"
         )
+    if claimed_bytes > room_bytes:
+        raise DecompressionLimitExceeded(Codec.SNAPPY, max_bytes)
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
@@ -224,6 +251,7 @@ _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
 _LZ4_END = b"\x00\x00\x00\x00"
 _LZ4_STORED = 0x8000_0000
+_LZ4_INDEPENDENT = 0x20
 _LZ4_MAX_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 # A long match grows by 255 for each further length byte, and nothing in the format is denser.
 _LZ4_MAX_RATIO = 255
@@ -310,6 +338,8 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
     def frame(view: memoryview, position: int) -> tuple[int, int]:
         return _zstd_frame(view, position, max(max_bytes, _ZSTD_MAX_WINDOW_BYTES), max_bytes)
 
+    if not len(data):
+        return b""
     bound_bytes = _walk_frames(data, _ZSTD_MAGIC, frame)
     return _fill(Codec.ZSTD, cramjam.zstd.decompress_into, data, bound_bytes, max_bytes)
 

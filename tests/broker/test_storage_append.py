@@ -24,7 +24,7 @@ from logs import (
 from odradek_broker.storage.errors import AppendRejected, PartitionOffline
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_protocol.compression import Codec
+from odradek_protocol.compression import Codec, compress
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import read_header, update_crc, verify_crc
 
@@ -95,8 +95,8 @@ def test_p07_broken_checksum_is_corrupt_message(log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 12, 60, 61, 70])
-def test_p07_truncated_batch_is_corrupt_message(log: PartitionLog, keep: int) -> None:
-    assert refused(log, make_batch(3)[:keep]).error is ErrorCode.CORRUPT_MESSAGE
+def test_p06_a_cut_batch_is_none(log: PartitionLog, keep: int) -> None:
+    assert refused(log, make_batch(3)[:keep]).error is ErrorCode.INVALID_RECORD
 
 
 def test_p07_two_batches_are_refused(log: PartitionLog) -> None:
@@ -106,10 +106,30 @@ def test_p07_two_batches_are_refused(log: PartitionLog) -> None:
     assert "exactly one batch" in rejection.message
 
 
-@pytest.mark.parametrize("magic", [0, 1, 3, 127])
-def test_r13_other_magics_are_invalid(log: PartitionLog, magic: int) -> None:
-    batch = with_field(make_batch(), 16, bytes([magic]))
-    assert refused(log, batch).error is ErrorCode.INVALID_RECORD
+@pytest.mark.parametrize(
+    ("magic", "error"),
+    [
+        (0, ErrorCode.INVALID_RECORD),
+        (1, ErrorCode.INVALID_RECORD),
+        (3, ErrorCode.CORRUPT_MESSAGE),
+        (127, ErrorCode.CORRUPT_MESSAGE),
+        (255, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_p06_other_magics_are_old_or_none(log: PartitionLog, magic: int, error: ErrorCode) -> None:
+    assert refused(log, with_field(make_batch(), 16, bytes([magic]))).error is error
+
+
+def test_p06_the_beginning_of_a_second_batch_is_left(log: PartitionLog) -> None:
+    """As in Kafka; what cannot begin a batch is damage."""
+    sound = bytes(make_batch(2))
+    append(log, memoryview(bytearray(sound + sound[:70])))
+    append(log, memoryview(bytearray(sound + b"\0")))
+    assert log.log_end_offset == 4
+    assert read_all(log)[21:][: len(sound) - 21] == sound[21:]
+    assert [header.size_bytes for header in headers(read_all(log))] == [len(sound)] * 2
+    damaged = memoryview(bytearray(sound + bytes(20)))
+    assert refused(log, damaged).error is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -121,7 +141,6 @@ def test_r13_other_magics_are_invalid(log: PartitionLog, magic: int) -> None:
         (57, (2**32 - 1).to_bytes(4, "big")),
         (23, (2**32 - 1).to_bytes(4, "big")),  # last offset delta
         (21, (0x20).to_bytes(2, "big")),  # control
-        (21, (0x05).to_bytes(2, "big")),  # codec
     ],
 )
 def test_p07_impossible_fields_are_invalid(
@@ -130,6 +149,11 @@ def test_p07_impossible_fields_are_invalid(
     assert refused(log, with_field(make_batch(), position, content)).error is (
         ErrorCode.INVALID_RECORD
     )
+
+
+def test_p07_a_codec_that_does_not_exist_is_refused(log: PartitionLog) -> None:
+    batch = with_field(make_batch(), 21, (5).to_bytes(2, "big"))
+    assert refused(log, batch).error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_p07_producer_with_negative_sequence_is_invalid(log: PartitionLog) -> None:
@@ -194,21 +218,45 @@ def test_r05_create_time_topic_clears_the_bit(log: PartitionLog) -> None:
 # ---- records opened
 
 
-def test_d6_header_validation_does_not_open_records(log: PartitionLog) -> None:
+def test_d6_header_validation_does_not_open_records(files: MemoryFiles) -> None:
+    log = make_log(files, record_validation="header")
     nonsense = with_field(make_batch(1, value=b"x" * 20), 61, b"\xff" * 8)
     append(log, nonsense)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_p07_full_validation_refuses_nonsense_records(files: MemoryFiles, codec: Codec) -> None:
-    log = make_log(files, record_validation="full")
+def test_r08_nonsense_records_are_refused_by_default(log: PartitionLog, codec: Codec) -> None:
     append(log, make_batch(5, codec=codec))
     nonsense = with_field(make_batch(5, value=b"x" * 20, codec=codec), 61, b"\xff" * 8)
-    assert refused(log, nonsense).error is ErrorCode.INVALID_RECORD
+    assert refused(log, nonsense).error is (
+        ErrorCode.INVALID_RECORD if codec is Codec.NONE else ErrorCode.UNKNOWN_SERVER_ERROR
+    )
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("claimed", [2, 4, 2**31 - 1])
+def test_r08_a_count_that_is_not_that_of_the_records_is_refused(
+    log: PartitionLog, codec: Codec, claimed: int
+) -> None:
+    batch = with_field(make_batch(3, codec=codec), 57, claimed.to_bytes(4, "big"))
+    batch = with_field(batch, 23, (claimed - 1).to_bytes(4, "big"))
+    assert refused(log, batch).error is ErrorCode.INVALID_RECORD
+
+
+def test_r12_what_inflates_beyond_the_limit_is_too_large(log: PartitionLog) -> None:
+    """200 KB of zstd that claim and hold 200 MB."""
+    frame = compress(Codec.ZSTD, bytes(1 << 20))
+    batch = bytearray(bytes(make_batch(1))[:61] + frame * 130)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[21:23] = Codec.ZSTD.to_bytes(2, "big")
+    update_crc(batch, 0)
+    rejection = refused(log, memoryview(batch))
+    assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert "134217728 bytes" in rejection.message
 
 
 def test_r04_wrong_maximum_is_corrected(files: MemoryFiles) -> None:
-    log = make_log(files, record_validation="full")
+    log = make_log(files)
     lying = with_field(make_batch(3), 35, (NOW_MS + 1000).to_bytes(8, "big"))
     append(log, lying)
     data = read_all(log)
@@ -217,7 +265,7 @@ def test_r04_wrong_maximum_is_corrected(files: MemoryFiles) -> None:
 
 
 def test_r06_one_late_record_refuses_the_batch_and_is_named(files: MemoryFiles) -> None:
-    log = make_log(files, record_validation="full", message_timestamp_after_max_ms=1)
+    log = make_log(files, message_timestamp_after_max_ms=1)
     late = refused(log, make_batch(3, timestamp=NOW_MS))
     assert late.error is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in late.record_errors] == [2]

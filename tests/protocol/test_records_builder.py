@@ -25,6 +25,7 @@ from odradek_protocol.records import (
     update_crc,
     verify_crc,
 )
+from odradek_protocol.records.record import read_body
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
 
@@ -282,13 +283,16 @@ def test_rewriting_keeps_log_append_time() -> None:
 # --- recompression (R-08) -----------------------------------------------------------------------
 
 
+def body_of(batch: bytearray) -> bytes:
+    return read_body(batch, 0, read_header(batch))
+
+
 @pytest.mark.parametrize("before", Codec)
 @pytest.mark.parametrize("after", Codec)
 def test_r08_recompression_changes_nothing_but_the_codec(before: Codec, after: Codec) -> None:
     pairs = [(b"k%d" % n, b"value %d" % n) for n in range(50)]
     batch = simple_batch(pairs, NOW, codec=before, base_offset=3, producer_id=1, producer_epoch=0)
-    buffer = b"##" + batch
-    changed = recompress(buffer, 2, read_header(batch), after)
+    changed = recompress(read_header(batch), body_of(batch), after)
     header = read_header(changed)
     verify_crc(changed, 0, header)
     assert header.codec is after
@@ -297,10 +301,36 @@ def test_r08_recompression_changes_nothing_but_the_codec(before: Codec, after: C
     )
 
 
-def test_r12_recompression_is_bounded() -> None:
-    batch = simple_batch([(None, bytes(1_000_000))], NOW, codec=Codec.ZSTD)
-    with pytest.raises(CorruptBatch, match="more than the limit"):
-        recompress(batch, 0, read_header(batch), Codec.NONE, 10_000)
+def test_r08_recompression_makes_offsets_and_times_anew() -> None:
+    """As Kafka: numbers from 0, times from the first record's, no attribute that is not defined."""
+    batch = simple_batch([(b"k", b"a"), (b"k", b"b"), (b"k", b"c")], NOW)
+    header = read_header(batch)
+    gaps = rewrite_batch(header, read_records(batch, 0, header)[1:], delete_horizon_ms=5)
+    odd = read_header(gaps)
+    odd.attributes |= 0x7F80
+    changed = recompress(odd, body_of(gaps), Codec.GZIP)
+    now = read_header(changed)
+    assert (now.attributes, now.base_timestamp, now.last_offset_delta) == (1, NOW, 1)
+    assert [(r.offset, r.timestamp, r.value) for r in read_records(changed, 0, now)] == [
+        (0, NOW, b"b"),
+        (1, NOW, b"c"),
+    ]
+
+
+def test_r03_recompression_sets_and_clears_the_append_time() -> None:
+    batch = simple_batch([(b"k", b"a")], NOW)
+    appended = recompress(read_header(batch), body_of(batch), Codec.LZ4, NOW + 7)
+    header = read_header(appended)
+    assert (header.is_log_append_time, header.max_timestamp) == (True, NOW + 7)
+    cleared = read_header(recompress(header, body_of(appended), Codec.NONE))
+    assert (cleared.is_log_append_time, cleared.base_timestamp) == (False, NOW + 7)
+
+
+def test_a_time_before_all_times_cannot_be_recompressed() -> None:
+    header = read_header(simple_batch([(b"k", b"a")], NOW))
+    header.base_timestamp = -2
+    with pytest.raises(ValueError, match="-2"):
+        recompress(header, body_of(simple_batch([(b"k", b"a")], NOW)), Codec.GZIP)
 
 
 def test_update_crc_after_a_change() -> None:

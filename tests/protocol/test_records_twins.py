@@ -14,7 +14,12 @@ import record_codecs
 from odradek_protocol.records import BatchBuilder, CorruptBatch, native
 from odradek_protocol.records.arrow import PureRows, TimestampBeyondMicroseconds, _microseconds
 from odradek_protocol.records.encoding import encode_headers, encode_rows
-from odradek_protocol.records.record import parse_records, placed_columns
+from odradek_protocol.records.record import (
+    RecordsScanned,
+    parse_records,
+    placed_columns,
+    scan_records,
+)
 from odradek_protocol.records.varint import zigzag_encode
 
 NOW = 1_700_000_000_000
@@ -100,6 +105,9 @@ def agree(
     """Both twins read `data` to the same end: as objects, and as Arrow's buffers."""
     reads = [with_twin(codec, lambda: parsed(data, count)) for codec in (compiled, None)]
     assert reads[0] == reads[1]
+    scans = [with_twin(codec, lambda: scan_records(data, count)) for codec in (compiled, None)]
+    assert scans[0] == scans[1]
+    assert isinstance(scans[0], RecordsScanned) == (count > 0 and isinstance(reads[0][0], list))
     fast, plain = compiled.Rows(wanted), PureRows(wanted)
     sound = body_of([(NOW, b"k", None, [("a", b"1")]), (NOW, None, b"v", [])])
     for some, number in ((sound, 2), (data, count), (sound, 2)):
@@ -290,6 +298,8 @@ def test_the_compiled_twin_checks_what_it_is_given(compiled: ModuleType) -> None
     for call, arguments in (
         (compiled.parse, ("text", 1)),
         (compiled.parse, (bytearray(9), 1)),
+        (compiled.scan, ("text", 1)),
+        (compiled.scan, (b"", None)),
         (compiled.encode, ((), {}, 0)),
         (compiled.Rows, ("all",)),
         (compiled.Rows(7).add, (b"",)),
@@ -300,6 +310,17 @@ def test_the_compiled_twin_checks_what_it_is_given(compiled: ModuleType) -> None
         compiled.Rows(7).add(b"", 0, 2**63, 0, 0, None, 0, 0, 0)
     with pytest.raises(TypeError):
         compiled.Rows(7).add(b"", 0, 0, 0, 0, "now", 0, 0, 0)
+
+
+def test_what_is_scanned_need_not_be_bytes(compiled: ModuleType) -> None:
+    """A part of a receive buffer, with neither a copy nor a hold on it afterwards."""
+    body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
+    buffer = bytearray(b"##" + body + b"##")
+    for codec in (compiled, None):
+        with memoryview(buffer) as view:
+            assert with_twin(codec, lambda: scan_records(view[2:-2], 2)) == (0, 1, True, 0, 9, True)
+        buffer += b"#"
+        del buffer[-1]
 
 
 def test_builder_and_reader_agree_across_the_twins(compiled: ModuleType) -> None:

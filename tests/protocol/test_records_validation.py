@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from odradek_protocol.compression import Codec
+from odradek_protocol.compression import Codec, compress
 from odradek_protocol.records import (
     BatchBuilder,
+    BodyNotDecompressed,
     CorruptBatch,
     RecordRules,
     read_header,
@@ -16,6 +17,7 @@ from odradek_protocol.records import (
     simple_batch,
     validate_records,
 )
+from odradek_protocol.records.builder import seal
 from odradek_protocol.records.validation import MAX_RECORD_ERRORS, RecordsChecked
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
@@ -40,8 +42,8 @@ def test_a_sound_batch_is_accepted(codec: Codec) -> None:
     batch = batch_at(NOW, NOW + 5, NOW - 5, NOW + 5, codec=codec)
     checked = check(batch)
     assert checked.accepted and not checked.invalid_timestamp
-    assert (checked.max_timestamp_ms, checked.max_timestamp_index) == (NOW + 5, 1)
-    assert checked.body_bytes == len(batch_at(NOW, NOW + 5, NOW - 5, NOW + 5)) - 61
+    assert checked.max_timestamp_ms == NOW + 5
+    assert bytes(checked.body) == batch_at(NOW, NOW + 5, NOW - 5, NOW + 5)[61:]
 
 
 def test_r04_the_maximum_is_that_of_the_records() -> None:
@@ -85,9 +87,35 @@ def test_r05_a_producer_may_not_set_log_append_time() -> None:
     refused = check(batch, RecordRules(log_append_time=True))
     assert refused.invalid_timestamp
     assert [index for index, _ in refused.record_errors] == [0, 1]
-    nameless = batch_at(-1)
-    set_log_append_time(nameless, 0, NOW)
-    assert check(nameless).invalid_timestamp
+    set_log_append_time(batch, 0, -1)
+    assert check(batch).invalid_timestamp
+
+
+def test_r05_with_the_bit_set_all_have_the_largest_timestamp() -> None:
+    """What the records say themselves is not looked at (seen on Kafka)."""
+    rules = RecordRules(timestamp_before_max_ms=HOUR)
+    batch = batch_at(1, NOW)
+    assert not check(batch, rules).accepted
+    set_log_append_time(batch, 0, NOW)
+    assert check(batch, rules).accepted
+    set_log_append_time(batch, 0, NOW - 2 * HOUR)
+    assert [index for index, _ in check(batch, rules).record_errors] == [0, 1]
+
+
+def test_r05_a_sum_that_is_no_timestamp_is_refused_whatever_the_window() -> None:
+    batch = batch_at(NOW, NOW + 5)
+    header = read_header(batch)
+    header.base_timestamp = 2**63 - 3
+    checked = validate_records(batch, 0, header, RecordRules(), NOW)
+    assert [index for index, _ in checked.record_errors] == [1]
+    assert validate_records(batch, 0, header, RecordRules(log_append_time=True), NOW).accepted
+
+
+def test_r04_the_largest_timestamp_is_never_below_minus_one() -> None:
+    batch = batch_at(NOW)
+    header = read_header(batch)
+    header.base_timestamp = -5
+    assert validate_records(batch, 0, header, RecordRules(), NOW).max_timestamp_ms == -1
 
 
 def test_r07_a_compacted_topic_needs_keys() -> None:
@@ -100,6 +128,7 @@ def test_r07_a_compacted_topic_needs_keys() -> None:
 
 
 def test_r06_both_kinds_of_trouble_are_listed() -> None:
+    """The time of a record without a key is not looked at."""
     builder = BatchBuilder()
     builder.append(NOW, None, b"v")
     builder.append(1, b"k", b"v")
@@ -108,15 +137,30 @@ def test_r06_both_kinds_of_trouble_are_listed() -> None:
     checked = check(builder.build(), rules)
     assert [index for index, _ in checked.record_errors] == [0, 1, 2]
     assert checked.invalid_timestamp
+    keyless = batch_at(1)
+    keyless[61:] = bytes(simple_batch([(None, b"kv")], NOW)[61:])
+    assert not check(keyless, rules).invalid_timestamp
 
 
-def test_r08_offset_deltas_must_count_up() -> None:
+def test_r08_what_is_odd_about_offset_deltas_is_told() -> None:
     batch = simple_batch([(b"k", b"v")] * 5, NOW)
     header = read_header(batch)
     gaps = rewrite_batch(header, read_records(batch, 0, header)[1:])
     checked = check(gaps)
-    assert checked.record_errors[0] == (0, "offset delta is 1, not 0")
-    assert len(checked.record_errors) == 4
+    assert (checked.in_order, checked.in_range, checked.accepted) == (False, True, True)
+    changed = read_header(gaps)
+    changed.last_offset_delta = 3
+    assert not validate_records(gaps, 0, changed, RecordRules(), NOW).in_range
+    assert check(batch).in_order and check(batch).in_range
+
+
+def test_r10_what_java_does_not_read_is_not_taken() -> None:
+    body = bytes(simple_batch([(b"k", b"v")], NOW)[61:])
+    sound = simple_batch([(b"k", b"v")], NOW, codec=Codec.LZ4)
+    both = seal(read_header(sound), compress(Codec.LZ4, body) + compress(Codec.LZ4, b""))
+    assert check(sound).accepted
+    with pytest.raises(BodyNotDecompressed, match="behind the lz4 frame"):
+        check(both)
 
 
 def test_the_list_of_bad_records_is_limited() -> None:

@@ -16,7 +16,7 @@ from odradek_broker.fault_points import FaultPoint
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
-from odradek_broker.storage.errors import AppendRejected, StorageError
+from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.validation import check_batch
 from odradek_broker.transaction_gate import PASSING, Candidate
@@ -51,6 +51,11 @@ _INT64 = Packer(">q")
 _INT16 = Packer(">h")
 
 _E = ErrorCode
+
+#: With these an answer names no start of the log; with others that a log gave it does, as in Kafka.
+_TELL_NO_START = frozenset(
+    (_E.CORRUPT_MESSAGE, _E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE, _E.KAFKA_STORAGE_ERROR)
+)
 
 
 def handle(
@@ -241,6 +246,8 @@ class _Produce:
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
                 for index, message in rejected.record_errors
             ]
+            if not isinstance(rejected, NotOneBatch) and rejected.error not in _TELL_NO_START:
+                answer.log_start_offset = partition.log.log_start_offset
             return
         except StorageError as error:
             _fail(answer, error.error, error.message)

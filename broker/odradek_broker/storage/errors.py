@@ -2,6 +2,7 @@
 
 StorageError
   AppendRejected        a batch was refused; nothing was written
+    NotOneBatch         what was sent is not one batch of our format (P-06)
   OffsetOutOfRange      a read below the log start or above the log end (F-07)
   PartitionOffline      the files of this partition are no longer trusted (L-08, D5)
   LogCorrupt            stored bytes that a read came across are damaged
@@ -43,6 +44,10 @@ class AppendRejected(StorageError):
     ) -> None:
         super().__init__(error, message)
         self.record_errors = list(record_errors)
+
+
+class NotOneBatch(AppendRejected):
+    """P-06: no whole batch, several, or one of a format that is not ours."""
 
 
 class OffsetOutOfRange(StorageError):

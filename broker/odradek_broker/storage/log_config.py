@@ -44,9 +44,9 @@ class LogConfig:
     compression_type: str = "producer"
     delete_retention_ms: int = 24 * 3600 * 1000
     min_cleanable_dirty_ratio: float = 0.5
-    record_validation: str = "header"
-    """`header`: records of a batch are not opened unless something else demands it (D6);
-    `full`: every record is checked as Kafka does (R-05..R-07)."""
+    record_validation: str = "full"
+    """`full`: every record is checked as Kafka does (R-04..R-08); `header`: records of a batch are
+    not opened unless something else demands it, and its header is believed (D6)."""
     durability: str = "fsync"
     """`fsync`: nothing is readable or acknowledged before it is on disk (D5); `page-cache`:
     Kafka's own default."""

@@ -1,24 +1,28 @@
 """What a batch must satisfy before a log takes it, and what the log changes in it (P-07, R-03..R-08).
 
-The usual case looks at the 61 header bytes and the checksum only (D6). What that leaves out, with
-`record.validation=header`: a timestamp inside the batch that lies outside the window while the
-header's first and largest do not (R-05), deltas that are not 0, 1, 2, ..., records that do not
-parse, and a largest timestamp in the header that no record has (R-04). `full` finds them all.
+Usually (`record.validation=full`) every record is looked at, by a walk that makes no object of one; what is
+compressed is inflated for it, up to DEFAULT_MAX_DECOMPRESSED_BYTES. With `header` the 61 header bytes
+and the checksum are all that is seen (D6), and what they claim is believed: a batch with too few records, or
+none that parse, is stored, and stops every reader.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.errors import AppendRejected, NotOneBatch
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_protocol.compression import Codec
+from odradek_protocol.compression import BytesBehind, Codec, DecompressionLimitExceeded
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import (
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
     NO_TIMESTAMP,
     BatchError,
     BatchHeader,
+    BodyNotDecompressed,
     CorruptBatch,
+    TruncatedBatch,
     UnsupportedMagic,
     read_header,
     set_create_time,
@@ -26,7 +30,7 @@ from odradek_protocol.records.batch import (
     verify_crc,
 )
 from odradek_protocol.records.builder import recompress
-from odradek_protocol.records.validation import RecordRules, validate_records
+from odradek_protocol.records.validation import RecordRules, RecordsChecked, validate_records
 
 _CODEC_MASK = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
@@ -42,31 +46,25 @@ _CODECS = {
 
 
 def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> BatchHeader:
-    """Structure and checksum of exactly one batch (P-07).
+    """Structure and checksum of exactly one batch (P-07). What follows it and is no whole batch is left.
 
     Raises AppendRejected: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or
-    RECORD_LIST_TOO_LARGE (R-18).
+    RECORD_LIST_TOO_LARGE (R-18); NotOneBatch if there is none, more than one, or an old one.
     """
+    header = _only_header(batch, origin)
+    size_bytes = header.size_bytes
+    if origin is AppendOrigin.CLIENT and header.base_offset != 0:
+        raise _invalid(f"the base offset of the batch is {header.base_offset}, it must be 0")
+    # A marker must go where its transaction's data went, however small the topic's limits.
+    limited = origin is AppendOrigin.CLIENT or not header.is_control
+    if limited and size_bytes > config.max_message_bytes:
+        raise AppendRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size_bytes} bytes, more than the topic's max.message.bytes"
+            f" {config.max_message_bytes}",
+        )
     try:
-        header = read_header(batch)
-        size_bytes = header.size_bytes
-        if size_bytes != len(batch):
-            raise AppendRejected(
-                ErrorCode.INVALID_RECORD,
-                f"exactly one batch is expected, but {len(batch) - size_bytes} bytes follow the"
-                f" first one of {size_bytes}",
-            )
-        # A marker must go where its transaction's data went, however small the topic's limits.
-        limited = origin is AppendOrigin.CLIENT or not header.is_control
-        if limited and size_bytes > config.max_message_bytes:
-            raise AppendRejected(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the batch has {size_bytes} bytes, more than the topic's max.message.bytes"
-                f" {config.max_message_bytes}",
-            )
         verify_crc(batch, 0, header)
-    except UnsupportedMagic as problem:
-        raise AppendRejected(ErrorCode.INVALID_RECORD, str(problem)) from None
     except BatchError as problem:
         raise AppendRejected(ErrorCode.CORRUPT_MESSAGE, str(problem)) from None
     if limited and size_bytes > config.segment_bytes:
@@ -79,6 +77,38 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
     return header
 
 
+def _only_header(batch: memoryview, origin: AppendOrigin) -> BatchHeader:
+    """The header of the one batch that is there (P-06). Raises NotOneBatch."""
+    header = _header_at(batch, 0)
+    if header is None:
+        raise NotOneBatch(ErrorCode.INVALID_RECORD, "one batch is expected, and there is none")
+    behind = len(batch) - header.size_bytes
+    if behind and (
+        origin is not AppendOrigin.CLIENT
+        or (behind >= LOG_OVERHEAD_BYTES and _header_at(batch, header.size_bytes))
+    ):
+        raise NotOneBatch(
+            ErrorCode.INVALID_RECORD,
+            f"exactly one batch is expected, but {behind} bytes follow the first one of"
+            f" {header.size_bytes}",
+        )
+    return header
+
+
+def _header_at(batch: memoryview, position: int) -> BatchHeader | None:
+    """None if there is no whole batch. Raises NotOneBatch for bytes that begin none."""
+    try:
+        return read_header(batch, position)
+    except TruncatedBatch:
+        return None
+    except UnsupportedMagic as problem:
+        old = 0 <= problem.magic < MAGIC
+        error = ErrorCode.INVALID_RECORD if old else ErrorCode.CORRUPT_MESSAGE
+        raise NotOneBatch(error, str(problem)) from None
+    except BatchError as problem:
+        raise NotOneBatch(ErrorCode.CORRUPT_MESSAGE, str(problem)) from None
+
+
 def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
     if origin is AppendOrigin.REPLAY:
         return
@@ -89,7 +119,10 @@ def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
             f" {header.last_offset_delta}"
         )
     if header.attributes & _CODEC_MASK >= _CODECS_KNOWN:
-        raise _invalid(f"compression codec {header.attributes & _CODEC_MASK} does not exist")
+        raise AppendRejected(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"compression codec {header.attributes & _CODEC_MASK} does not exist",
+        )
     if origin is AppendOrigin.CLIENT:
         if header.producer_id >= 0 and header.base_sequence < 0 and not header.is_control:
             # Coordinators write without sequences (P-17).
@@ -101,8 +134,6 @@ def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
             raise _invalid("a transactional batch came without a producer id")
         if header.attributes & _CONTROL_BIT:
             raise _invalid("clients cannot write control batches")
-        if header.base_offset != 0:
-            raise _invalid(f"the base offset of the batch is {header.base_offset}, it must be 0")
 
 
 def _invalid(message: str) -> AppendRejected:
@@ -167,39 +198,34 @@ class Prepared(NamedTuple):
 def prepare(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_ms: int) -> Prepared:
     """Everything that is checked before producer state is asked. Raises AppendRejected.
 
-    Records of coordinators are not opened: their keys are our own.
+    Records of coordinators are opened only to be recompressed: they are our own.
     """
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
         return Prepared(batch, header, -1)
+    if header.size_bytes < len(batch):
+        batch = batch[: header.size_bytes]
+    codec = _CODECS.get(config.compression_type, header.codec)
+    if codec is not header.codec and not header.is_control:
+        return _recompressed(batch, header, config, origin, codec, now_ms)
     if origin is AppendOrigin.CLIENT and config.opens_records:
         log_append_time_ms = _check_records(batch, header, config, now_ms)
     else:
         log_append_time_ms = apply_timestamp_rules(batch, header, config, now_ms)
-    if config.compression_type != "producer" and not header.is_control:
-        batch, header = _recompress(batch, header, config)
     return Prepared(batch, header, log_append_time_ms)
 
 
 def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
-    """R-03 to R-07 for every record; the log append time, -1 with CreateTime."""
-    rules = RecordRules(
-        log_append_time=config.uses_log_append_time,
-        compacted=config.compacted,
-        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-    )
-    try:
-        checked = validate_records(batch, 0, header, rules, now_ms)
-    except CorruptBatch as problem:
-        raise _invalid(str(problem)) from None
-    if not checked.accepted:
+    """R-03 to R-08 for every record; the log append time, -1 with CreateTime."""
+    checked = _opened(batch, header, config, AppendOrigin.CLIENT, now_ms)
+    if not checked.in_order and header.codec is not Codec.NONE:
+        # Kafka would number them anew, and fails at it.
         raise AppendRejected(
-            ErrorCode.INVALID_TIMESTAMP if checked.invalid_timestamp else ErrorCode.INVALID_RECORD,
-            f"{len(checked.record_errors)} of {header.record_count} records break the topic's"
-            f" rules; the first: {checked.record_errors[0][1]}",
-            checked.record_errors,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "the offset deltas of compressed records do not count up",
         )
+    if not checked.in_range:
+        raise _invalid(f"an offset delta is outside 0..{header.last_offset_delta}")
     if config.uses_log_append_time:
         set_log_append_time(batch, 0, now_ms)
         header.max_timestamp = now_ms
@@ -213,17 +239,59 @@ def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, no
     return -1
 
 
-def _recompress(
-    batch: memoryview, header: BatchHeader, config: LogConfig
-) -> tuple[memoryview, BatchHeader]:
-    """R-08; the batch as it is if it has the topic's codec already."""
-    codec = _CODECS[config.compression_type]
-    if header.codec is codec:
-        return batch, header
+def _opened(
+    batch: memoryview, header: BatchHeader, config: LogConfig, origin: AppendOrigin, now_ms: int
+) -> RecordsChecked:
+    """The records, held to the topic's rules (R-04 to R-07). Raises AppendRejected."""
+    if origin is AppendOrigin.CLIENT:
+        rules = RecordRules(
+            log_append_time=config.uses_log_append_time,
+            compacted=config.compacted,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        )
+    else:
+        rules = RecordRules(log_append_time=config.uses_log_append_time)
     try:
-        recompressed = memoryview(recompress(batch, 0, header, codec))
+        checked = validate_records(batch, 0, header, rules, now_ms)
+    except BodyNotDecompressed as problem:
+        raise AppendRejected(_decompression_error(problem), str(problem)) from None
     except CorruptBatch as problem:
         raise _invalid(str(problem)) from None
+    if not checked.accepted:
+        raise AppendRejected(
+            ErrorCode.INVALID_TIMESTAMP if checked.invalid_timestamp else ErrorCode.INVALID_RECORD,
+            f"{len(checked.record_errors)} of {header.record_count} records break the topic's"
+            f" rules; the first: {checked.record_errors[0][1]}",
+            checked.record_errors,
+        )
+    return checked
+
+
+def _decompression_error(problem: BodyNotDecompressed) -> ErrorCode:
+    """Kafka has no word for what does not decompress. A batch too large may be split and sent again."""
+    if isinstance(problem.__cause__, DecompressionLimitExceeded):
+        return ErrorCode.MESSAGE_TOO_LARGE
+    if isinstance(problem.__cause__, BytesBehind):
+        return ErrorCode.INVALID_RECORD
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _recompressed(
+    batch: memoryview,
+    header: BatchHeader,
+    config: LogConfig,
+    origin: AppendOrigin,
+    codec: Codec,
+    now_ms: int,
+) -> Prepared:
+    """R-08: the topic has a codec of its own, and the batch another one."""
+    checked = _opened(batch, header, config, origin, now_ms)
+    log_append_time_ms = now_ms if config.uses_log_append_time else None
+    try:
+        recompressed = memoryview(recompress(header, checked.body, codec, log_append_time_ms))
+    except ValueError as problem:
+        raise AppendRejected(ErrorCode.UNKNOWN_SERVER_ERROR, str(problem)) from None
     if len(recompressed) > min(config.max_message_bytes, config.segment_bytes):
         raise AppendRejected(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -231,4 +299,6 @@ def _recompress(
             f" {len(recompressed)} bytes, more than max.message.bytes {config.max_message_bytes}"
             f" or segment.bytes {config.segment_bytes}",
         )
-    return recompressed, read_header(recompressed)
+    return Prepared(
+        recompressed, read_header(recompressed), now_ms if config.uses_log_append_time else -1
+    )

@@ -15,6 +15,7 @@ from .batch import NO_SEQUENCE as NO_SEQUENCE
 from .batch import NO_TIMESTAMP as NO_TIMESTAMP
 from .batch import BatchError as BatchError
 from .batch import BatchHeader as BatchHeader
+from .batch import BodyNotDecompressed as BodyNotDecompressed
 from .batch import CorruptBatch as CorruptBatch
 from .batch import TruncatedBatch as TruncatedBatch
 from .batch import UnsupportedMagic as UnsupportedMagic

@@ -21,6 +21,9 @@ def encode(
     base_timestamp: int,
     /,
 ) -> bytes | None: ...
+def scan(
+    data: bytes | bytearray | memoryview, count: int, /
+) -> tuple[int, int, int, int, int, int] | None: ...
 
 class Rows:
     count: int

@@ -117,6 +117,7 @@ class BatchError(ValueError):
         BatchError
         ├── TruncatedBatch      the bytes end before the batch does
         ├── CorruptBatch        a length, checksum or record is impossible
+        │   └── BodyNotDecompressed
         └── UnsupportedMagic    an older (or unknown) message format
     """
 
@@ -132,6 +133,10 @@ class TruncatedBatch(BatchError):
 
 class CorruptBatch(BatchError):
     """A length, checksum, count or record that cannot be."""
+
+
+class BodyNotDecompressed(CorruptBatch):
+    """The compressed records do not decompress; the cause is a CompressionError."""
 
 
 class UnsupportedMagic(BatchError):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from odradek_protocol.checksums import crc32c
-from odradek_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress
+from odradek_protocol.compression import Codec, compress
 from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
 
 from .batch import (
@@ -30,7 +30,7 @@ from .batch import (
     Buffer,
 )
 from .encoding import NO_HEADERS, HeaderItems, Row, encode_columns, encode_headers, encode_rows
-from .record import Record, read_body
+from .record import Record, parse_records
 
 # What a record takes besides key, value and header block. The widest: length 5, attributes 1, timestamp
 # 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192 records and 8 s,
@@ -352,16 +352,31 @@ def rewrite_batch(
 
 
 def recompress(
-    buffer: Buffer,
-    position: int,
-    header: BatchHeader,
-    codec: Codec,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    header: BatchHeader, body: Buffer, codec: Codec, log_append_time_ms: int | None = None
 ) -> bytearray:
-    """The same batch under another codec (R-08), its records byte for byte as they were.
+    """The batch of these records (`body`, decompressed) under another codec, as Kafka makes it (R-08).
 
-    Raises CorruptBatch when the body does not decompress within the limit.
+    All is made anew: offset deltas are 0, 1, 2, ..., timestamps count from the first record's, whatever the
+    header said, and no attribute stays that is not defined. A type bit of the header's is gone, unless
+    `log_append_time_ms` sets it (R-03). Raises CorruptBatch when the records are not sound, ValueError
+    for a timestamp below -1.
     """
-    body = read_body(buffer, position, header, max_decompressed_bytes)
-    changed = replace(header, attributes=header.attributes & ~CODEC_MASK | codec)
-    return seal(changed, compress(codec, body))
+    parsed = parse_records(bytes(body), header.record_count)
+    if header.is_log_append_time:
+        timestamps = [header.max_timestamp] * header.record_count
+    else:
+        timestamps = [header.base_timestamp + delta for delta in parsed.timestamp_deltas]
+    builder = BatchBuilder(codec)
+    rows = zip(timestamps, parsed.keys, parsed.values, parsed.header_column(), strict=True)
+    for row in rows:
+        builder.append(*row)
+    return builder.build(
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        log_append_time_ms=log_append_time_ms,
+    )

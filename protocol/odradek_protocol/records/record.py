@@ -6,6 +6,8 @@ The record, all numbers zigzag varints::
            | key length (-1 null) | key | value length (-1 null) | value
            | header count | per header: key length, key, value length (-1 null), value
 
+Lengths below -1 are read as null too, as Kafka's readers do; nobody writes them.
+
 Reading has three gears. `_parse` takes ordinary records, whose numbers have one or two bytes. What is
 not of that kind it leaves to `_read_one`, which is slow and takes everything. And where two records in
 a row have the same length, `runs.read_run` looks how many more have exactly their shape, and takes
@@ -29,7 +31,7 @@ from odradek_protocol.compression import (
 )
 
 from . import native
-from .batch import HEADER_BYTES, BatchHeader, Buffer, CorruptBatch
+from .batch import HEADER_BYTES, BatchHeader, BodyNotDecompressed, Buffer, CorruptBatch
 from .runs import MIN_RUN_RECORDS, read_run
 from .varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_raw, zigzag
 
@@ -148,14 +150,22 @@ def read_body(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
     """The records' bytes, decompressed. Raises CorruptBatch, with the codec's error as its cause."""
-    codec = header.codec
     body = buffer[position + HEADER_BYTES : position + header.size_bytes]
-    if codec is Codec.NONE:
+    if header.codec is Codec.NONE:
         return bytes(body)
+    return decompress_body(body, header, max_decompressed_bytes)
+
+
+def decompress_body(
+    body: Buffer,
+    header: BatchHeader,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> bytes:
+    """What a compressed body holds. Raises BodyNotDecompressed, with the codec's error as its cause."""
     try:
-        return decompress(codec, body, max_decompressed_bytes)
+        return decompress(header.codec, body, max_decompressed_bytes)
     except CompressionError as error:
-        raise CorruptBatch(f"batch at offset {header.base_offset}: {error}") from error
+        raise BodyNotDecompressed(f"batch at offset {header.base_offset}: {error}") from error
 
 
 class ParsedRecords:
@@ -224,6 +234,40 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     if end != len(data):
         raise CorruptBatch(f"{len(data) - end} bytes behind the last of {count} records")
     return parsed
+
+
+class RecordsScanned(NamedTuple):
+    """What the records of a batch say together."""
+
+    lowest_offset_delta: int
+    highest_offset_delta: int
+    in_order: bool
+    """Offset deltas are 0, 1, 2, ..."""
+    lowest_timestamp_delta: int
+    highest_timestamp_delta: int
+    null_keys: bool
+    """Some record has none."""
+
+
+def scan_records(data: Buffer, count: int) -> RecordsScanned:
+    """Exactly `count` records, at least one, that fill `data`; raises CorruptBatch for anything else.
+
+    The compiled twin makes no object of a record.
+    """
+    codec = native.CODEC
+    if codec is not None and (found := codec.scan(data, count)) is not None:
+        return RecordsScanned(*found)
+    if count < 1:
+        raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
+    parsed = parse_records(bytes(data), count)
+    return RecordsScanned(
+        min(parsed.offset_deltas),
+        max(parsed.offset_deltas),
+        parsed.in_order,
+        min(parsed.timestamp_deltas),
+        max(parsed.timestamp_deltas),
+        None in parsed.keys,
+    )
 
 
 def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
@@ -302,8 +346,10 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
             if value_end + 1 == end and not data[value_end] and not (offset | length) & 1:
                 position = end
                 if value_length & 1:
-                    if value_length != 1:
-                        _refuse_length("value", value_length, index)
+                    if value_length != 1:  # null as well, and then the record ends elsewhere
+                        position = _read_one(data, start, index, parsed)
+                        index += 1
+                        continue
                     add_value(None)
                 else:
                     add_value(data[at:value_end])
@@ -354,8 +400,8 @@ def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> 
     timestamp_delta = zigzag(raw)
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     offset_delta = zigzag(raw)
-    key, position = _read_octets(data, position, "key", index)
-    value, position = _read_octets(data, position, "value", index)
+    key, position = _read_octets(data, position)
+    value, position = _read_octets(data, position)
     if data[position]:
         parsed.headers[index], position = _read_headers(data, position, index)
     else:
@@ -371,12 +417,11 @@ def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> 
     return position
 
 
-def _read_octets(data: bytes, position: int, what: str, index: int) -> tuple[bytes | None, int]:
+def _read_octets(data: bytes, position: int) -> tuple[bytes | None, int]:
+    """Bytes behind their length; with any negative one, as in Kafka, null."""
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
-    if raw == 1:
-        return None, position
     if raw & 1:
-        _refuse_length(what, raw, index)
+        return None, position
     end = position + (raw >> 1)
     return data[position:end], end
 
@@ -426,16 +471,12 @@ def _read_long_headers(data: bytes, position: int, index: int) -> tuple[Headers,
         raise CorruptBatch(f"record {index} has an impossible number of headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        octets, position = _read_octets(data, position, "header key", index)
+        octets, position = _read_octets(data, position)
         if octets is None:
-            raise CorruptBatch(f"record {index} has a header key of -1 bytes")
-        value, position = _read_octets(data, position, "header value", index)
+            raise CorruptBatch(f"record {index} has a header without a key")
+        value, position = _read_octets(data, position)
         headers.append((octets.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
-
-
-def _refuse_length(what: str, raw: int, index: int) -> None:
-    raise CorruptBatch(f"record {index} has a {what} of {~(raw >> 1)} bytes")
 
 
 def _absolute(deltas: list[int], base: int) -> list[int]:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from odradek_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from odradek_protocol.compression import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    Codec,
+    CompressionError,
+    check_portable,
+)
 
-from .batch import NO_TIMESTAMP, BatchHeader, Buffer
-from .record import parse_records, read_body
+from .batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, BodyNotDecompressed, Buffer
+from .record import decompress_body, parse_records, scan_records
+
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 MAX_RECORD_ERRORS = 100
 """An answer lists at most so many bad records, lest one request ask for millions of strings."""
@@ -31,12 +38,14 @@ class RecordRules:
 class RecordsChecked:
     """What the records say. `accepted` unless some record broke a rule: then the whole batch goes (R-06)."""
 
+    body: Buffer
+    """The records, decompressed."""
     max_timestamp_ms: int = NO_TIMESTAMP
-    """Over base timestamp plus deltas, -1 when there are no records; for R-04."""
-    max_timestamp_index: int = -1
-    """The first record that has it."""
-    body_bytes: int = 0
-    """Of the records, decompressed."""
+    """The largest timestamp, -1 if all are below; for R-04."""
+    in_order: bool = True
+    """Offset deltas are 0, 1, 2, ..."""
+    in_range: bool = True
+    """No offset delta is below 0 or beyond the header's last one."""
     record_errors: list[tuple[int, str]] = field(default_factory=list)
     """(index in the batch, message), the first MAX_RECORD_ERRORS."""
     invalid_timestamp: bool = False
@@ -57,51 +66,60 @@ def validate_records(
 ) -> RecordsChecked:
     """Open the records of a batch that a client sent and hold them to the topic's rules.
 
-    Checked: the body decompresses within the limit and holds exactly the records promised (otherwise
-    CorruptBatch is raised); offset deltas are 0, 1, 2, ...; timestamps (R-05); keys (R-07). Timestamps
-    are base plus delta even where bit 3 is set, for that is what readers will see once the bit is cleared.
+    Checked: the body decompresses within the limit (otherwise BodyNotDecompressed is raised), in a form
+    that all clients read, and holds exactly the records promised, at least one (otherwise CorruptBatch);
+    timestamps (R-05); keys (R-07). Where bit 3 is set, all have the header's largest timestamp, as Kafka has it.
     """
-    body = read_body(buffer, position, header, max_decompressed_bytes)
-    parsed = parse_records(body, header.record_count)
-    checked = RecordsChecked(body_bytes=len(body))
-    if not parsed.offset_deltas:
-        return checked
-    highest = max(parsed.timestamp_deltas)
-    lowest = min(parsed.timestamp_deltas)
-    checked.max_timestamp_ms = header.base_timestamp + highest
-    checked.max_timestamp_index = parsed.timestamp_deltas.index(highest)
-
-    problems: dict[int, str] = {}
-    if not parsed.in_order:
-        for index, delta in enumerate(parsed.offset_deltas):
-            if delta != index:
-                _note(problems, index, f"offset delta is {delta}, not {index}")
-    if rules.compacted and None in parsed.keys:
-        for index, key in enumerate(parsed.keys):
-            if key is None:
-                _note(problems, index, "a compacted topic takes no record without a key")
-    if not _all_in_window(
-        header, rules, header.base_timestamp + lowest, checked.max_timestamp_ms, now_ms
-    ):
-        for index, delta in enumerate(parsed.timestamp_deltas):
-            trouble = _timestamp_trouble(header, rules, header.base_timestamp + delta, now_ms)
-            if trouble:
-                checked.invalid_timestamp = True
-                _note(problems, index, trouble)
-    checked.record_errors = sorted(problems.items())
+    body: Buffer = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
+    if (codec := header.codec) is not Codec.NONE:
+        try:
+            check_portable(codec, body)
+        except CompressionError as error:
+            raise BodyNotDecompressed(str(error)) from error
+        body = decompress_body(body, header, max_decompressed_bytes)
+    lowest_offset, highest_offset, in_order, lowest, highest, null_keys = scan_records(
+        body, header.record_count
+    )
+    if header.is_log_append_time:
+        lowest_ms = highest_ms = header.max_timestamp
+    else:
+        lowest_ms, highest_ms = header.base_timestamp + lowest, header.base_timestamp + highest
+    checked = RecordsChecked(
+        body,
+        max(highest_ms, NO_TIMESTAMP),
+        bool(in_order),
+        lowest_offset >= 0 and highest_offset <= header.last_offset_delta,
+    )
+    sound_keys = not (rules.compacted and null_keys)
+    if not (sound_keys and _all_in_window(header, rules, lowest_ms, highest_ms, now_ms)):
+        _name_troubles(body, header, rules, now_ms, checked)
     return checked
 
 
-def _note(problems: dict[int, str], index: int, message: str) -> None:
-    """The first trouble of a record is the one that is told."""
-    if index not in problems and len(problems) < MAX_RECORD_ERRORS:
-        problems[index] = message
+def _name_troubles(
+    body: Buffer, header: BatchHeader, rules: RecordRules, now_ms: int, checked: RecordsChecked
+) -> None:
+    """Record by record. Of one without a key, the time is not looked at any more."""
+    parsed = parse_records(bytes(body), header.record_count)
+    for index, (key, delta) in enumerate(zip(parsed.keys, parsed.timestamp_deltas, strict=True)):
+        if rules.compacted and key is None:
+            trouble: str | None = "a compacted topic takes no record without a key"
+        else:
+            own = (
+                header.max_timestamp if header.is_log_append_time else header.base_timestamp + delta
+            )
+            trouble = _timestamp_trouble(header, rules, own, now_ms)
+            checked.invalid_timestamp |= trouble is not None
+        if trouble is not None and len(checked.record_errors) < MAX_RECORD_ERRORS:
+            checked.record_errors.append((index, trouble))
 
 
 def _all_in_window(
     header: BatchHeader, rules: RecordRules, lowest_ms: int, highest_ms: int, now_ms: int
 ) -> bool:
     """The test passes for all if it passes for the ends, unless -1 (no timestamp) lies between."""
+    if rules.log_append_time:
+        return not header.is_log_append_time
     return lowest_ms > NO_TIMESTAMP and not (
         _timestamp_trouble(header, rules, lowest_ms, now_ms)
         or _timestamp_trouble(header, rules, highest_ms, now_ms)
@@ -116,6 +134,8 @@ def _timestamp_trouble(
         if header.is_log_append_time:
             return "a producer may not set the timestamp type LogAppendTime"
         return None
+    if not MIN_INT64 <= timestamp_ms <= MAX_INT64:
+        return f"timestamp {timestamp_ms} is none that a record can have"
     before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
     if before is not None and now_ms - timestamp_ms > before:
         return (

@@ -1,0 +1,122 @@
+"""Asking a broker what it makes of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.oracle.batches.cases import DAY_MS, TOPICS, Case
+
+from odradek_protocol.records import BatchError, BatchHeader, read_columns, read_header, verify_crc
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from raw_broker import RawClient, produce_request
+
+
+class Asker:
+    """Produces cases over one connection, and tells what the broker made of them."""
+
+    def __init__(self, client: RawClient, wall_ms: Callable[[], int]) -> None:
+        self._client, self._wall_ms = client, wall_ms
+
+    async def create_topics(self) -> None:
+        for name, configs in TOPICS.items():
+            await self._client.create_topic(name, partitions=1, **configs)
+
+    async def ask(self, case: Case) -> dict[str, Any]:
+        """What came of it: times as distances from the batch's, offsets as distances from the log's end.
+
+        What is nothing (no errors of records, no move) is left out.
+        """
+        # Not the present, so that the time of the append is none that the batch has.
+        now_ms = self._wall_ms() - 1000
+        end = await self._log_end(case.topic)
+        data = case.build(now_ms)
+        response = await self._client.call(produce_request(case.topic, data), case.version)
+        answer = response.responses[0].partition_responses[0]
+        appended_ms = answer.log_append_time_ms
+        if appended_ms != -1:
+            assert now_ms + 1000 <= appended_ms <= self._wall_ms()
+        moved = await self._log_end(case.topic) - end
+        said: dict[str, Any] = {
+            "error": answer.error_code,
+            "base_offset": answer.base_offset - end if answer.base_offset >= 0 else None,
+            "append_time": appended_ms != -1 or None,
+            "log_start": answer.log_start_offset,
+            "record_errors": [one.batch_index for one in answer.record_errors] or None,
+            "moved": moved or None,
+        }
+        if moved:
+            stored = await self._fetched(case.topic, end)
+            said["stored"] = _described(stored, data, now_ms, appended_ms)
+        return {name: value for name, value in said.items() if value is not None}
+
+    async def _log_end(self, topic: str) -> int:
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
+                )
+            ],
+        )
+        response = await self._client.call(request, 4)
+        offset = response.topics[0].partitions[0].offset
+        assert isinstance(offset, int)
+        return offset
+
+    async def _fetched(self, topic: str, offset: int) -> bytes:
+        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])]
+        )
+        response = await self._client.call(request, 11)
+        return bytes(response.responses[0].partitions[0].records)
+
+
+def _described(data: bytes, sent: bytes, now_ms: int, appended_ms: int) -> dict[str, Any]:
+    """What is stored, beside what was sent."""
+    header = read_header(data)
+    assert header.size_bytes == len(data), "one batch"
+    verify_crc(data, 0, header)
+    sent = sent[: len(data)]
+    return {
+        "header": "as sent" if data[21:61] == sent[21:61] else "other",
+        "records": "as sent" if data[61:] == sent[61:] else "other",
+        "attributes": header.attributes,
+        "last_offset_delta": header.last_offset_delta,
+        "record_count": header.record_count,
+        "base_timestamp": _time(header.base_timestamp, now_ms, appended_ms),
+        "max_timestamp": _time(header.max_timestamp, now_ms, appended_ms),
+        "found": _found(data, header, now_ms, appended_ms),
+    }
+
+
+def _time(timestamp_ms: int, now_ms: int, appended_ms: int) -> int | str:
+    if timestamp_ms == appended_ms != -1:
+        return "append"
+    distance = timestamp_ms - now_ms
+    return f"now{distance:+d}" if abs(distance) < 30 * DAY_MS else timestamp_ms
+
+
+def _found(data: bytes, header: BatchHeader, now_ms: int, appended_ms: int) -> list[Any] | str:
+    """Offset, timestamp, key and value of each record, as our own reader finds them."""
+    try:
+        columns = read_columns(data, 0, header)
+    except BatchError:
+        return "unreadable"
+    if sum(len(value or b"") for value in columns.values) > 1000:
+        return "large"
+    return [
+        [
+            offset - header.base_offset,
+            _time(timestamp, now_ms, appended_ms),
+            None if key is None else key.decode(),
+            None if value is None else value.decode(),
+        ]
+        for offset, timestamp, key, value in zip(*columns[:4], strict=True)
+    ]

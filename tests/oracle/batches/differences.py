@@ -1,0 +1,91 @@
+"""What our broker makes of a batch that Kafka makes something else of, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tests.oracle.differences import differing
+
+#: So many cases may differ for a reason given.
+MOST_CASES = 30
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`cases` may hold `*`. `error`: what we answer instead."""
+
+    cases: tuple[str, ...]
+    error: int
+    reason: str
+
+
+INVALID_RECORD = 87
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        (
+            "*: *record length *, gzip",
+            "*: length of the last record *, gzip",
+            "*: zeros as *, gzip",
+        ),
+        INVALID_RECORD,
+        "Kafka does not look at the lengths that compressed records give themselves, and its own "
+        "consumer stops at a wrong one.",
+    ),
+    Difference(
+        ("*: offset delta*, none",),
+        INVALID_RECORD,
+        "Kafka takes any offset deltas of records that are not compressed; outside the batch's own "
+        "offsets, two records of a partition have one offset.",
+    ),
+    Difference(
+        ("*: varint with bit 32, *",),
+        INVALID_RECORD,
+        "A number with more bits than its type: Kafka drops them, other clients do not.",
+    ),
+    Difference(
+        ("*: gzip, rubbish behind", "*: lz4, rubbish behind"),
+        INVALID_RECORD,
+        "Bytes behind the compressed records, which Kafka does not see and other clients stop at.",
+    ),
+    Difference(
+        ("*: rubbish records, none", "*: length varint of six bytes, none"),
+        INVALID_RECORD,
+        "A record's length that is no number: Kafka answers with UNKNOWN_SERVER_ERROR.",
+    ),
+)
+
+
+@dataclass
+class Verdict:
+    """`lines`: what differs without a reason; `used`: the rows that were needed."""
+
+    lines: list[str] = field(default_factory=list)
+    used: set[Difference] = field(default_factory=set)
+    explained: int = 0
+
+
+def compare(theirs: dict[str, dict[str, Any]], ours: dict[str, dict[str, Any]]) -> Verdict:
+    """Case by case."""
+    verdict = Verdict()
+    for title in sorted(theirs.keys() | ours.keys()):
+        one, other = theirs.get(title), ours.get(title)
+        if one == other:
+            continue
+        row = _row(title)
+        if row is not None and other is not None and other.get("error") == row.error:
+            verdict.used.add(row)
+            verdict.explained += 1
+            continue
+        for path, was, now in differing(one, other):
+            verdict.lines.append(f"{title} {path}: Kafka {was!r}, ours {now!r}")
+    return verdict
+
+
+def _row(title: str) -> Difference | None:
+    for row in DIFFERENCES:
+        if any(fnmatchcase(title, each) for each in row.cases):
+            return row
+    return None

@@ -1,0 +1,51 @@
+"""Our broker makes of odd batches what Apache Kafka made of them, or a row says why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.oracle.batches import recorded
+from tests.oracle.batches.cases import CASES
+from tests.oracle.batches.differences import DIFFERENCES, MOST_CASES, Verdict, compare
+
+import record_codecs
+from odradek_broker.config import parse_config
+from odradek_broker.server import Server
+from odradek_protocol.records import native
+
+
+@pytest.fixture(params=record_codecs.TWINS)
+async def verdict(request: pytest.FixtureRequest, tmp_path: Path) -> Verdict:
+    """All cases, asked of a broker in this process."""
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(tmp_path),
+        "log.durability": "page-cache",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "CODEC", record_codecs.twin(request.param))
+        server = Server(parse_config(settings)[0])
+        host, port = await server.start()
+        try:
+            return compare(recorded.load(), await recorded.ask_all(host, port))
+        finally:
+            await server.stop()
+
+
+async def test_r08_the_broker_makes_of_batches_what_kafka_did(verdict: Verdict) -> None:
+    assert not verdict.lines, "\n".join(verdict.lines)
+    assert verdict.used == set(DIFFERENCES), "a row that nothing needs"
+    assert verdict.explained <= MOST_CASES
+
+
+def test_titles_are_unique_and_all_are_recorded() -> None:
+    titles = Counter(case.title for case in CASES)
+    assert not [title for title, times in titles.items() if times > 1]
+    assert titles.keys() == recorded.load().keys()
+
+
+def test_what_differs_is_told_to_users(repository: Path) -> None:
+    page = (repository / "docs" / "compatibility.md").read_text("utf-8")
+    assert not [row.reason for row in DIFFERENCES if f"- {row.reason}\n" not in page]
