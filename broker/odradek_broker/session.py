@@ -1,6 +1,8 @@
 """One connection: frames in, answers out, in the order of the requests (rule N-03).
 
 Requests are worked on as they arrive; an answer that is not there yet holds back those behind it.
+Whatever stands behind a Produce sees its records: other requests wait until it is finished, also
+where it has no answer (acks=0).
 Back pressure goes both ways: while too much is unanswered, or the peer does not read, nothing more
 is read from it (rule N-14).
 """
@@ -31,10 +33,11 @@ _SEND_BYTES = 64 * 1024
 class _Slot:
     """The place of an answer in the order."""
 
-    __slots__ = ("bytes_held", "later", "ready", "reply")
+    __slots__ = ("bytes_held", "later", "produces", "ready", "reply")
 
     def __init__(self) -> None:
         self.bytes_held = 0
+        self.produces = False
         self.later: Later[Reply] | None = None
         self.ready = False
         self.reply: Reply = None
@@ -42,6 +45,11 @@ class _Slot:
 
 def _size(reply: Reply) -> int:
     return sum(map(len, reply)) if isinstance(reply, list) else 0
+
+
+def _is_produce(frame: memoryview) -> bool:
+    """Is this a request with the key of Produce, 0?"""
+    return frame[:2] == b"\0\0"
 
 
 class SessionLimits:
@@ -86,6 +94,8 @@ class Session(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()
         self._backlog: deque[memoryview] = deque()
         self._bytes_held = 0
+        #: Produce requests whose records are not on disk yet.
+        self._producing = 0
         self._peer_reads = True
         self._reading = True
         self._draining = False
@@ -221,6 +231,7 @@ class Session(asyncio.BufferedProtocol):
                 or len(self._slots) >= limits.in_flight_max
                 or (self._bytes_held >= limits.in_flight_bytes_max and self._slots)
                 or (limits.bytes_held >= limits.total_bytes_max and self._slots)
+                or (self._producing and not _is_produce(backlog[0]))
             ):
                 break
             if not self._handle(backlog.popleft()):
@@ -253,6 +264,8 @@ class Session(asyncio.BufferedProtocol):
             return True
         slot = _Slot()
         slot.later = reply
+        slot.produces = _is_produce(frame)
+        self._producing += slot.produces
         self._slots.append(slot)
         self._hold(slot, len(frame))
         reply.then(lambda value: self._answered(slot, value))
@@ -263,9 +276,12 @@ class Session(asyncio.BufferedProtocol):
             # The peer is gone, and what was held for it is not counted any more (N-10).
             return
         slot.ready, slot.reply, slot.later = True, reply, None
+        self._producing -= slot.produces
         slots = self._slots
         if not slots or slots[0] is not slot:
             self._hold(slot, _size(reply))
+            if self._backlog:
+                self._work()
             return
         while slots and slots[0].ready:
             slot = slots.popleft()

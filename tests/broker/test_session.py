@@ -16,6 +16,11 @@ from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersion
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from odradek_protocol.schemas.metadata import MetadataRequest
 from raw_broker import RawClient, RunningBroker, StartBroker, batch_of, produce_request, until
 
@@ -32,6 +37,13 @@ def long_poll(topic: str, offset: int) -> FetchRequest:
                 ],
             )
         ],
+    )
+
+
+def ends_of(topic: str) -> ListOffsetsRequest:
+    latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[latest])]
     )
 
 
@@ -58,6 +70,42 @@ async def test_n03_many_pipelined_produces_keep_their_order(client: RawClient) -
     answers = [await client.receive() for _ in range(300)]
     offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers]
     assert offsets == list(range(300))
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+async def test_n03_a_request_sees_what_was_produced_before_it_on_its_connection(
+    client: RawClient, acks: int
+) -> None:
+    await client.create_topic("t")
+    for turn in range(5):
+        for value in (b"a", b"b"):
+            client.send(produce_request("t", batch_of(value), acks=acks), 9)
+        client.send(ends_of("t"), 7)
+        client.send(long_poll("t", 2 * turn), 11)
+        if acks:
+            assert [await client.receive() for _ in range(2)]
+        else:
+            del client._sent[:2]
+        ends = await client.receive()
+        assert ends.topics[0].partitions[0].offset == 2 * turn + 2
+        fetched = await client.receive()
+        assert fetched.responses[0].partitions[0].high_watermark == 2 * turn + 2
+
+
+async def test_n03_a_produce_behind_a_parked_fetch_holds_up_only_what_is_behind_it(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    await client.create_topic("t")
+    await client.create_topic("u")
+    client.send(long_poll("t", 0), 11)
+    client.send(produce_request("u", batch_of(b"a")), 9)
+    client.send(ends_of("u"), 7)
+    await until(lambda: broker.node.partition("u", 0).log.high_watermark == 1)
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    await client.receive()
+    await client.receive()
+    assert (await client.receive()).topics[0].partitions[0].offset == 1
+    await client.receive()
 
 
 async def test_n14_requests_beyond_the_limit_wait_unread(start_broker: StartBroker) -> None:

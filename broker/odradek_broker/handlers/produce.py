@@ -256,7 +256,7 @@ class _Produce:
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
         answer.log_start_offset = result.log_start_offset
-        if self._acks and not partition.durable(result.last_offset):
+        if not partition.durable(result.last_offset):
             key = id(answer)
             self._open[key] = answer
             partition.when_durable(result.last_offset, lambda error: self._settled(key, error))
@@ -331,7 +331,7 @@ class _Produce:
         return later
 
     def finish_unanswered(self) -> NoResponse | Later[NoResponse | CloseConnection]:
-        """With acks=0. Only a batch that waits for its transaction makes it a matter of waiting."""
+        """With acks=0: known when the records may be read, so that the next request sees them."""
         if not self._open:
             outcome = _unanswered(self.response)
             if isinstance(outcome, CloseConnection):
