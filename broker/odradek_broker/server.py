@@ -184,10 +184,15 @@ class Server:
             listener.close()
             await self.stop()
             raise StartError(f"cannot listen: {error}") from error
+        idle_s = config.connections_max_idle_ms / 1000
+        closing_s = min(_IDLE_CHECK_S, max(idle_s / 2, 0.1))
         self._tasks = [
-            loop.create_task(self._close_idle()),
-            loop.create_task(self._keep_house()),
-            loop.create_task(self._keep_recovery_points()),
+            loop.create_task(self._repeat(every_s, what, step))
+            for every_s, what, step in (
+                (closing_s, "closing idle connections", self._close_idle),
+                (_HOUSEKEEPING_S, "housekeeping", self._keep_house),
+                (_RECOVERY_POINTS_S, "writing the recovery points", self._keep_recovery_points),
+            )
         ]
         log.info("ready", host=host, port=port, node_id=node.node_id, cluster_id=node.cluster_id)
         return host, port
@@ -333,38 +338,41 @@ class Server:
             session.abort()
         await asyncio.sleep(0)
 
+    async def _repeat(
+        self, every_s: float, what: str, step: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Whatever a step raises goes to the log, and the next one comes in its time: nobody would
+        notice the end of what only this does."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await step()
+            except Exception:
+                log.exception(f"{what} failed")
+
     async def _close_idle(self) -> None:
         """Close connections that were silent for connections.max.idle.ms (rule N-04)."""
         idle_s = self.config.connections_max_idle_ms / 1000
-        while True:
-            await asyncio.sleep(min(_IDLE_CHECK_S, max(idle_s / 2, 0.1)))
-            for session in list(self._sessions):
-                session.close_if_idle(idle_s)
+        if idle_s < 0:
+            return
+        for session in list(self._sessions):
+            session.close_if_idle(idle_s)
 
     async def _keep_house(self) -> None:
         """Retention, deleted files, expired producers, at the pace the node decides."""
-        while True:
-            await asyncio.sleep(_HOUSEKEEPING_S)
-            try:
-                report = self.node.keep_house()
-            except Exception:
-                # Whatever it is, it must not end the retention of everything else.
-                log.exception("housekeeping failed")
-                continue
-            for name, count in report.deleted_segments.items():
-                log.info("deleted old segments", partition=name, segments=count)
-            for problem in report.problems:
-                log.error("housekeeping met a problem", problem=problem)
+        report = self.node.keep_house()
+        for name, count in report.deleted_segments.items():
+            log.info("deleted old segments", partition=name, segments=count)
+        for problem in report.problems:
+            log.error("housekeeping met a problem", problem=problem)
 
     async def _keep_recovery_points(self) -> None:
-        """Note every minute what is on disk, so that a start after a crash scans little (L-30)."""
-        while True:
-            await asyncio.sleep(_RECOVERY_POINTS_S)
-            write = self.node.logs.recovery_points_writer()
-            if write is not None:
-                self._writing = asyncio.ensure_future(asyncio.to_thread(write))
-                try:
-                    await asyncio.shield(self._writing)
-                    self.node.logs.use_recovery_points()
-                except OSError as error:
-                    log.error("the recovery points were not written", error=str(error))
+        """Note what is on disk, so that a start after a crash scans little (L-30)."""
+        write = self.node.logs.recovery_points_writer()
+        if write is not None:
+            self._writing = asyncio.ensure_future(asyncio.to_thread(write))
+            try:
+                await asyncio.shield(self._writing)
+                self.node.logs.use_recovery_points()
+            except OSError as error:
+                log.error("the recovery points were not written", error=str(error))
