@@ -49,7 +49,7 @@ def _size(reply: Reply) -> int:
 
 def _is_produce(frame: memoryview) -> bool:
     """Is this a request with the key of Produce, 0?"""
-    return frame[:2] == b"\0\0"
+    return len(frame) >= 2 and not (frame[0] or frame[1])
 
 
 class SessionLimits:
