@@ -1,4 +1,4 @@
-"""Topics, configurations, offsets, groups and transactions of a cluster.
+"""Topics, configurations, partitions, groups and transactions of a cluster.
 
     async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
         await admin.create_topics(NewTopic("flights", partitions=6))
@@ -16,20 +16,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from odradek_client.admin_groups import GroupAdmin
 from odradek_client.admin_history import HistoryAdmin
+from odradek_client.admin_partitions import EARLIEST, LATEST, PartitionAdmin
 from odradek_client.admin_results import Results, settle
 from odradek_client.admin_transactions import TransactionAdmin
 from odradek_client.cluster import BrokerAddress
 from odradek_client.config import AdminConfig
-from odradek_client.consumer.types import OffsetAndTimestamp, TopicPartition
 from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
 from odradek_client.network import Network
 from odradek_client.retry import Backoff
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import ApiKey
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -51,15 +52,12 @@ from odradek_protocol.schemas.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek_protocol.schemas.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek_protocol.schemas.metadata import MetadataResponseTopic
 
-EARLIEST = -2
-LATEST = -1
+__all__ = ["EARLIEST", "LATEST", "Admin"]
+
+T = TypeVar("T")
+
 _DELETE_BY_STATE_FROM = 6
 
 
@@ -68,6 +66,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigOperation(IntEnum):
@@ -149,8 +148,23 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True)
+class BrokerDescription:
+    """What a broker can do.
+
+    `apis`: the lowest and highest version of each API, by its name (its number if this client has no
+    name for it). `supported_features`: the lowest and highest level that it could have;
+    `finalized_features`: the level that is in force in the cluster.
+    """
+
+    node_id: int
+    apis: dict[str, tuple[int, int]]
+    supported_features: dict[str, tuple[int, int]]
+    finalized_features: dict[str, int]
+
+
+@dataclass(frozen=True)
 class ConfigResource:
-    """A topic or a broker whose configuration is meant. A broker's name is its node id."""
+    """A topic, a broker or a group whose configuration is meant. A broker's name is its node id."""
 
     type: ResourceType
     name: str
@@ -164,6 +178,11 @@ class ConfigResource:
     def broker(cls, node_id: int | None) -> ConfigResource:
         """A broker; None for the default of all brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> ConfigResource:
+        """A consumer group (KIP-848)."""
+        return cls(ResourceType.GROUP, group_id)
 
 
 @dataclass(frozen=True)
@@ -188,7 +207,7 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
-class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
+class Admin(TransactionAdmin, GroupAdmin, PartitionAdmin, HistoryAdmin):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 
     Use it with `async with`, or call `start` and `close`. Every call tries for
@@ -242,7 +261,9 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
         that, and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor,
         InvalidConfig, PolicyViolation, ClusterAuthorizationFailed.
         """
-        wanted = {t.name: t for t in ([topics] if isinstance(topics, NewTopic) else topics)}
+        wanted = {
+            t.name: t for t in _each(topics, NewTopic, "topics", "NewTopic(name, partitions)")
+        }
         results: Results[str, CreatedTopic] = Results()
 
         async def ask(names: list[str]) -> dict[str, OdradekError]:
@@ -276,7 +297,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
 
         Raises UnknownTopicOrPartition, TopicAuthorizationFailed, Refused (deletion is disabled).
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
+        names = _each(topics, str, "topics", "the names of topics")
         results: Results[str, None] = Results()
 
         async def ask(names: list[str]) -> dict[str, OdradekError]:
@@ -315,7 +336,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
 
         Raises UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
+        names = _each(topics, str, "topics", "the names of topics")
         results: Results[str, TopicDescription] = Results()
 
         async def ask(names: list[str]) -> dict[str, OdradekError]:
@@ -349,7 +370,11 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
         async def ask(names: list[str]) -> dict[str, OdradekError]:
             request = CreatePartitionsRequest(
                 topics=[
-                    CreatePartitionsTopic(name=name, count=counts[name], assignments=None)
+                    CreatePartitionsTopic(
+                        name=name,
+                        count=_number(counts[name], f"the count of {name!r}"),
+                        assignments=None,
+                    )
                     for name in names
                 ],
                 timeout_ms=self.config.request_timeout_ms,
@@ -379,11 +404,11 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
         documentation: bool = False,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
-        """The settings of topics and brokers; all of them, or those named.
+        """The settings of topics, brokers and groups; all of them, or those named.
 
         Raises UnknownTopicOrPartition, TopicAuthorizationFailed, ClusterAuthorizationFailed.
         """
-        wanted = [resources] if isinstance(resources, ConfigResource) else list(resources)
+        wanted = _each(resources, ConfigResource, "resources", 'ConfigResource.topic("name")')
         keys = None if names is None else list(names)
         results: Results[ConfigResource, dict[str, ConfigEntry]] = Results()
 
@@ -427,7 +452,8 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
         InvalidConfig, UnknownTopicOrPartition, TopicAuthorizationFailed, PolicyViolation.
         """
         results: Results[ConfigResource, None] = Results()
-        wanted = {resource: _changes(given) for resource, given in changes.items()}
+        _each(changes, ConfigResource, "changes", 'ConfigResource.topic("name")')
+        wanted = {resource: _changes(resource, given) for resource, given in changes.items()}
 
         async def ask(asked: list[ConfigResource]) -> dict[ConfigResource, OdradekError]:
             errors = {}
@@ -455,7 +481,7 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
         errors = await self._all(list(wanted), ask, final=(UnknownTopicOrPartition,))
         return settle(results, errors, raise_errors)
 
-    # --- cluster and offsets ----------------------------------------------------------------------
+    # --- the cluster --------------------------------------------------------------------------------
 
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers, the controller and the cluster's id."""
@@ -482,44 +508,24 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
 
         return await self._retrying(ask)
 
-    async def list_offsets(
-        self,
-        timestamps: Mapping[tuple[str, int], int],
-        *,
-        read_committed: bool = False,
-        raise_errors: bool = True,
-    ) -> Results[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the offset at a time, in ms since 1970, or at EARLIEST or LATEST.
-
-        It is the first record at that time or later; None if there is none. LATEST is the offset
-        that the next record gets, or the last stable offset if `read_committed`. Raises
-        UnknownTopicOrPartition, TopicAuthorizationFailed.
-        """
-        wanted = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
-        results: Results[TopicPartition, OffsetAndTimestamp | None] = Results()
-
-        async def ask(asked: list[TopicPartition]) -> dict[TopicPartition, OdradekError]:
-            homes, errors = await self._by_leader(asked)
-            for node_id, group in homes.items():
-                request = _offsets_request(group, wanted, read_committed)
-                response = await self._network.send(node_id, request)
-                for topic in response.topics:
-                    for part in topic.partitions:
-                        tp = TopicPartition(topic.name, part.partition_index)
-                        if part.error_code:
-                            errors[tp] = error_for(
-                                part.error_code, about=f"{tp.topic}-{tp.partition}"
-                            )
-                        elif part.offset < 0:
-                            results[tp] = None
-                        else:
-                            results[tp] = OffsetAndTimestamp(
-                                part.offset, part.timestamp, part.leader_epoch
-                            )
-            return errors
-
-        errors = await self._all(list(wanted), ask, place_of=lambda tp: tp)
-        return settle(results, errors, raise_errors)
+    async def describe_broker(self, node_id: int) -> BrokerDescription:
+        """Which APIs and features a broker has. ConnectionLost for a node that is not there."""
+        request = ApiVersionsRequest(client_software_name="odradek", client_software_version="0")
+        response = await self._retrying(lambda: self._network.send(node_id, request))
+        if response.error_code:
+            raise error_for(response.error_code, about=f"node {node_id}")
+        return BrokerDescription(
+            node_id,
+            {
+                _api_name(api.api_key): (api.min_version, api.max_version)
+                for api in response.api_keys
+            },
+            {
+                each.name: (each.min_version, each.max_version)
+                for each in response.supported_features
+            },
+            {each.name: each.max_version_level for each in response.finalized_features},
+        )
 
     async def _by_home(
         self, resources: Iterable[ConfigResource]
@@ -535,6 +541,37 @@ class Admin(TransactionAdmin, GroupAdmin, HistoryAdmin):
         return homes
 
 
+def _each(given: Any, kind: type[T], what: str, give: str) -> list[T]:
+    """One thing, or several, as a list. TypeError for anything else, before it is sent."""
+    try:
+        items: list[Any] = [given] if isinstance(given, kind | str) else list(given)
+    except TypeError:
+        items = [given]
+    for item in items:
+        if not isinstance(item, kind):
+            raise TypeError(f"{what}: {item!r} is {type(item).__name__}; give {give}")
+    return items
+
+
+def _number(given: Any, what: str) -> int:
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise TypeError(f"{what} is {type(given).__name__}; give a whole number")
+    return given
+
+
+def _text(given: Any, what: str) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"{what} is {type(given).__name__}; give a string, as {str(given)!r}")
+    return given
+
+
+def _api_name(key: int) -> str:
+    try:
+        return APIS[ApiKey(key)].name
+    except (KeyError, ValueError):
+        return str(key)
+
+
 def _error(item: Any, about: str) -> OdradekError:
     return error_for(item.error_code, getattr(item, "error_message", None), about=about)
 
@@ -544,16 +581,20 @@ def _named(resource: ConfigResource) -> str:
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
+    named = f"of topic {topic.name!r}"
+    partitions = _number(topic.partitions, f"partitions {named}")
+    replication_factor = _number(topic.replication_factor, f"replication_factor {named}")
     return CreatableTopic(
         name=topic.name,
-        num_partitions=-1 if topic.assignments else topic.partitions,
-        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        num_partitions=-1 if topic.assignments else partitions,
+        replication_factor=-1 if topic.assignments else replication_factor,
         assignments=[
             CreatableReplicaAssignment(partition_index=index, broker_ids=list(nodes))
             for index, nodes in topic.assignments.items()
         ],
         configs=[
-            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+            CreatableTopicConfig(name=name, value=_text(value, f"{name} {named}"))
+            for name, value in topic.configs.items()
         ],
     )
 
@@ -601,7 +642,9 @@ def _entry(config: Any) -> ConfigEntry:
     )
 
 
-def _changes(given: Mapping[str, str | None] | Iterable[ConfigChange]) -> list[AlterableConfig]:
+def _changes(
+    resource: ConfigResource, given: Mapping[str, str | None] | Iterable[ConfigChange]
+) -> list[AlterableConfig]:
     if isinstance(given, Mapping):
         given = [
             ConfigChange(
@@ -610,19 +653,10 @@ def _changes(given: Mapping[str, str | None] | Iterable[ConfigChange]) -> list[A
             for name, value in given.items()
         ]
     return [
-        AlterableConfig(name=c.name, config_operation=c.operation, value=c.value) for c in given
-    ]
-
-
-def _offsets_request(
-    tps: Iterable[TopicPartition], timestamps: Mapping[TopicPartition, int], read_committed: bool
-) -> ListOffsetsRequest:
-    topics: dict[str, ListOffsetsTopic] = {}
-    for tp in tps:
-        topic = topics.setdefault(tp.topic, ListOffsetsTopic(name=tp.topic, partitions=[]))
-        topic.partitions.append(
-            ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamps[tp])
+        AlterableConfig(
+            name=c.name,
+            config_operation=c.operation,
+            value=_text(c.value, f"{c.name} of {_named(resource)}"),
         )
-    return ListOffsetsRequest(
-        replica_id=-1, isolation_level=int(read_committed), topics=list(topics.values())
-    )
+        for c in given
+    ]
