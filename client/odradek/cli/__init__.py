@@ -32,6 +32,7 @@ class CommandRow:
 
 
 BROKER = "Broker"
+CLUSTER = "Cluster"
 DATA = "Topics and records"
 TOOLS = "Tools"
 
@@ -40,7 +41,11 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("start", "odradek.cli.broker:start", "Run a broker in the background.", BROKER),
     CommandRow("stop", "odradek.cli.broker:stop", "Stop the background broker.", BROKER),
     CommandRow("status", "odradek.cli.broker:status", "Say whether it is running.", BROKER),
-    CommandRow("topic", "odradek.cli.topics:app", "List, create, alter, delete topics.", DATA),
+    CommandRow("cluster", "odradek.cli.cluster:cluster", "Show nodes, disks, features.", CLUSTER),
+    CommandRow("config", "odradek.cli.configs:app", "Describe, set, delete settings.", CLUSTER),
+    CommandRow(
+        "topic", "odradek.cli.topics:app", "List, create, alter, trim, delete topics.", DATA
+    ),
     CommandRow("produce", "odradek.cli.produce:produce", "Write records from stdin.", DATA),
     CommandRow("consume", "odradek.cli.consume:consume", "Write records to stdout.", DATA),
     CommandRow(

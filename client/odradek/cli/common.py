@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from odradek_client.admin import Admin
+    from odradek_client.consumer.types import OffsetAndTimestamp
 
 T = TypeVar("T")
 
@@ -51,15 +52,21 @@ ClientSettings = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="JSON Lines instead of text.")]
 
 
-def client_settings(bootstrap: str, assignments: list[str] | None) -> dict[str, Any]:
-    """Keyword arguments for a client. Ends the program for an assignment without `=`."""
-    settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
-    for assignment in assignments or []:
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            fail(f"-X {assignment!r} must be KEY=VALUE", 2)
-        settings[name.strip().replace(".", "_")] = value.strip()
+def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
+    """`KEY=VALUE` texts as a mapping. Ends the program for one without a `=` or a key."""
+    settings = {}
+    for text in texts or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            fail(f"{option} {text!r} must be KEY=VALUE".lstrip(), 2)
+        settings[key.strip()] = value.strip()
     return settings
+
+
+def client_settings(bootstrap: str, given: list[str] | None) -> dict[str, Any]:
+    """Keyword arguments for a client. Ends the program for an assignment without `=`."""
+    named = {key.replace(".", "_"): value for key, value in assignments(given, "-X").items()}
+    return {"bootstrap_servers": bootstrap, **named}
 
 
 class Client(Protocol):
@@ -98,11 +105,11 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
 
 
 @asynccontextmanager
-async def open_admin(bootstrap: str, assignments: list[str] | None) -> AsyncIterator[Admin]:
+async def open_admin(bootstrap: str, given: list[str] | None) -> AsyncIterator[Admin]:
     """An `Admin`. Ends the program for an assignment without `=`."""
     from odradek_client.admin import Admin
 
-    async with connected(Admin, client_settings(bootstrap, assignments)) as admin:
+    async with connected(Admin, client_settings(bootstrap, given)) as admin:
         yield admin
 
 
@@ -188,6 +195,11 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
 def cell(value: Any) -> str:
     """A value in a table; what is not known or empty is a dash, as in Kafka's tools."""
     return "-" if value is None or value == "" else str(value)
+
+
+def offset_of(found: OffsetAndTimestamp | None) -> int:
+    """-1 if there is none."""
+    return -1 if found is None else found.offset
 
 
 def tell(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`odradek topic create|list|describe|alter|delete`."""
+"""`odradek topic create|list|describe|alter|trim|delete`."""
 
 from __future__ import annotations
 
@@ -15,36 +15,28 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
+    assignments,
+    offset_of,
     open_admin,
     print_table,
     run,
     tell,
 )
+from odradek.cli.topic_trim import trim
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, TopicDescription
-    from odradek_client.consumer.types import OffsetAndTimestamp
     from odradek_client.errors import OdradekError
 
 Errors: TypeAlias = "dict[str, OdradekError]"
 
-app = typer.Typer(help="List, create, alter, delete topics.", no_args_is_help=True)
+app = typer.Typer(help="List, create, alter, trim, delete topics.", no_args_is_help=True)
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable."),
 ]
-
-
-def _assignments(texts: list[str] | None) -> dict[str, str]:
-    settings = {}
-    for text in texts or []:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            fail(f"--config {text!r} must be KEY=VALUE", 2)
-        settings[key.strip()] = value.strip()
-    return settings
 
 
 @app.command()
@@ -71,7 +63,7 @@ def create(
     from odradek_client.admin import NewTopic
     from odradek_client.errors import TopicAlreadyExists
 
-    configs = _assignments(config)
+    configs = assignments(config, "--config")
 
     async def main() -> Errors:
         async with open_admin(bootstrap, setting) as admin:
@@ -201,16 +193,12 @@ async def _row(admin: Admin, topic: TopicDescription, configs: Any) -> dict[str,
                 "leader": each.leader,
                 "replicas": each.replicas,
                 "isr": each.in_sync,
-                "log_start_offset": _offset(starts[place]),
-                "log_end_offset": _offset(ends[place]),
+                "log_start_offset": offset_of(starts[place]),
+                "log_end_offset": offset_of(ends[place]),
             }
             for each, place in zip(topic.partitions, partitions, strict=True)
         ],
     }
-
-
-def _offset(found: OffsetAndTimestamp | None) -> int:
-    return -1 if found is None else found.offset
 
 
 def _print_topic(name: str, row: dict[str, Any]) -> None:
@@ -254,7 +242,7 @@ def alter(
     """Add partitions to topics, or change their settings."""
     from odradek_client.admin import ConfigChange, ConfigOperation, ConfigResource
 
-    changes = [ConfigChange(key, value) for key, value in _assignments(config).items()]
+    changes = [ConfigChange(key, value) for key, value in assignments(config, "--config").items()]
     changes += [ConfigChange(key, None, ConfigOperation.DELETE) for key in delete_config or []]
     if partitions is None and not changes:
         fail("nothing to alter; give --partitions, --config or --delete-config", 2)
@@ -272,6 +260,9 @@ def alter(
         return errors
 
     _tell("altered", topics, run(main()))
+
+
+app.command()(trim)
 
 
 @app.command()

@@ -1,0 +1,174 @@
+"""`odradek topic trim`: delete the oldest records of a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    cell,
+    offset_of,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek.cli.offset_grammar import OffsetError, parse_time
+from odradek.cli.offset_reset import parse_topics
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
+    from odradek_client.consumer.types import TopicPartition
+    from odradek_client.errors import OdradekError
+
+
+def trim(
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC[:P,...]", help="All partitions, or only these.")
+    ],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    to_offset: Annotated[
+        int | None,
+        typer.Option("--to-offset", metavar="N", min=0, help="Everything before this offset goes."),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before",
+            metavar="TIME",
+            help="Everything before the first record at TIME or later goes: ISO 8601 (local without "
+            "a zone), or ms since 1970.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Everything goes; the topic stays.")
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this the plan is shown only.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete the oldest records of a topic, for good.
+
+    \b
+    odradek topic trim orders --before 2024-05-01T00:00:00Z
+    odradek topic trim orders:0 --to-offset 1500 --execute
+    """
+    try:
+        ((name, partitions),) = parse_topics([topic]).items()
+        until_ms = None if before is None else parse_time(before)
+    except OffsetError as error:
+        fail(str(error), 2)
+    if (to_offset is not None) + (until_ms is not None) + everything != 1:
+        fail("say up to where, once: --to-offset, --before or --all", 2)
+    job = Trim(name, partitions, to_offset, until_ms, execute)
+    rows, errors = run(_trim(bootstrap, setting, job))
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif rows:
+        print_table(
+            [
+                "TOPIC",
+                "PARTITION",
+                "LOG-START-OFFSET",
+                "NEW-START-OFFSET",
+                "LOG-END-OFFSET",
+                "GONE",
+            ],
+            [[cell(value) for value in row.values()] for row in rows],
+        )
+    for problem in errors:
+        tell(f"odradek: {problem}")
+    if rows and not execute:
+        tell("nothing was deleted: this is the plan; --execute carries it out")
+    if errors:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class Trim:
+    """What is to be deleted: what lies before an offset, or a time; everything if both are None."""
+
+    topic: str
+    partitions: list[int] | None
+    to_offset: int | None
+    until_ms: int | None
+    execute: bool
+
+
+async def _trim(
+    bootstrap: str, setting: list[str] | None, job: Trim
+) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+    """A row for each partition, with the new start that it has or would get."""
+    from odradek_client.admin import EARLIEST, LATEST
+    from odradek_client.errors import OffsetOutOfRange
+
+    errors: list[OdradekError] = []
+    async with open_admin(bootstrap, setting) as admin:
+        places = await _partitions(admin, job)
+        starts = await admin.list_offsets(dict.fromkeys(places, EARLIEST))
+        ends = await admin.list_offsets(dict.fromkeys(places, LATEST))
+        wanted: dict[tuple[str, int], int] = {}
+        for place, offset in (await _first_offsets(admin, places, job)).items():
+            end = offset_of(ends[place])
+            if offset is not None and offset > end:
+                name = f"{place.topic}-{place.partition}"
+                errors.append(
+                    OffsetOutOfRange(f"{name} ends at {end}: there is no offset {offset}")
+                )
+            else:
+                wanted[place] = end if offset is None else offset
+        firsts: Mapping[Any, int] = wanted
+        if job.execute:
+            done = await admin.delete_records(wanted, raise_errors=False)
+            errors += done.errors.values()
+            firsts = done
+    return [
+        _row(place, offset_of(starts[place]), first, offset_of(ends[place]))
+        for place, first in firsts.items()
+    ], errors
+
+
+async def _partitions(admin: Admin, job: Trim) -> list[TopicPartition]:
+    from odradek_client.consumer.types import TopicPartition
+    from odradek_client.errors import Refused
+
+    described = (await admin.describe_topics(job.topic))[job.topic]
+    there = [each.partition for each in described.partitions]
+    missing = [index for index in job.partitions or () if index not in there]
+    if missing:
+        raise Refused(f"topic {job.topic!r} has no partition {missing[0]}; it has {len(there)}")
+    return [TopicPartition(job.topic, index) for index in sorted(job.partitions or there)]
+
+
+async def _first_offsets(
+    admin: Admin, places: list[TopicPartition], job: Trim
+) -> dict[TopicPartition, int | None]:
+    """Of the records that are to stay; None if none is."""
+    if job.until_ms is None:
+        return dict.fromkeys(places, job.to_offset)
+    found = await admin.list_offsets(dict.fromkeys(places, job.until_ms))
+    return {place: None if at is None else at.offset for place, at in found.items()}
+
+
+def _row(place: TopicPartition, start: int, first: int, end: int) -> dict[str, Any]:
+    first = max(start, first)
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "log_start_offset": start,
+        "new_start_offset": first,
+        "log_end_offset": end,
+        "gone": first - start,
+    }
