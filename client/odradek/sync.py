@@ -35,6 +35,7 @@ from odradek_client.consumer.types import ConsumerRecord, TopicPartition
 from odradek_client.errors import Closed, IllegalState, OdradekError, RequestTimedOut
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
+from odradek_client.times import Time
 
 if TYPE_CHECKING:
     import pyarrow
@@ -221,7 +222,7 @@ class Producer(_Blocking):
         *,
         headers: Any = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
     ) -> Delivery:
         """As `odradek.Producer.send`; `result` of what it returns waits until the record is written."""
         return Delivery(
@@ -371,7 +372,7 @@ class Consumer(_Blocking):
 
     def poll_arrow(
         self,
-        timeout_ms: float = 1_000,
+        timeout_ms: float | None = None,
         max_records: int | None = None,
         *,
         include_headers: bool = False,

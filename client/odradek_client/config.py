@@ -71,10 +71,28 @@ class ClientConfig(Settings):
         True, doc="Let the broker create unknown topics that are used, if it does so at all."
     )
 
+    security_protocol: str = setting(
+        "PLAINTEXT",
+        doc="How connections are protected. Only PLAINTEXT is supported so far: no TLS, no SASL.",
+    )
+
     @property
     def start_timeout_ms(self) -> int:
         """How long starting may take."""
         return self.default_api_timeout_ms
+
+    @classmethod
+    def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
+        _resolve_protection(values)
+
+
+def _resolve_protection(values: dict[str, Any]) -> None:
+    protocol = values["security_protocol"]
+    if protocol.strip().upper() != "PLAINTEXT":
+        raise ConfigError(
+            f"security_protocol={protocol!r} is not supported: this client speaks neither TLS nor "
+            f"SASL so far; use a PLAINTEXT listener of the cluster, or another client"
+        )
 
 
 @config
@@ -109,10 +127,11 @@ class ConsumerConfig(ClientConfig):
         doc='With group_protocol="consumer": how the broker divides partitions, "uniform" or '
         '"range"; None for what it prefers.',
     )
-    auto_offset_reset: str = setting(
+    auto_offset_reset: Any = setting(
         "latest",
+        kind="object",
         doc="Where to begin without a committed offset (O-16): earliest, latest, none (raise), or "
-        "by_duration:PT1H for the records of the last hour.",
+        "by_duration:PT1H (in Python also a timedelta) for the records of the last hour.",
     )
     enable_auto_commit: bool = setting(
         True, doc="Commit in the background what earlier polls returned (K-39)."
@@ -169,6 +188,7 @@ class ConsumerConfig(ClientConfig):
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
         """K-35, K-54. A group without a name is none."""
+        _resolve_protection(values)
         for name in ("group_id", "group_instance_id"):
             if values[name] == "":
                 raise ConfigError(f"{name} is empty; leave it out or give a name")
@@ -290,6 +310,7 @@ class ProducerConfig(ClientConfig):
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
+        _resolve_protection(values)
         _resolve_idempotence(values, given)
         _resolve_delivery_timeout(values, given)
         _resolve_transactions(values, given)

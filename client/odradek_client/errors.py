@@ -130,7 +130,8 @@ class ConcurrentTransactions(Retriable):
 
 
 class InvalidProducerEpoch(Abortable):
-    """A newer epoch of this producer id has written to the partition."""
+    """The epoch of this producer id was raised, by a newer producer or by the coordinator, which ends
+    transactions that are open for too long."""
 
 
 class TransactionAborted(Abortable):
@@ -142,7 +143,8 @@ class GroupMovedOn(Abortable):
 
 
 class ProducerFenced(Fatal):
-    """A newer producer owns this transactional id."""
+    """The epoch of this producer is over: a newer producer owns its transactional id, or the coordinator
+    ended a transaction that was open for longer than transaction_timeout_ms."""
 
 
 class ClusterAuthorizationFailed(Fatal):
@@ -397,8 +399,11 @@ _MEANINGS: dict[ErrorCode, str] = {
     _E.POLICY_VIOLATION: "a policy of the cluster forbids it",
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: "the broker misses records sent before these; some were lost",
     _E.DUPLICATE_SEQUENCE_NUMBER: "the broker has these records already",
-    _E.INVALID_PRODUCER_EPOCH: "a newer producer with the same id has written here",
-    _E.INVALID_TXN_STATE: "the transaction is in a state that does not allow this; abort it",
+    _E.INVALID_PRODUCER_EPOCH: "the epoch of this producer id was raised: by a newer producer with the "
+    "same transactional id, or by the coordinator, which aborts a transaction that was open for longer "
+    "than transaction_timeout_ms",
+    _E.INVALID_TXN_STATE: "the transaction is in a state that does not allow this (the coordinator "
+    "aborts one that is open for longer than transaction_timeout_ms); abort it",
     _E.INVALID_PRODUCER_ID_MAPPING: "the producer id does not belong to the transactional id; "
     "start a new producer",
     _E.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is above the broker's "
@@ -445,7 +450,9 @@ _MEANINGS: dict[ErrorCode, str] = {
     _E.INVALID_RECORD: "the broker refused a record; a compacted topic needs keys, for one",
     _E.UNSTABLE_OFFSET_COMMIT: "a transaction that commits these offsets is still open",
     _E.THROTTLING_QUOTA_EXCEEDED: "a quota of the cluster is used up; try later",
-    _E.PRODUCER_FENCED: "a newer producer uses the same transactional id; this one must stop",
+    _E.PRODUCER_FENCED: "the epoch of this producer is over: a newer producer uses the same "
+    "transactional id, or the coordinator aborted a transaction that was open for longer than "
+    "transaction_timeout_ms; close this one, and make a new one if it is the only one",
     _E.RESOURCE_NOT_FOUND: "no such resource",
     _E.DUPLICATE_RESOURCE: "the request names a resource twice",
     _E.UNACCEPTABLE_CREDENTIAL: "the credential does not meet the rules",
@@ -475,7 +482,8 @@ _MEANINGS: dict[ErrorCode, str] = {
     _E.UNKNOWN_SUBSCRIPTION_ID: "the broker does not know this telemetry subscription",
     _E.TELEMETRY_TOO_LARGE: "the telemetry is too large",
     _E.INVALID_REGISTRATION: "the registration was refused",
-    _E.TRANSACTION_ABORTABLE: "the transaction cannot go on; abort it",
+    _E.TRANSACTION_ABORTABLE: "the transaction cannot go on (it may have been open for longer than "
+    "transaction_timeout_ms); abort it",
     _E.INVALID_RECORD_STATE: "the record is not in a state for this acknowledgement",
     _E.SHARE_SESSION_NOT_FOUND: "the broker has dropped the share session",
     _E.INVALID_SHARE_SESSION_EPOCH: "the share session is out of step",

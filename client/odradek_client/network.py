@@ -57,12 +57,13 @@ log = logging.getLogger("odradek.client")
 class _Route:
     """The way to one broker over one channel: its link, and what failed before."""
 
-    __slots__ = ("failures", "link", "opening", "retry_at")
+    __slots__ = ("failure", "failures", "link", "opening", "retry_at")
 
     def __init__(self) -> None:
         self.link: BrokerLink | None = None
         self.opening: asyncio.Task[None] | None = None
         self.failures = 0
+        self.failure = ""
         self.retry_at = 0.0
 
 
@@ -288,6 +289,14 @@ class Network:
         """Requests to a node that are not answered yet."""
         link = self._ready_link(node_id, channel)
         return 0 if link is None else link.in_flight
+
+    def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
+        """What broke the connection to a node, or kept it from being made; None if there is one, or
+        none was needed yet."""
+        route = self._routes.get((node_id, channel))
+        if route is None or self._ready_link(node_id, channel) is not None:
+            return None
+        return route.failure or None
 
     def close_link(self, node_id: int, reason: str, channel: Channel = "main") -> None:
         """Drop a connection; what is unanswered there fails with ConnectionLost."""
@@ -625,6 +634,7 @@ class Network:
         route.link = None
         route.opening = None
         route.failures += 1
+        route.failure = reason
         route.retry_at = self.loop.time() + self._reconnect.delay_ms(route.failures) / 1000
         # What led to this broker may be what was wrong (N-16).
         self.request_metadata_update()

@@ -112,8 +112,17 @@ class Settings:
         """Rules between settings: changes `values` or raises ConfigError. `given`: set by the user."""
 
 
+#: Settings that promise a protection which is not there.
+_UNPROTECTED = ("sasl_", "ssl_")
+
+
 def _unknown(cls: type[Settings], name: str, rows: Mapping[str, Row]) -> str:
     kind = cls.__name__.removesuffix("Config").lower()
+    if name.replace(".", "_").lower().startswith(_UNPROTECTED):
+        return (
+            f"{name!r} cannot be obeyed: this client speaks neither TLS nor SASL so far, and would "
+            f"connect without; use a PLAINTEXT listener of the cluster, or another client"
+        )
     near = difflib.get_close_matches(name.replace(".", "_").lower(), rows, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(rows))}"
     return f"the {kind} has no setting {name!r}{hint}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -247,6 +248,50 @@ async def test_k15_a_bad_record_can_be_sought_past(
     assert await consumer.position((topic, 0)) == 1
     consumer.seek(caught.value.partition, caught.value.offset + 1)
     assert [record.value for record in await read(consumer, 1)] == [6]
+
+
+async def test_times_are_datetimes_or_milliseconds(
+    broker: SubprocessBroker, topic: str, consumers: Any
+) -> None:
+    moment = datetime(2020, 1, 1, tzinfo=UTC)
+    at_ms = int(moment.timestamp() * 1000)
+    for n in range(3):
+        produce(broker, topic, 1, timestamp=at_ms + n)
+    consumer = await consumers()
+    for at in (moment + timedelta(milliseconds=1), at_ms + 1):
+        found = await consumer.offsets_for_times({(topic, 0): at})
+        assert found[TopicPartition(topic, 0)].offset == 1
+    with pytest.raises(TypeError, match=r"the time for .* is float; give a datetime"):
+        await consumer.offsets_for_times({(topic, 0): 1.5})
+    with pytest.raises(ValueError, match="before 1970"):
+        await consumer.offsets_for_times({(topic, 0): datetime(1960, 1, 1, tzinfo=UTC)})
+
+
+async def test_wrong_types_are_named(topic: str, consumers: Any) -> None:
+    consumer = await consumers(group_id=topic)
+    for wrong in (None, "t", ("t",), (0, "t"), ("t", "0"), ("t", 0, 0), 5):
+        for call in (
+            lambda given: consumer.assign([given]),
+            consumer.pause,
+            consumer.committed,
+            consumer.beginning_offsets,
+            lambda given: consumer.seek(given, 0),
+            lambda given: consumer.commit({given: 0}),
+        ):
+            with pytest.raises(TypeError, match=r"a partition is a .topic, number. pair"):
+                answer = call(wrong)
+                if answer is not None:
+                    await answer
+    consumer.assign([(topic, 0)])
+    for offset in (1.5, "5", None, (5, "")):
+        with pytest.raises(TypeError, match="an offset is a number"):
+            consumer.seek((topic, 0), offset)
+        with pytest.raises(TypeError, match="an offset is a number"):
+            await consumer.commit({(topic, 0): offset})
+    consumer = await consumers()
+    for names in ([None], [b"t"], [("t", 0)], [""]):
+        with pytest.raises(TypeError, match="a topic is a name"):
+            consumer.subscribe(names)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

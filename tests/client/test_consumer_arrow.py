@@ -144,3 +144,12 @@ def test_the_blocking_consumer_has_it_too(broker: LiveBroker, topic: str) -> Non
             assert batch.schema.names == ["value", "offset"]
             count += batch.num_rows
     assert count == RECORDS
+
+
+async def test_the_first_poll_waits_for_the_group_unless_it_is_told_how_long(
+    broker: LiveBroker, topic: str
+) -> None:
+    more = settings(broker, group_id=f"{topic}-late")
+    async with Consumer(topic, **more) as consumer:
+        assert (await consumer.poll_arrow(0)).num_rows == 0
+        assert (await consumer.poll_arrow()).num_rows > 0

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,34 +29,10 @@ from odradek_protocol.schemas.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from virtual_loop import run
 
 ALL = [TopicPartition("t", n) for n in range(3)]
 ME = "me"
-
-
-class _Patience(selectors.DefaultSelector):
-    """Nothing is ever waited for: the time passes at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if not ready and timeout:
-            self.now_s += timeout
-        return ready
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock jumps to the next timer when nothing else is to be done."""
-
-    def __init__(self) -> None:
-        self._patience = _Patience()
-        super().__init__(self._patience)
-
-    def time(self) -> float:
-        return self._patience.now_s
 
 
 class World:
@@ -203,11 +178,6 @@ class World:
 
 def _given(offsets: dict[str, int]) -> dict[TopicPartition, OffsetAndMetadata]:
     return {ALL[int(name[1:])]: OffsetAndMetadata(offset) for name, offset in offsets.items()}
-
-
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(story())
 
 
 def each_protocol(function: Any) -> Any:

@@ -409,6 +409,7 @@ def test_k53_owned_partitions_and_their_generation_are_told_when_joining_again()
     )
     member.on_sync(SyncGroupResponse(assignment=assignment(("t", 0), ("t", 2))), 0)
     subscription.assign_by_group(member.take_assignment())
+    member.tell_assignor()
     member.request_rejoin("test")
     said = decode_subscription(member.join_request().protocols[0].metadata)
     assert [(each.topic, each.partitions) for each in said.owned_partitions] == [("t", [0, 2])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -269,9 +270,10 @@ async def test_k26_a_fenced_fetch_leads_to_new_metadata_and_validation(broker: L
         ("by_duration:P7D", 604_800_000),
         ("BY_DURATION:P1DT2H3M4.5S", 93_784_500),
         ("by_duration:PT0S", 0),
+        (timedelta(days=1, milliseconds=7), 86_400_007),
     ],
 )
-def test_o16_durations(text: str, duration_ms: int) -> None:
+def test_o16_durations(text: str | timedelta, duration_ms: int) -> None:
     assert parse_reset(text).duration_ms == duration_ms
 
 
@@ -282,6 +284,12 @@ def test_o16_durations(text: str, duration_ms: int) -> None:
 def test_o16_what_is_no_duration(text: str) -> None:
     with pytest.raises(ConfigError, match="names no duration"):
         ConsumerConfig.from_settings({"auto_offset_reset": text})
+
+
+@pytest.mark.parametrize("value", [timedelta(-1), 5, None])
+def test_o16_what_is_no_place_to_begin(value: object) -> None:
+    with pytest.raises(ConfigError, match="auto_offset_reset"):
+        ConsumerConfig.from_settings({"auto_offset_reset": value})
 
 
 async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBroker) -> None:

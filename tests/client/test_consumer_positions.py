@@ -26,6 +26,7 @@ from odradek_protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from virtual_loop import run
 
 P = TopicPartition("t", 0)
 
@@ -127,3 +128,53 @@ async def test_o16_a_log_start_of_before_two_rebalances_is_not_where_to_begin(
     asked[1].set_result(FoundOffsets(found={P: OffsetAndTimestamp(7, -1, -1)}))
     await task
     assert subscription.state(P).position == 7
+
+
+# --- the first assignment -------------------------------------------------------------------------
+
+
+class LateGroup:
+    """Gives its partitions after a while."""
+
+    led_topics: frozenset[str] = frozenset()
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+
+    @property
+    def is_new(self) -> bool:
+        return asyncio.get_running_loop().time() < self._after_s
+
+    async def poll(self) -> None: ...
+
+    def patience_ms(self) -> float:
+        return 100.0
+
+
+async def empty_poll_s(after_s: float, timeout_ms: float, joining_ms: float) -> float:
+    """How long a poll takes that finds nothing, in a group that takes so long to assign."""
+    loop, subscription = a_loop(LateGroup(after_s))
+    subscription.seek(P, 0)
+    nothing = SimpleNamespace(count=0, advanced=False)
+    loop._fetcher = SimpleNamespace(  # type: ignore[assignment]
+        collect=lambda *_: nothing,
+        next_fetches=lambda *_: [],
+        metadata_wanted=False,
+        retry_at_ms=None,
+    )
+    began_s = asyncio.get_running_loop().time()
+    await loop.poll(1, (), timeout_ms, None, joining_ms)
+    return asyncio.get_running_loop().time() - began_s
+
+
+@pytest.mark.parametrize(
+    ("after_s", "joining_ms", "expected_s"),
+    [(3.0, 60_000, 4.0), (3.0, 0, 1.0), (0.0, 60_000, 1.0), (90.0, 60_000, 61.0)],
+)
+def test_a_poll_that_waits_for_the_group_counts_from_the_first_assignment_on(
+    after_s: float, joining_ms: float, expected_s: float
+) -> None:
+    async def story() -> None:
+        assert await empty_poll_s(after_s, 1_000, joining_ms) == pytest.approx(expected_s, abs=0.15)
+
+    run(story)

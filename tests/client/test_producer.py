@@ -21,6 +21,7 @@ from odradek_client.errors import (
     InvalidTopic,
     MetadataTimeout,
     RecordTooLarge,
+    StorageFailed,
     UnsupportedByBroker,
     UnsupportedCompression,
 )
@@ -248,6 +249,51 @@ async def test_a_broker_that_restarts(broker: ScriptedBroker) -> None:
         assert (await delivery).offset == 1
 
 
+async def test_c40_a_delivery_error_names_what_the_broker_said_last(broker: ScriptedBroker) -> None:
+    async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=120) as sending:
+        await sending.send_and_wait("t", b"first")
+        code = {0: ErrorCode.KAFKA_STORAGE_ERROR}
+        broker.always(ApiKey.PRODUCE, lambda request, version: broker.produce(request, code))
+        with pytest.raises(
+            DeliveryTimeout, match=r"last failure: .*disk.*KAFKA_STORAGE_ERROR"
+        ) as told:
+            await sending.send_and_wait("t", b"x")
+        assert isinstance(told.value.__cause__, StorageFailed)
+
+
+async def test_c40_a_delivery_error_names_what_is_wrong_with_the_connection(
+    broker: ScriptedBroker,
+) -> None:
+    async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=150) as sending:
+        await sending.send_and_wait("t", b"first")
+        await broker.stop()
+        said = f"could not be sent.*last failure: no connection to {broker.address}: .*"
+        with pytest.raises(DeliveryTimeout, match=said):
+            await sending.send_and_wait("t", b"x")
+
+
+async def test_c40_a_record_that_may_be_written_is_not_called_unwritten(
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=120) as sending:
+        await sending.send_and_wait("t", b"first")
+        broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
+        with pytest.raises(DeliveryTimeout, match="may be written or not"):
+            await sending.send_and_wait("t", b"x")
+        assert "1 records for t-0 may be written or not: " in caplog.text
+        assert "were not written" not in caplog.text
+        late, never = (
+            await sending.send("t", b"late"),
+            await sending.send("t", b"never", partition=0),
+        )
+        await until(lambda: len(broker.received(ApiKey.PRODUCE)) >= 3)
+        await sending.close(timeout_ms=0)
+    with pytest.raises(Closed, match="may be written or not"):
+        await late
+    with pytest.raises(Closed):
+        await never
+
+
 async def test_c40_delivery_timeout(broker: ScriptedBroker) -> None:
     async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=120) as sending:
         await sending.send_and_wait("t", b"first")
@@ -455,7 +501,7 @@ async def test_unknown_and_refused_topics(broker: ScriptedBroker) -> None:
         with pytest.raises(InvalidTopic):
             await sending.send("bad", b"x")
         for wrong in ("", b"t", None):
-            with pytest.raises(ValueError, match="topic is a name"):
+            with pytest.raises((TypeError, ValueError), match="topic is a name"):
                 await sending.send(wrong, b"x")  # type: ignore[arg-type]
 
 

@@ -40,7 +40,9 @@ from odradek_client.producer.sender import (
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transactional import TransactionalManager
 from odradek_client.retry import Backoff
+from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import read_header, read_records, verify_crc
 from odradek_protocol.schemas.init_producer_id import InitProducerIdResponse
 from odradek_protocol.schemas.metadata import (
     MetadataResponse,
@@ -93,7 +95,7 @@ class World:
             batch_size=self.config.batch_size,
             linger_ms=self.config.linger_ms,
             buffer_memory=self.config.buffer_memory,
-            codec=0,  # type: ignore[arg-type]
+            codec=Codec.of_name(self.config.compression_type),
             delivery_timeout_ms=self.config.delivery_timeout_ms,
             new_future=None,  # type: ignore[arg-type]
         )
@@ -305,6 +307,93 @@ def test_c53_metadata_errors_refresh(code: ErrorCode) -> None:
     world.answer(1, code)
     world.step()
     assert world.refreshes == before + 1
+
+
+# --- a batch on the wire that gets another sequence ------------------------------------------------
+
+
+def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
+    """Two batches on the wire; the first is refused for good, so the second one is stamped again there.
+    The refused one, the second one, and the buffer that the transport has of it."""
+    known(world)
+    refused = world.send()
+    world.run()
+    behind = world.send()
+    world.run()
+    (batch,) = world.on_wire[1][1][0].batches
+    on_wire = batch.encoded
+    assert on_wire is not None
+    assert bytes(on_wire) == world.on_wire[1][1][1][0]
+    world.answer(1, ErrorCode.INVALID_RECORD)
+    world.run()
+    assert refused.exception() is not None
+    assert batch.sequence_was_reset
+    assert batch.on_wire
+    return refused, behind, on_wire
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_c44_the_bytes_of_a_batch_on_the_wire_stay_as_they_were_sent(codec: str) -> None:
+    """The transport may hold them still; the checksum would not fit what it sends."""
+    world = World(compression_type=codec)
+    _, behind, on_wire = behind_a_refused_batch(world)
+    assert bytes(on_wire) == world.on_wire[1][0][1][0]
+    world.answer()  # out of order: the broker misses the one that was refused
+    world.run(200.0)
+    (retried,) = world.on_wire[1][0][0].batches
+    assert retried.encoded is not on_wire
+    assert (
+        read_header(on_wire).producer_epoch + 1
+        == read_header(retried.encoded or b"").producer_epoch
+    )
+    verify_crc(on_wire, 0, read_header(on_wire))
+    world.settle()
+    assert behind.exception() is None
+    check(world)
+
+
+def test_c44_an_answer_to_the_bytes_of_before_is_the_batchs_answer() -> None:
+    """A broker that takes any sequence has written it: it is not written again, and all goes on."""
+    world = World()
+    _, behind, _ = behind_a_refused_batch(world)
+    produce, data = world.on_wire[1].popleft()
+    log = world.logs[0]
+    base = len(log.values)
+    header = read_header(data[0])
+    log.values += [record.value for record in read_records(data[0], 0, header)]
+    answer = PartitionProduceResponse(index=0, error_code=0, base_offset=base)
+    world.sender.answered(produce, response(answer), world.now_ms)
+    assert behind.result().offset == base
+    later = [world.send() for _ in range(3)]
+    world.settle()
+    assert all(each.exception() is None for each in later)
+    check(world)
+
+
+def test_c40_a_batch_stamped_again_on_the_wire_that_expires_may_be_written() -> None:
+    world = World()
+    _, behind, _ = behind_a_refused_batch(world)
+    world.run(world.config.delivery_timeout_ms)
+    assert "may be written or not" in str(behind.exception())
+    world.lose(written=False)
+    later = world.send()
+    world.settle()
+    assert later.exception() is None
+
+
+def test_c40_a_delivery_error_names_the_last_failure() -> None:
+    world = World(delivery_timeout_ms=40_000)
+    storage, gone = world.send(), world.send(partition=0, size=30)
+    world.run()
+    for _ in range(3):
+        world.answer(1, ErrorCode.KAFKA_STORAGE_ERROR)
+        world.run(2_000.0)
+    world.lose(written=False)
+    world.run(40_000.0)
+    said = str(storage.exception())
+    assert "may be written or not" in said
+    assert said.endswith("The last failure: cut")
+    assert isinstance(gone.exception().__cause__, ConnectionLost)  # type: ignore[union-attr]
 
 
 # --- single stories -------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from odradek_client.consumer.types import (
 )
 from odradek_client.errors import Closed
 from odradek_client.network import Network
+from odradek_client.times import Time, as_ms
 from odradek_protocol.records.arrow import ArrowRows, chosen_columns
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _FRESH_MS = 20
 #: What waits in a loop over records look like from inside: polls of this length, again and again.
 _ITERATION_POLL_MS = 1_000
+#: How long a poll waits that was not told.
+_POLL_MS = 1_000
 
 log = logging.getLogger("odradek.client.consumer")
 
@@ -205,6 +208,9 @@ class Consumer:
         hand, or topics and a pattern would be mixed; `unsubscribe` first.
         """
         topics = [topics] if isinstance(topics, str) else list(topics)
+        for topic in topics:
+            if not isinstance(topic, str) or not topic:
+                raise TypeError(f"a topic is a name, of type str, not {topic!r}")
         if bool(topics) == (pattern is not None):
             raise ValueError("subscribe to topics or to a pattern: give one of them")
         if pattern is not None:
@@ -222,7 +228,7 @@ class Consumer:
 
         IllegalState if topics are subscribed.
         """
-        self._subscription.assign_by_user(TopicPartition(*each) for each in partitions)
+        self._subscription.assign_by_user(_partition(each) for each in partitions)
         self._subscribed()
 
     def _subscribed(self) -> None:
@@ -269,14 +275,14 @@ class Consumer:
         """As `poll`, by partition; only of `partitions`, if any are given."""
         self._require_open()
         limit = self._limit(max_records)
-        only = frozenset(TopicPartition(*each) for each in partitions)
+        only = frozenset(_partition(each) for each in partitions)
         async with self._polling:
             collected = await self._loop.poll(limit, only, timeout_ms)
         return collected.records
 
     async def poll_arrow(
         self,
-        timeout_ms: float = 1_000,
+        timeout_ms: float | None = None,
         max_records: int | None = None,
         *,
         include_headers: bool = False,
@@ -288,13 +294,17 @@ class Consumer:
         called), topic, partition, offset, timestamp (microseconds, UTC), timestampType, and with
         `include_headers` also headers (null for a record without). `columns` names the ones that are
         wanted; others cost nothing. Perhaps no rows; fewer than there are once they hold 256 MiB.
+        Without `timeout_ms` it waits a second from the group's first assignment on, for which it waits
+        up to default_api_timeout_ms; with it, no longer than that.
         Errors as `poll`; PyarrowMissing without the extra `arrow`, ValueError for an unknown column.
         """
         self._require_open()
         rows = ArrowRows(chosen_columns(columns, include_headers))
         limit = self._limit(max_records)
+        joining_ms = self.config.default_api_timeout_ms if timeout_ms is None else 0
+        wait_ms = _POLL_MS if timeout_ms is None else timeout_ms
         async with self._polling:
-            await self._loop.poll(limit, frozenset(), timeout_ms, rows)
+            await self._loop.poll(limit, frozenset(), wait_ms, rows, joining_ms)
         return rows.take()
 
     def _limit(self, max_records: int | None) -> int:
@@ -378,7 +388,7 @@ class Consumer:
     async def committed(self, partition: Partition) -> OffsetAndMetadata | None:
         """What the group has committed for a partition, None if nothing."""
         self._require_connected()
-        each = TopicPartition(*partition)
+        each = _partition(partition)
         group = self._require_group("committed")
         return (await group.committed([each], self._timeout_ms(None)))[each]
 
@@ -416,11 +426,11 @@ class Consumer:
     async def position(self, partition: Partition) -> int:
         """The offset of the next record that will be returned. NotAssigned, NoOffset, RequestTimedOut."""
         self._require_connected()
-        state = self._subscription.state(TopicPartition(*partition))
+        state = self._subscription.state(_partition(partition))
         if state.position is None:
             self._require_open()
             await self._loop.find_positions(self._timeout_ms(None))
-            state = self._subscription.state(TopicPartition(*partition))
+            state = self._subscription.state(_partition(partition))
         if state.position is None:
             raise IllegalState(
                 f"{partition} was reset or revoked while its position was looked for"
@@ -429,8 +439,8 @@ class Consumer:
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
         """Go on from `offset`. NotAssigned, or ValueError for a negative one."""
-        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        self._subscription.seek(TopicPartition(*partition), at.offset, at.leader_epoch)
+        at = _offset(offset)
+        self._subscription.seek(_partition(partition), at.offset, at.leader_epoch)
         self._moved()
 
     async def seek_to_beginning(self, *partitions: Partition) -> None:
@@ -443,7 +453,7 @@ class Consumer:
 
     async def _seek_to(self, timestamp: int, partitions: Iterable[Partition]) -> None:
         self._require_open()
-        chosen = [TopicPartition(*each) for each in partitions] or list(self.assignment())
+        chosen = [_partition(each) for each in partitions] or list(self.assignment())
         for partition in chosen:
             self._subscription.state(partition)
         for partition in chosen:
@@ -458,11 +468,11 @@ class Consumer:
 
     def pause(self, *partitions: Partition) -> None:
         """Return nothing of these until `resume`; what was fetched is kept. NotAssigned."""
-        self._subscription.pause(TopicPartition(*each) for each in partitions)
+        self._subscription.pause(_partition(each) for each in partitions)
 
     def resume(self, *partitions: Partition) -> None:
         """Undo `pause`. NotAssigned."""
-        self._subscription.resume(TopicPartition(*each) for each in partitions)
+        self._subscription.resume(_partition(each) for each in partitions)
         self._moved()
 
     def paused(self) -> set[TopicPartition]:
@@ -479,13 +489,18 @@ class Consumer:
         return self._network.cluster.partitions_of(topic) or []
 
     async def offsets_for_times(
-        self, timestamps: Mapping[Partition, int]
+        self, timestamps: Mapping[Partition, Time]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Per partition, the first record at or behind a time (ms since 1970); None if there is none."""
-        asked = {TopicPartition(*each): at for each, at in timestamps.items()}
+        """Per partition, the first record at or behind a time (a datetime, or ms since 1970); None if
+        there is none."""
+        asked = {
+            _partition(each): as_ms(at, f"the time for {each}") for each, at in timestamps.items()
+        }
         for partition, timestamp in asked.items():
             if timestamp < 0:
-                raise ValueError(f"{partition}: {timestamp} is no time; it must not be negative")
+                raise ValueError(
+                    f"{partition}: {timestamp} ms is before 1970; it must not be negative"
+                )
         self._require_connected()
         return await self._loop.list_offsets(asked, self._timeout_ms(None))
 
@@ -502,7 +517,7 @@ class Consumer:
         self, timestamp: int, partitions: Iterable[Partition]
     ) -> dict[TopicPartition, int]:
         self._require_connected()
-        chosen = [TopicPartition(*each) for each in partitions] or list(self.assignment())
+        chosen = [_partition(each) for each in partitions] or list(self.assignment())
         found = await self._loop.list_offsets(
             dict.fromkeys(chosen, timestamp), self._timeout_ms(None)
         )
@@ -511,7 +526,7 @@ class Consumer:
     async def lag(self, partition: Partition) -> int:
         """How many offsets lie between the position and the end, as of the last fetch; asks the
         broker if there was none."""
-        each = TopicPartition(*partition)
+        each = _partition(partition)
         position = await self.position(each)
         state = self._subscription.state(each)
         committed_only = self.config.isolation_level == "read_committed"
@@ -521,15 +536,32 @@ class Consumer:
         return max(0, end - position)
 
 
+def _partition(given: Partition) -> TopicPartition:
+    """TypeError for what names no partition."""
+    try:
+        topic, number = given
+    except (TypeError, ValueError):
+        topic = number = None  # type: ignore[assignment]
+    if not isinstance(topic, str) or not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(
+            f'a partition is a (topic, number) pair, as in ("orders", 0), not {given!r}'
+        )
+    return TopicPartition(topic, number)
+
+
+def _offset(given: Offset) -> OffsetAndMetadata:
+    at = OffsetAndMetadata(given) if isinstance(given, int) else given
+    if not isinstance(at, OffsetAndMetadata):
+        raise TypeError(f"an offset is a number or an OffsetAndMetadata, not {given!r}")
+    return at
+
+
 def _as_offsets(
     offsets: Mapping[Partition, Offset] | None,
 ) -> dict[TopicPartition, OffsetAndMetadata] | None:
     if offsets is None:
         return None
-    return {
-        TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
-        for partition, at in offsets.items()
-    }
+    return {_partition(partition): _offset(at) for partition, at in offsets.items()}
 
 
 def _fetch_settings(config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:

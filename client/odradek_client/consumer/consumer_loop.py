@@ -94,13 +94,16 @@ class ConsumerLoop:
         only: Collection[TopicPartition],
         timeout_ms: float,
         rows: ArrowRows | None = None,
+        joining_ms: float = 0,
     ) -> Collected:
         """One poll: up to `limit` records, of the partitions `only` if any are given, into `rows` if
         those are given.
 
-        Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13).
+        Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13). Until
+        the group has given partitions for the first time up to `joining_ms` are not counted.
         """
         deadline_ms = self._network.now_ms() + timeout_ms
+        joined_by_ms = self._network.now_ms() + joining_ms
         # Answers that have arrived, and heartbeats, get their turn even if records are plenty here.
         await asyncio.sleep(0)
         while True:
@@ -117,7 +120,10 @@ class ConsumerLoop:
             self._send_fetches()
             if collected.count or collected.advanced:
                 return collected
-            left_ms = deadline_ms - self._network.now_ms()
+            now_ms = self._network.now_ms()
+            if now_ms < joined_by_ms and self._group is not None and self._group.is_new:
+                deadline_ms = now_ms + timeout_ms
+            left_ms = deadline_ms - now_ms
             if left_ms <= 0:
                 return collected
             await self._wait(min(left_ms, self._patience_ms()))

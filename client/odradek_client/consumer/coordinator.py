@@ -194,12 +194,19 @@ class Membership:
 
     def join_request(self) -> JoinGroupRequest:
         """Enter the join phase with the subscription as it is now."""
-        self._step(Stage.JOINING)
         subscription = self._subscription
+        topics = sorted(subscription.topics)
+        # An assignor of the application may raise: before anything has changed.
+        protocols = [
+            JoinGroupRequestProtocol(
+                name=name, metadata=self._metadata(topics, subscription.assigned(), assignor)
+            )
+            for name, assignor in self._assignors.items()
+        ]
+        self._step(Stage.JOINING)
         self._joined_topics = subscription.topics
         self._led = None
         reason, self.rejoin_reason = self.rejoin_reason, None
-        topics = sorted(subscription.topics)
         settings = self._settings
         return JoinGroupRequest(
             group_id=settings.group_id,
@@ -208,12 +215,7 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name=name, metadata=self._metadata(topics, subscription.assigned(), assignor)
-                )
-                for name, assignor in self._assignors.items()
-            ],
+            protocols=protocols,
             reason=reason,
         )
 
@@ -339,8 +341,6 @@ class Membership:
 
         Partitions of topics that are no longer subscribed are left out, and joined about again (K-32).
         """
-        assignor = self._assignors[self._protocol]
-        assignor.on_assignment(self._assigned, self._user_data, self.generation)
         self.lost = False
         wanted = self._subscription.topics
         if self._joined_topics != wanted:
@@ -348,6 +348,12 @@ class Membership:
         if any(each.topic not in wanted for each in self._assigned):
             self.request_rejoin("assigned partitions of topics that are not subscribed")
         return [each for each in self._assigned if each.topic in wanted]
+
+    def tell_assignor(self) -> None:
+        """The assignor chosen learns what was assigned. Raises what it raises."""
+        self._assignors[self._protocol].on_assignment(
+            self._assigned, self._user_data, self.generation
+        )
 
     # --- what the subscription and the metadata say ---
 

@@ -63,6 +63,7 @@ class Group(ABC):
         self._incoming: list[TopicPartition] | None = None
         self._commit_first: asyncio.Task[None] | None = None
         self._commit_tried = False
+        self._was_assigned = False
 
     def _now_ms(self) -> int:
         return int(self._network.now_ms())
@@ -89,6 +90,11 @@ class Group(ABC):
     def assigns(self) -> bool:
         """Whether the group assigns the partitions."""
         return self._subscription.by_group
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the group is to assign partitions, and has not done so yet."""
+        return self.assigns and not self._was_assigned
 
     @property
     @abstractmethod
@@ -221,6 +227,7 @@ class Group(ABC):
                     raise failure
                 return False
         self._incoming = None
+        self._was_assigned = True
         new = set(incoming) - subscription.assigned()
         subscription.assign_by_group(incoming)
         self._offsets.restart_timer()
@@ -241,6 +248,7 @@ class Group(ABC):
         await cancel(self._commit_first)
         self._commit_first, self._commit_tried = None, False
         self._incoming = None
+        self._was_assigned = False
         await self._offsets.stop()
 
 

@@ -173,6 +173,8 @@ class GroupLoop(Group):
                 self._tell_membership()
                 if membership.cooperative and self._subscription.assigned() - set(self._incoming):
                     membership.request_rejoin("partitions were revoked, for others to have")
+                # Last: if it raises, the next poll takes over what has come.
+                membership.tell_assignor()
         if self._incoming is not None and membership.lost:
             self._incoming = None  # of a generation that is over
         if self._incoming is not None and not await self._take_over(
@@ -215,7 +217,9 @@ class GroupLoop(Group):
                     membership.on_join_failure()
                 log.info("group %s: joining failed, trying again: %s", self._group_id, error)
                 action = Action.REDISCOVER
-            except (OdradekError, WireError):
+            except Exception:
+                # Whatever it is, an exception of the application's assignor as well: the next poll
+                # raises it, and the one after that joins again.
                 if membership.stage in (Stage.JOINING, Stage.SYNCING):
                     membership.on_join_failure()
                 raise

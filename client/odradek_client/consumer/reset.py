@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import NamedTuple
 
 from odradek_client.consumer.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -34,9 +35,17 @@ _NAMED = {
 }
 
 
-def parse_reset(text: str) -> ResetPolicy:
-    """ "earliest", "latest", "none", or "by_duration:" and an ISO 8601 duration. ValueError says what is
-    wrong."""
+def parse_reset(text: str | timedelta) -> ResetPolicy:
+    """ "earliest", "latest", "none", or a time back: a timedelta, or "by_duration:" and an ISO 8601
+    duration. ValueError says what is wrong."""
+    if isinstance(text, timedelta):
+        if text < timedelta(0):
+            raise ValueError(f"auto_offset_reset={text!r} must not be negative")
+        return ResetPolicy(BY_DURATION, text // timedelta(milliseconds=1))
+    if not isinstance(text, str):
+        raise ValueError(  # noqa: TRY004  a setting's value is wrong
+            f"auto_offset_reset={text!r} must be one of {', '.join(_NAMED)}, or a timedelta"
+        )
     plain = text.strip()
     named = _NAMED.get(plain.lower())
     if named is not None:

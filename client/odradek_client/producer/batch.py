@@ -93,6 +93,8 @@ class ProducerBatch:
         "retry_at_ms",
         "sequence_was_reset",
         "tp",
+        "trouble",
+        "unknown_fate",
         "was_sent",
         "written",
     )
@@ -123,6 +125,10 @@ class ProducerBatch:
         self.sequence_was_reset = False
         self.was_sent = False
         self.on_wire = False
+        #: What the last try met, if there is to be another.
+        self.trouble: OdradekError | None = None
+        #: It failed, and nobody knows whether it is written.
+        self.unknown_fate = False
         self.encoded: bytearray | None = None
         self.done = False
         self.written = False  # done, and without an error
@@ -200,6 +206,7 @@ class ProducerBatch:
         for part, start in zip(parts, self._starts, strict=True):
             part.close()
             part.attempts = self.attempts
+            part.trouble = self.trouble
             part.was_sent = False  # under these sequences nothing was sent
             if self.has_sequence:
                 part.stamp(self.identity, next_sequence(self.base_sequence, start))

@@ -19,8 +19,13 @@ are written for speed. Everything rarer is in `_append_slowly`.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
+import os
 import random as random_module
 import time
+import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -48,7 +53,13 @@ from odradek_client.producer.transaction_calls import TransactionCalls
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transactional import TransactionalManager
 from odradek_client.retry import Backoff
+from odradek_client.times import Time, as_ms
 from odradek_protocol.records import HEADER_BYTES, record_upper_bound
+
+log = logging.getLogger("odradek.client.producer")
+
+#: Producers that were started and not closed.
+_open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 class _Topic:
@@ -100,6 +111,7 @@ class Producer(TransactionCalls):
         self._sender: Sender | None = None
         self._loop: SenderLoop | None = None
         self._closing = False
+        self._pid = -1
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -137,6 +149,8 @@ class Producer(TransactionCalls):
         self._loop = SenderLoop(self._sender, self._network, self._wake_waiters)
         self._network.add_listener(self._metadata_changed)
         self._loop.wake()
+        self._pid = os.getpid()
+        _open.add(self)
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Send what is buffered, then close. May be called again.
@@ -147,6 +161,7 @@ class Producer(TransactionCalls):
         if self._closing:
             return
         self._closing = True
+        _open.discard(self)
         self._topics.clear()  # closes the fast way in
         try:
             if self._accumulator is not None:
@@ -162,7 +177,13 @@ class Producer(TransactionCalls):
             if self._transactions is not None:
                 self._transactions.fail(Closed("the producer was closed"))
             if self._sender is not None:
-                self._sender.fail_all(Closed("the producer was closed before the record was sent"))
+                self._sender.fail_all(
+                    Closed("the producer was closed before the record was sent"),
+                    Closed(
+                        "the producer was closed before the record was acknowledged; it may be "
+                        "written or not"
+                    ),
+                )
             if self._loop is not None:
                 self._loop.stop()
             for waiter in self._waiters:
@@ -185,6 +206,26 @@ class Producer(TransactionCalls):
     ) -> None:
         await self.close()
 
+    def __del__(self) -> None:
+        # Not there when __init__ raised.
+        if not getattr(self, "_closing", True):
+            self._warn_of_lost_records()
+
+    def _warn_of_lost_records(self) -> None:
+        """Also in the log: Python shows a ResourceWarning only to who asks for it."""
+        accumulator = self._accumulator
+        if accumulator is None or self._pid != os.getpid():
+            return  # never started; or the copy of a producer, in a forked child
+        self._closing = True
+        count = sum(batch.builder.record_count for batch in accumulator.incomplete)
+        if count:
+            text = (
+                f"{count} records are lost or unacknowledged, because their producer was never closed; "
+                "use `async with` (or `with`), or call close()"
+            )
+            log.error("%s", text)
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
     # --- sending ----------------------------------------------------------------------------------
 
     async def send(
@@ -193,14 +234,14 @@ class Producer(TransactionCalls):
         value: Any = None,
         key: Any = None,
         *,
-        headers: Headers | Mapping[str, bytes | None] = (),
+        headers: Headers | Mapping[str, bytes | None] | None = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
     ) -> Delivery:
         """Buffer a record; await the `Delivery` returned to know that it is written.
 
-        `value` and `key` are bytes or None, unless there is a serializer. `timestamp_ms` is since
-        1970, now if None. Waits for metadata and for room, at most max_block_ms (C-11). Raises
+        `value` and `key` are bytes or None, unless there is a serializer. `headers` are (name, bytes)
+        pairs, or a mapping. `timestamp_ms` is since 1970, or a datetime; now if None. Waits for metadata and for room, at most max_block_ms (C-11). Raises
         MetadataTimeout, BufferTimeout, RecordTooLarge (C-12), InvalidTopic,
         TopicAuthorizationFailed, Closed, TypeError, ValueError.
         """
@@ -217,9 +258,9 @@ class Producer(TransactionCalls):
         value: Any = None,
         key: Any = None,
         *,
-        headers: Headers | Mapping[str, bytes | None] = (),
+        headers: Headers | Mapping[str, bytes | None] | None = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
     ) -> RecordMetadata:
         """`send`, and wait until the record is written."""
         delivery = await self.send(
@@ -233,9 +274,9 @@ class Producer(TransactionCalls):
         value: Any = None,
         key: Any = None,
         *,
-        headers: Headers | Mapping[str, bytes | None] = (),
+        headers: Headers | Mapping[str, bytes | None] | None = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
     ) -> Delivery:
         """`send` that never waits: BufferFull if there is no room, MetadataTimeout if the topic is
         not known yet (await `partitions_for` once). A loop over it must let the event loop run now
@@ -248,14 +289,14 @@ class Producer(TransactionCalls):
             return delivery
         self._check_open()
         self._check_transaction()
+        headers = self._check_record(topic, value, key, headers, partition)
+        stamp = self._timestamp(timestamp_ms)
         state = self._known_topic(topic)
         if state is None:
             raise MetadataTimeout(
                 f"topic {topic!r} is not known yet; await partitions_for({topic!r}) first"
             )
-        headers = self._check_record(value, key, headers)
         queue = self._choose(state, key, value, partition)
-        stamp = self._timestamp(timestamp_ms)
         delivery = queue.try_append(stamp, key, value, headers)
         if delivery is not None:
             return delivery
@@ -297,15 +338,17 @@ class Producer(TransactionCalls):
         key: bytes | None,
         headers: Any,
         partition: int | None,
-        timestamp_ms: int | None,
+        timestamp_ms: Any,
     ) -> Delivery | None:
         """Into an open batch with room; None if this record needs more than that."""
-        state = self._open_topics.get(topic)
-        if state is None:
-            return None
         if timestamp_ms is None:
             timestamp_ms = int(self._wall_clock() * 1000)
         try:
+            state = self._open_topics.get(topic)
+            if state is None:
+                return None
+            if headers and headers.__class__ is not list and headers.__class__ is not tuple:
+                return None
             if partition is None:
                 if not self._default_partitioner:
                     return None
@@ -326,7 +369,7 @@ class Producer(TransactionCalls):
                 return None
             index = batch.append(timestamp_ms, key, value, headers, batch.limit_bytes)
             return Delivery(batch, index) if index >= 0 else None
-        except TypeError:
+        except (TypeError, ValueError):
             return None  # the slow way says what is wrong
 
     # --- the slow way -----------------------------------------------------------------------------
@@ -338,11 +381,12 @@ class Producer(TransactionCalls):
         key: bytes | None,
         headers: Any,
         partition: int | None,
-        timestamp_ms: int | None,
+        timestamp_ms: Time | None,
     ) -> Delivery:
         self._check_open()
         number = self._check_transaction()
-        headers = self._check_record(value, key, headers)
+        headers = self._check_record(topic, value, key, headers, partition)
+        stamp = self._timestamp(timestamp_ms)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.max_block_ms / 1000
         state = self._known_topic(topic)
@@ -353,7 +397,6 @@ class Producer(TransactionCalls):
             if state is None:
                 raise MetadataTimeout(f"topic {topic!r} is gone again")
         queue = self._choose(state, key, value, partition)
-        stamp = self._timestamp(timestamp_ms)
         delivery = queue.try_append(stamp, key, value, headers)
         if delivery is not None:
             return delivery
@@ -440,7 +483,7 @@ class Producer(TransactionCalls):
         """The queue of a record that does not fit the obvious batch, or is the first of its kind."""
         queues = state.queues
         if partition is not None:
-            if not isinstance(partition, int) or not 0 <= partition < len(queues):
+            if not 0 <= partition < len(queues):
                 raise ValueError(
                     f"topic {state.name!r} has the partitions 0 to {len(queues) - 1}, not {partition!r}"
                 )
@@ -483,8 +526,7 @@ class Producer(TransactionCalls):
     # --- topics -----------------------------------------------------------------------------------
 
     async def _find_topic(self, topic: str, timeout_ms: float) -> None:
-        if not isinstance(topic, str) or not topic:
-            raise ValueError(f"a topic is a name, not {topic!r}")
+        _check_topic(topic)
         until_ms = self._network.now_ms() + self.config.metadata_max_idle_ms
         await self._network.wait_for_metadata([topic], timeout_ms, until_ms=until_ms)
 
@@ -543,8 +585,10 @@ class Producer(TransactionCalls):
             raise IllegalState("the transaction ended while the record waited to get into it")
         return current
 
-    def _timestamp(self, timestamp_ms: int | None) -> int:
-        return int(self._wall_clock() * 1000) if timestamp_ms is None else timestamp_ms
+    def _timestamp(self, timestamp_ms: Time | None) -> int:
+        if timestamp_ms is None:
+            return int(self._wall_clock() * 1000)
+        return as_ms(timestamp_ms, "timestamp_ms")
 
     def _serialize(self, key: Any, value: Any) -> tuple[Any, Any]:
         if self._key_serializer is not None:
@@ -553,18 +597,19 @@ class Producer(TransactionCalls):
             value = self._value_serializer(value)
         return key, value
 
-    def _check_record(self, value: Any, key: Any, headers: Any) -> Headers:
+    def _check_record(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any
+    ) -> Headers:
         """Types and size (C-12); headers as a sequence of pairs."""
-        pairs: Headers
+        _check_topic(topic)
         for what, content in (("value", value), ("key", key)):
             if content is not None and not isinstance(content, bytes | bytearray | memoryview):
                 _refuse_type(what, content)
-        if isinstance(headers, Mapping):
-            pairs = list(headers.items())
-        elif not isinstance(headers, list | tuple):
-            raise TypeError(f"headers must be (name, bytes) pairs, not {type(headers).__name__}")
-        else:
-            pairs = headers
+        if partition is not None and (
+            not isinstance(partition, int) or isinstance(partition, bool)
+        ):
+            raise TypeError(f"a partition is a number, not {partition!r}")
+        pairs = _header_pairs(headers)
         size = HEADER_BYTES + record_upper_bound(key, value, pairs)
         for limit in ("max_request_size", "buffer_memory"):
             allowed = getattr(self.config, limit)
@@ -574,6 +619,36 @@ class Producer(TransactionCalls):
                     "raise it"
                 )
         return pairs
+
+
+def _check_topic(topic: Any) -> None:
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is a name, of type str, not {topic!r}")
+    if not topic:
+        raise ValueError("a topic is a name, and this one is empty")
+
+
+def _header_pairs(headers: Any) -> Headers:
+    """As a sequence of (str, bytes or None). TypeError that says which header is wrong, and how."""
+    if headers is None:
+        return ()
+    if isinstance(headers, Mapping):
+        headers = list(headers.items())
+    if not isinstance(headers, list | tuple):
+        raise TypeError(
+            f"headers must be (name, bytes) pairs, or a mapping, not {type(headers).__name__}"
+        )
+    for pair in headers:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise TypeError(f"each of the headers must be a (name, bytes) pair, not {pair!r}")
+        name, content = pair
+        if not isinstance(name, str):
+            raise TypeError(f"the name of header {name!r} is {type(name).__name__}, not str")
+        if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+            raise TypeError(
+                f"the value of header {name!r} is {type(content).__name__}, but must be bytes or None"
+            )
+    return headers
 
 
 def _refuse_type(what: str, content: object) -> NoReturn:
@@ -586,3 +661,9 @@ def _refuse_type(what: str, content: object) -> NoReturn:
         f"the {what} is {type(content).__name__}, but records are bytes: make bytes of it, or give "
         f"the producer a {what}_serializer"
     )
+
+
+@atexit.register
+def _warn_at_exit() -> None:
+    for producer in list(_open):
+        producer._warn_of_lost_records()

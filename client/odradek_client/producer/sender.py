@@ -135,6 +135,8 @@ class Sender:
         self._identity_failures = 0
         self._identity_at_ms = 0.0
         self.refresh_metadata = False
+        #: Why there is no connection to a node, if that is so; the shell knows.
+        self.why_unreachable: Callable[[int], str | None] = lambda _: None
 
     # --- one pass ---------------------------------------------------------------------------------
 
@@ -385,6 +387,7 @@ class Sender:
             self._split(batch)
         elif reaction is Reaction.RETRY and batch.attempts < self._config.retries:
             batch.attempts += 1
+            batch.trouble = _error(batch, answer, reason)
             batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
             self._accumulator.requeue(batch)
         else:
@@ -408,6 +411,7 @@ class Sender:
         may_be_written: bool,
         answer: PartitionProduceResponse | None = None,
     ) -> None:
+        batch.unknown_fate = may_be_written
         if self._transactions is not None and batch.has_sequence:
             self._transactions.gave_up(batch, may_be_written=may_be_written)
         if self._transactions is not None:
@@ -488,25 +492,39 @@ class Sender:
 
     def _timeout(self, batch: ProducerBatch) -> DeliveryTimeout:
         where = f"{batch.tp.topic}-{batch.tp.partition}"
-        if batch.was_sent:
+        leader = self._cluster.leader_of(*batch.tp)
+        cause: object = batch.trouble
+        if batch.was_sent or batch.on_wire:
             what = "were sent but not acknowledged; they may be written or not"
-        elif self._cluster.leader_of(*batch.tp) is None:
+        elif leader is None:
             what = "could not be sent: the partition has no known leader"
+            code = self._cluster.topic_errors.get(batch.tp.topic)
+            cause = cause if code is None else error_for(code)
         else:
             what = "could not be sent: the broker is not reachable or not keeping up"
-        return DeliveryTimeout(
+            cause = self.why_unreachable(leader) or cause
+        error = DeliveryTimeout(
             f"records for {where} {what}; delivery_timeout_ms="
             f"{self._config.delivery_timeout_ms} is over"
+            f"{f'. The last failure: {cause}' if cause else ''}"
         )
+        error.__cause__ = batch.trouble
+        return error
 
-    def fail_all(self, error: OdradekError) -> list[ProducerBatch]:
-        """Fail everything without a fate: a forced close."""
-        return self._fail_all(error)
+    def fail_all(
+        self, error: OdradekError, if_sent: OdradekError | None = None
+    ) -> list[ProducerBatch]:
+        """Fail everything without a fate: a forced close. `if_sent`: for what may be written."""
+        return self._fail_all(error, if_sent)
 
-    def _fail_all(self, error: OdradekError) -> list[ProducerBatch]:
+    def _fail_all(
+        self, error: OdradekError, if_sent: OdradekError | None = None
+    ) -> list[ProducerBatch]:
         failed = self._accumulator.take_all()
         for batch in failed:
-            self._fail(batch, error, may_be_written=batch.was_sent)
+            sent = batch.was_sent or batch.on_wire
+            why = if_sent if sent and if_sent is not None else error
+            self._fail(batch, why, may_be_written=batch.was_sent)
         return failed
 
 

@@ -46,6 +46,7 @@ class SenderLoop:
         self._identity: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self._stopped = False
+        sender.why_unreachable = network.why_unreachable
 
     def wake(self) -> None:
         """Have a pass run soon."""
@@ -179,9 +180,10 @@ class SenderLoop:
         """One line per batch: nobody may be looking at the deliveries."""
         for batch in failed:
             log.warning(
-                "%d records for %s-%d were not written: %s",
+                "%d records for %s-%d %s: %s",
                 batch.record_count,
                 *batch.tp,
+                "may be written or not" if batch.unknown_fate else "were not written",
                 batch.error_of(0),
             )
 
