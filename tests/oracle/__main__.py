@@ -4,6 +4,7 @@
     python -m tests.oracle check [NAME*]      start one, play twice: nothing may differ from the recording
     python -m tests.oracle compare [NAME*]    our broker against the recording
     python -m tests.oracle list [NAME*]       the scenarios and their versions
+    python -m tests.oracle page               write the deliberate differences into docs/compatibility.md
 
 `--bootstrap HOST:PORT` takes a broker that runs already; then none is started.
 """
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from tests.oracle import recordings
 from tests.oracle.differences import differing
 from tests.oracle.judge import OUR_SETTINGS, compare
+from tests.oracle.page import PAGE, page
 from tests.oracle.play import Answers, play
 from tests.oracle.scenarios import chosen
 
@@ -107,7 +109,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=["record", "check", "compare", "list"])
+    parser.add_argument("command", choices=["record", "check", "compare", "list", "page"])
     parser.add_argument("pattern", nargs="?", default="*", help="names, or module/name, with *")
     parser.add_argument("--bootstrap", help="a broker that runs already, HOST:PORT")
     parser.add_argument("--strict", action="store_true", help="compare: reasons do not count")
@@ -116,6 +118,9 @@ def main() -> int:
     if given.command == "list":
         for module, scenario in chosen(given.pattern):
             print(f"{module}/{scenario.name}: {scenario.api} {scenario.runs()}")
+        return 0
+    if given.command == "page":
+        PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
         return 0
     with _address(given.bootstrap, given.command == "compare") as address:
         if given.command == "record":

@@ -8,6 +8,7 @@ import pytest
 from tests.oracle import recordings
 from tests.oracle.differences import MOST_RUNS
 from tests.oracle.judge import OUR_SETTINGS, Verdict, compare
+from tests.oracle.page import PAGE, page
 from tests.oracle.play import play
 from tests.oracle.scenarios import all_scenarios, chosen
 
@@ -41,3 +42,8 @@ def test_nothing_is_recorded_that_no_scenario_plays() -> None:
         for scenario in group
     }
     assert set(recordings.FOLDER.rglob("*.json")) == known
+
+
+def test_the_page_tells_the_deliberate_differences() -> None:
+    text = PAGE.read_text("utf-8")
+    assert text == page(text), "run: python -m tests.oracle page"
