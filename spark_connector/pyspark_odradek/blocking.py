@@ -116,6 +116,14 @@ class Shared:
         self.names: OrderedDict[Writer, Names] = OrderedDict()
         self.nonce = uuid.uuid4().hex[:12]
         self.numbers = count()
+        self._told: set[str] = set()
+
+    def first_time(self, what: str) -> bool:
+        """Whether nobody in this process has asked so before."""
+        if what in self._told:
+            return False
+        self._told.add(what)
+        return True
 
 
 class Imports:

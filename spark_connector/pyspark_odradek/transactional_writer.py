@@ -52,10 +52,12 @@ RUN_PROPERTY = "spark.jobGroup.id"
 
 @dataclass
 class Prepared(WriterCommitMessage):
-    """What one task tells the driver."""
+    """What one task tells the driver. `timeout_ms`: after which the broker aborts its transaction,
+    where that was not asked for; None otherwise."""
 
     writer: Writer
     outcome: Outcome
+    timeout_ms: int | None = None
 
 
 class _Sink:
@@ -105,7 +107,10 @@ class _Sink:
             _context().partitionId(),
             count,
         )
-        return Prepared(terms.writer, Outcome(count, participant))
+        timeout_ms = (
+            blocking.brokers(self.options.client).fallback_timeout_ms if two_phase else None
+        )
+        return Prepared(terms.writer, Outcome(count, participant), timeout_ms)
 
 
 class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -138,6 +143,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         if writer is None:
             return  # Spark runs at least one task, and all have ended well
         terms = self._terms(writer, batchId)
+        _warn_of_timeout(messages)
         written = self._drive(protocol.commit(terms, outcomes), terms)
         rows = sum(each.rows for each in outcomes)
         if written:
@@ -172,6 +178,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Decides the job. Raises SinkError; then none of its rows is visible, or all will be."""
         terms, outcomes = self._job(), _outcomes(messages)
+        _warn_of_timeout(messages)
         if self.options.commit_id is None:
             self._drive(protocol.commit_job(terms, outcomes), terms)
         elif not self._drive(protocol.commit(terms, outcomes), terms):
@@ -246,6 +253,19 @@ def _context() -> TaskContext:
 
 def _outcomes(messages: list[WriterCommitMessage | None]) -> tuple[Outcome, ...]:
     return tuple(message.outcome for message in messages if isinstance(message, Prepared))
+
+
+def _warn_of_timeout(messages: list[WriterCommitMessage | None]) -> None:
+    """Once per process: the cluster has no two-phase commit, and that is a limit (KIP-939)."""
+    timeouts = [m.timeout_ms for m in messages if isinstance(m, Prepared) and m.timeout_ms]
+    if timeouts and blocking.shared().first_time("fallback to timeouts"):
+        log.warning(
+            "odradek: this cluster aborts transactions after %d s (transaction.max.timeout.ms): a "
+            "batch must be written, and a crash recovered from, within that; what comes later fails, "
+            "and says so. Nothing has a timeout where all brokers are Kafka 4.3 or newer with "
+            "transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true",
+            min(timeouts) // 1000,
+        )
 
 
 def _writer(messages: list[WriterCommitMessage | None]) -> Writer | None:

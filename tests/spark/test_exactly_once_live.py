@@ -339,6 +339,32 @@ def test_s11_a_batch_that_is_lost_in_part_is_loud(
     assert query.visible(1) == ["a"]
 
 
+def test_a_cluster_whose_transactions_time_out_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    without_kip939: str,
+    unique_topic: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And names the switches; not where there is no limit, or where the user has set it."""
+    monkeypatch.setattr(blocking.shared(), "_told", set())
+    for broker, options in (
+        (address, {}),
+        (without_kip939, {"kafka.transaction.timeout.ms": "900"}),
+        (without_kip939, {"kafka.transaction.two.phase.commit.enable": "false"}),
+    ):
+        query = Query(monkeypatch, broker, unique_topic, **options)
+        query.commit(0, query.tasks(0, ["a"]))
+        assert "aborts transactions" not in caplog.text
+    query = Query(monkeypatch, without_kip939, unique_topic)
+    for batch in range(3):
+        query.commit(batch, query.tasks(batch, ["a"], ["b"]))
+    (told,) = [each.getMessage() for each in caplog.records if "aborts" in each.getMessage()]
+    assert "after 1 s (transaction.max.timeout.ms)" in told
+    assert "transaction.two.phase.commit.enable=true" in told
+    assert "unstable.api.versions.enable=true" in told
+
+
 # --- batch writes ---------------------------------------------------------------------------------
 
 

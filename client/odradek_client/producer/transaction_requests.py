@@ -50,6 +50,11 @@ _ADD_PARTITIONS_NEWEST = 3
 #: From these versions on requests have the fields that they are named after.
 INIT_BUMPS_FROM = 3
 INIT_PREPARES_FROM = 6
+TWO_PHASE_REMEDY = (
+    "two-phase commit (KIP-939) wants Kafka 4.3 or newer whose brokers all have "
+    "transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true, and the right "
+    "TWO_PHASE_COMMIT on the transactional id where there are ACLs"
+)
 _OFFSET_COMMIT_MEMBER_FROM = 3
 
 
@@ -161,6 +166,8 @@ class Ask:
     key_type = TRANSACTION_COORDINATOR
     max_version: int | None = None
     min_version = 0
+    #: What to do where the broker is too old.
+    remedy = "use a newer broker"
 
     def __init__(self, key: str, operation: Operation | None = None) -> None:
         self.key = key
@@ -181,7 +188,7 @@ class Ask:
         if version < self.min_version:
             raise UnsupportedByBroker(
                 f"the broker serves {api_name} up to version {version}, but {self.min_version} is "
-                "needed; use a newer broker"
+                f"needed; {self.remedy}"
             )
 
     def codes(self, response: Any) -> dict[Any, ErrorCode]:
@@ -207,6 +214,7 @@ class InitAsk(Ask):
         self._two_phase = two_phase
         if two_phase:
             self.min_version = INIT_PREPARES_FROM
+            self.remedy = TWO_PHASE_REMEDY
 
     def message(self, identity: ProducerIdentity) -> Message:
         return InitProducerIdRequest(
@@ -216,6 +224,12 @@ class InitAsk(Ask):
             producer_epoch=identity.epoch,
             enable2_pc=self._two_phase,
         )
+
+    def error(self, what: Any, code: ErrorCode) -> OdradekError:
+        if self._two_phase and code is _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            # Also from a broker that has two-phase commit switched off (KIP-939).
+            return error_for(code, TWO_PHASE_REMEDY, about=f"transactional id {self.key!r}")
+        return super().error(what, code)
 
 
 class BumpAsk(InitAsk):

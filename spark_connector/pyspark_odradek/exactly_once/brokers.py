@@ -72,6 +72,7 @@ class Brokers:
         two_phase = settings.get("transaction_two_phase_commit_enable", "true")
         #: Whether prepared transactions have no timeout here, as far as is known (KIP-939).
         self.two_phase = two_phase.strip().lower() != "false"
+        self._two_phase_refused_by_settings = not self.two_phase
         self._timeout_ms: int | None = None
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
         reading = settings_for(self._settings, ConsumerConfig)
@@ -250,6 +251,15 @@ class Brokers:
                 self._timeout_ms = _TIMEOUT_MS_MIN
             else:
                 return made
+
+    @property
+    def fallback_timeout_ms(self) -> int | None:
+        """After how long transactions of this process are aborted, where nobody asked for that.
+
+        None while they have no timeout, or one that the settings name.
+        """
+        asked_for = self._two_phase_refused_by_settings or self._wanted_timeout_ms is not None
+        return None if self.two_phase or asked_for else self._timeout_ms
 
     async def _longest_timeout_ms(self) -> int:
         """The longest that the broker accepts, unless the user has said one."""

@@ -1,0 +1,252 @@
+"""The connector against Apache Kafka, one node and three: reads, writes, nodes that are killed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kafka_cluster import KafkaCluster, KafkaNode
+from odradek import NewTopic, sync
+from odradek.testing import make_unique_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+
+PARTITIONS = 3
+WAIT_S = 120.0
+
+
+@pytest.fixture(params=["kafka", "kafka_cluster"])
+def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
+    """One node, and three."""
+    found: KafkaCluster = request.getfixturevalue(request.param)
+    return found
+
+
+def make_topic(bootstrap: str) -> str:
+    name = make_unique_topic()
+    with sync.Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics(NewTopic(name, PARTITIONS))
+    return name
+
+
+def write(frame: DataFrame, bootstrap: str, topic: str, **options: str) -> None:
+    (
+        frame.selectExpr("CAST(id AS STRING) AS value")
+        .write.format("odradek")
+        .mode("append")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", topic)
+        .options(**options)
+        .save()
+    )
+
+
+def committed(bootstrap: str, topic: str) -> list[int]:
+    """The numbers that a reader of committed records sees, sorted; by librdkafka."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "check",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
+    found: list[int] = []
+    at_end: set[int | None] = set()
+    end = time.monotonic() + WAIT_S
+    try:
+        while len(at_end) < PARTITIONS:
+            assert time.monotonic() < end, "a transaction is open, and readers wait for it"
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                at_end.discard(message.partition())
+                found.append(int(message.value() or b""))
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                at_end.add(message.partition())
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def test_a_batch_goes_there_and_back(spark: SparkSession, nodes: KafkaCluster) -> None:
+    bootstrap = nodes.bootstrap
+    topic, copy = make_topic(bootstrap), make_topic(bootstrap)
+    write(spark.range(3_000), bootstrap, topic)
+    read = (
+        spark.read.format("odradek")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+    )
+    assert read.count() == 3_000
+    write(
+        read.selectExpr("CAST(value AS STRING) AS id"), bootstrap, copy, semantics="at_least_once"
+    )
+    assert committed(bootstrap, copy) == committed(bootstrap, topic) == list(range(3_000))
+
+
+def test_the_first_exactly_once_write_of_a_cluster_succeeds(
+    spark: SparkSession, nodes: KafkaCluster
+) -> None:
+    """Its decision log is made then, and not every node has heard of it when it is first asked."""
+    bootstrap = nodes.bootstrap
+    topic = make_topic(bootstrap)
+    for number in range(8):
+        frame = spark.range(10 * number, 10 * number + 10)
+        log = f"{topic}-log-{number}"
+        write(frame, bootstrap, topic, commitLogTopic=log, commitId="first")
+        # It is done: repeated, it writes nothing.
+        write(frame, bootstrap, topic, commitLogTopic=log, commitId="first")
+    assert committed(bootstrap, topic) == list(range(80))
+
+
+def copy_stream(
+    spark: SparkSession, bootstrap: str, source: str, sink: str, folder: Path, **options: str
+) -> Any:
+    return (
+        spark.readStream.format("odradek")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+        .select("key", "value")
+        .writeStream.format("odradek")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", sink)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .options(**options)
+    )
+
+
+def test_a_stream_that_is_restarted_is_written_once(
+    spark: SparkSession, nodes: KafkaCluster, tmp_path: Path
+) -> None:
+    bootstrap = nodes.bootstrap
+    source, sink = make_topic(bootstrap), make_topic(bootstrap)
+    for first in (0, 500):
+        write(spark.range(first, first + 500), bootstrap, source)
+        query = copy_stream(spark, bootstrap, source, sink, tmp_path)
+        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+        # As if Spark had died before its commit log: the last batch is run again.
+        commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+        commits[-1].unlink()
+        (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    assert committed(bootstrap, sink) == list(range(1_000))
+
+
+class Writer(threading.Thread):
+    """Somebody else who writes 0, 1, 2... to a topic until told to stop; nothing is lost on the way."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.count = 0
+        self._topic = topic
+        self._stop = threading.Event()
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "delivery.timeout.ms": 300_000,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        while not self._stop.wait(0.05):
+            for _ in range(20):
+                self._producer.produce(
+                    self._topic, str(self.count).encode(), partition=self.count % PARTITIONS
+                )
+                self.count += 1
+            self._producer.poll(0)
+
+    def finish(self) -> None:
+        self._stop.set()
+        self.join()
+        assert self._producer.flush(WAIT_S) == 0
+
+
+def wait_for(condition: Any, what: str) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {WAIT_S} s until {what}"
+        time.sleep(0.2)
+
+
+def is_whole(bootstrap: str) -> bool:
+    """Every partition has all its replicas again: the next node may be killed."""
+    with sync.Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=20_000) as admin:
+        topics = admin.describe_topics(admin.list_topics(internal=True))
+    return all(
+        len(part.in_sync) == len(part.replicas)
+        for topic in topics.values()
+        for part in topic.partitions
+    )
+
+
+def killed_one_after_the_other(cluster: KafkaCluster) -> Iterator[KafkaNode]:
+    """Kills a node, yields it, starts it again, waits until the cluster is whole; then the next."""
+    for node in cluster.nodes:
+        node.kill()
+        yield node
+        node.start()
+        node.wait_until_up()
+        wait_for(lambda: is_whole(cluster.bootstrap), "the cluster is whole again")
+
+
+@pytest.mark.parametrize("semantics", ["exactly_once", "at_least_once"])
+def test_a_query_lives_while_nodes_are_killed(
+    spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path, semantics: str
+) -> None:
+    """Each of the three once, and with it its partitions' leaders, its coordinators, the controller."""
+    bootstrap = kafka_cluster.bootstrap
+    source, sink = make_topic(bootstrap), make_topic(bootstrap)
+    writer = Writer(bootstrap, source)
+    query = copy_stream(spark, bootstrap, source, sink, tmp_path, semantics=semantics)
+    running = query.trigger(processingTime="500 milliseconds").start()
+
+    def rows() -> int:
+        """So many were read from the source, and written."""
+        progress = running.lastProgress
+        if progress is None:
+            return 0
+        offsets = progress["sources"][0]["endOffset"] or "{}"
+        return sum(json.loads(offsets).get(source, {}).values())
+
+    try:
+        writer.start()
+        wait_for(lambda: rows() > 0 or not running.isActive, "the first batch")
+        for node in killed_one_after_the_other(kafka_cluster):
+            before = rows()
+            wait_for(
+                lambda before=before: rows() > before + 200 or not running.isActive,
+                f"a batch is done without node {node.node_id}",
+            )
+            assert running.exception() is None
+        writer.finish()
+        wait_for(lambda: rows() >= writer.count or not running.isActive, "everything is copied")
+        assert running.exception() is None and running.isActive
+        assert {each["runId"] for each in running.recentProgress} == {str(running.runId)}
+    finally:
+        running.stop()
+    found = committed(bootstrap, sink)
+    if semantics == "exactly_once":
+        assert found == list(range(writer.count))
+    else:
+        assert sorted(set(found)) == list(range(writer.count))
