@@ -41,6 +41,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "producers, or to fetch offsets, is answered once; Kafka answers it as often as it is "
         "given, which makes an answer of gigabytes from a small request.",
     ),
+    Difference(
+        "consumer-joins-an-empty-classic-group",
+        ("*epoch",),
+        "An empty classic group that becomes a consumer group goes on counting where its "
+        "generations ended; in Kafka its epochs begin anew.",
+    ),
 )
 
 #: Scenarios (`*` as above) whose differences nobody has looked into yet. To be empty.

@@ -21,7 +21,7 @@ from odradek_broker.coordinator.groups.consumer.describe import (
     consumer_not_described,
 )
 from odradek_broker.coordinator.groups.consumer.describe import described as consumer_described
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.groups import ConsumerGroups
 from odradek_broker.coordinator.groups.consumer.heartbeat import (
     HeartbeatCall,
@@ -305,7 +305,8 @@ class GroupShard:
                 group_id, "consumer", "nobody was in it when a member joined with it"
             )
             # Epochs go on from where generations ended: neither ever goes back.
-            return Opened(ConsumerGroup(group_id, epoch=classic.generation), [], ending)
+            epoch = max(FIRST_EPOCH, classic.generation)
+            return Opened(ConsumerGroup(group_id, epoch=epoch), [], ending)
         made = upgraded(classic, self._config, self._topics)
         if made is None:
             raise not_a_consumer_group(group_id)

@@ -84,13 +84,11 @@ def advance(
     group, before, member = change.group, change.before, change.member
     if before is None or _said(before) != _said(member):
         change.records.append(make.member_record(group.group_id, member))
-    asks_anew = change.before is None and change.replaced is None
-    known = change.replaced if change.replaced is not None else before
-    if known is not None:
-        asks_anew = (known.topics, known.pattern) != (member.topics, member.pattern)
+    known = change.replaced if change.replaced is not None else change.before
+    wanted = None if known is None else (known.topics, known.pattern)
     change.epoch = group.epoch
-    if asks_anew or group.epoch == 0 or group.seen_version != topics.topics_version:
-        _look_at_topics(change, asks_anew or group.epoch == 0, topics, moment)
+    if wanted != (member.topics, member.pattern) or group.seen_version != topics.topics_version:
+        _look_at_topics(change, known, topics, moment)
     target = change.target_of(member.member_id)
     target_epoch = group.assignment_epoch
     if change.epoch > target_epoch:
@@ -129,8 +127,13 @@ def _owner(change: Change) -> Owner:
     return owner
 
 
-def _look_at_topics(change: Change, asks_anew: bool, topics: Topics, moment: Moment) -> None:
-    """G-145, G-146: resolve the subscriptions; if anything is new, the group epoch grows."""
+def _look_at_topics(
+    change: Change, known: ConsumerMember | None, topics: Topics, moment: Moment
+) -> None:
+    """G-145, G-146: resolve the subscriptions; if anything is new, the group epoch grows.
+
+    `known`: the member as it was, None if it is new. One that asks for no topic asks for nothing.
+    """
     group = change.group
     members = change.members()
     patterns: dict[str, frozenset[str]] = {}
@@ -153,12 +156,15 @@ def _look_at_topics(change: Change, asks_anew: bool, topics: Topics, moment: Mom
         for pattern in group.patterns
         if pattern not in patterns
     ]
+    wanted = frozenset[str]() if known is None else group.names_of(known)
+    asks_anew = wanted != group.names_of(change.member, patterns)
     seen = see_topics(group, members, patterns, topics)
     if seen != group.topics:
         asks_anew = True
         change.records.append(make.topics_record(group.group_id, seen))
     if asks_anew:
         change.epoch = group.epoch + 1
+    if asks_anew or group.is_new:
         change.records.append(make.group_record(group.group_id, change.epoch))
     change.seen, change.patterns = seen, patterns
     group.seen_version = topics.topics_version

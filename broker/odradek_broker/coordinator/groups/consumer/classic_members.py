@@ -96,17 +96,16 @@ class ClassicMembers:
     ) -> JoinGroupResponse:
         request = call.request
         self._check_join(group, call)
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if not member_id:
+            member_id = str(UUID(bytes=self._random.uuid()))
+            if instance_id is None and call.api_version >= MEMBER_ID_REQUIRED_SINCE:
+                return join_error(_E.MEMBER_ID_REQUIRED, member_id)
         try:
             subscription = decode_subscription(call.protocols[0][1])
         except DecodeError as error:
-            raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
+            raise Refusal(_E.UNKNOWN_SERVER_ERROR, str(error)) from error
         owned = owned_by_subscription(subscription, self._topics)
-        member_id, instance_id = request.member_id, request.group_instance_id
-        if not member_id:
-            unique = UUID(bytes=self._random.uuid())
-            member_id = f"{instance_id or call.client_id}-{unique}"
-            if instance_id is None and call.api_version >= MEMBER_ID_REQUIRED_SINCE:
-                return join_error(_E.MEMBER_ID_REQUIRED, member_id)
         change = self._subscribe(group, call, member_id, owned)
         if change.replaced is not None and may_downgrade(
             group, {change.replaced.member_id}, self._config
@@ -211,7 +210,7 @@ class ClassicMembers:
             error_code=_E.NONE,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=protocol,
-            assignment=assignment_bytes(member.assigned, self._topics),
+            assignment=assignment_bytes(member.assigned, side.protocols[0][1], self._topics),
         )
         return Outcome(replies=[Reply(later, response, sync_error)])
 
@@ -325,8 +324,6 @@ def _leave(
         if holder is not None and holder.member_id != member_id:
             return _E.FENCED_INSTANCE_ID
         if instance_id is not None and holder is None:
-            member = None
-        if member is not None and member.classic is None:
             member = None
     if member is None or member.member_id in gone:
         return _E.UNKNOWN_MEMBER_ID

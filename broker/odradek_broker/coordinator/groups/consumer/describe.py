@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.consumer.advance import choose_assignor
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
-from odradek_broker.coordinator.groups.consumer.partitions import Partitions
+from odradek_broker.coordinator.groups.consumer.partitions import Partitions, joined
 from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_describe import (
@@ -44,8 +44,8 @@ def _member(
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
-        subscribed_topic_regex=member.pattern,
-        assignment=_assignment(member.assigned, topics),
+        subscribed_topic_regex=member.pattern or "",
+        assignment=_assignment(joined(member.assigned, member.pending), topics),
         target_assignment=_assignment(group.target(member.member_id), topics),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )

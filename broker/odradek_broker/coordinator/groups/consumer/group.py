@@ -27,6 +27,8 @@ from odradek_protocol.stored.consumer_group import (
 )
 
 PROTOCOL_TYPE = "consumer"
+#: Of a group before anybody asked for a topic.
+FIRST_EPOCH = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,11 @@ class ConsumerGroup:
     """One group.
 
     `epoch` grows with every change that asks for a new assignment; `assignment_epoch` is the one
-    that `targets` were computed for; `patterns` maps a regular expression to the names it matched.
+    that `targets` were computed for, 0 before the first; `patterns` maps a regular expression to the names it matched.
     """
 
     group_id: str
-    epoch: int = 0
+    epoch: int = FIRST_EPOCH
     assignment_epoch: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
@@ -118,6 +120,11 @@ class ConsumerGroup:
     seen_version: int | None = None
 
     # --- Questions ---
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing was ever assigned in it: there is no record of it yet."""
+        return self.assignment_epoch == 0
 
     @property
     def state(self) -> ConsumerGroupState:

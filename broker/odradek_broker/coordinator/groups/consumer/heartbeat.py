@@ -151,7 +151,7 @@ class ConsumerProtocol:
         joins = request.member_epoch == JOIN_EPOCH
         opened = self._open(request.group_id, joins, moment, out)
         if opened is None:
-            raise unknown_member(request.member_id, request.group_id)
+            raise not_a_consumer_group(request.group_id)
         group = opened.group
         member_id = request.member_id or str(UUID(bytes=self._random.uuid()))
         self.check_room(group, member_id, request.instance_id)
@@ -241,7 +241,7 @@ class ConsumerProtocol:
         """G-125, G-132."""
         group = self._groups.get(request.group_id)
         if group is None:
-            raise unknown_member(request.member_id, request.group_id)
+            raise not_a_consumer_group(request.group_id)
         if request.instance_id is None:
             member = group.members.get(request.member_id)
         else:
@@ -321,13 +321,14 @@ def check_request(
 ) -> None:
     """G-110, G-116: is it one that a member may send at all?"""
     epoch = request.member_epoch
-    if not request.group_id:
+    if not request.group_id.strip():
         raise _invalid("GroupId can't be empty.")
-    if not request.member_id and (api_version >= OWN_MEMBER_ID_SINCE or epoch != JOIN_EPOCH):
+    own_id = api_version >= OWN_MEMBER_ID_SINCE or epoch != JOIN_EPOCH
+    if own_id and not request.member_id.strip():
         raise _invalid("MemberId can't be empty.")
-    if request.instance_id == "":
+    if request.instance_id is not None and not request.instance_id.strip():
         raise _invalid("InstanceId can't be empty.")
-    if request.rack_id == "":
+    if request.rack_id is not None and not request.rack_id.strip():
         raise _invalid("RackId can't be empty.")
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms < 0:
@@ -475,5 +476,5 @@ def heartbeat_assignment(assigned: Partitions) -> HeartbeatAssignment:
 
 
 def not_a_consumer_group(group_id: str) -> Refusal:
-    """There is a group of the name, of another kind, that cannot become one (G-150)."""
+    """There is no group of the name, or one of another kind that cannot become one (G-150)."""
     return Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -38,7 +38,11 @@ from odradek_protocol.stored.assignment import (
 )
 from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value
 from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMember
-from odradek_protocol.stored.subscription import ConsumerSubscription, decode_subscription
+from odradek_protocol.stored.subscription import (
+    ConsumerSubscription,
+    decode_subscription,
+    read_version,
+)
 
 UPGRADES = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES = frozenset({"bidirectional", "downgrade"})
@@ -61,8 +65,13 @@ def owned_by_subscription(subscription: ConsumerSubscription, topics: Topics) ->
     return from_names(parts, topics)
 
 
-def assignment_bytes(partitions: Partitions, topics: Topics) -> bytes:
-    """What a classic member is given in SyncGroup."""
+def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) -> bytes:
+    """What a classic member is given in SyncGroup, in the version of its own `metadata`."""
+    try:
+        version = read_version(metadata)
+    except DecodeError:
+        # It is another of its protocols that it was understood by.
+        version = 0
     named = sorted(
         (name, sorted(indexes))
         for topic_id, indexes in partitions.items()
@@ -73,7 +82,8 @@ def assignment_bytes(partitions: Partitions, topics: Topics) -> bytes:
             assigned_partitions=[
                 AssignedPartitions(topic=name, partitions=indexes) for name, indexes in named
             ]
-        )
+        ),
+        version,
     )
 
 
@@ -219,7 +229,7 @@ def downgraded(
                 rebalance_timeout=member.rebalance_timeout_ms,
                 session_timeout=side.session_timeout_ms,
                 subscription=side.metadata(protocol),
-                assignment=assignment_bytes(member.assigned, topics),
+                assignment=assignment_bytes(member.assigned, side.protocols[0][1], topics),
             )
             for member, side in zip(left, sides, strict=True)
         ],

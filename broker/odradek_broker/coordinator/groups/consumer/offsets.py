@@ -35,7 +35,7 @@ def check_commit(group: ConsumerGroup, call: CommitCall, transactional: bool) ->
 
 def check_fetch(group: ConsumerGroup, asker: FetchingMember) -> ErrorCode:
     """May this caller fetch? Whoever says that it is a member must be one (O-21)."""
-    if not asker.member_id and asker.epoch < 0:
+    if asker.member_id is None and asker.epoch < 0:
         return _E.NONE
     member = group.members.get(asker.member_id or "")
     return _E.UNKNOWN_MEMBER_ID if member is None else _check_epoch(member, asker.epoch)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odradek_broker.coordinator.groups.consumer.group import (
+    FIRST_EPOCH,
     ConsumerGroup,
     ConsumerMember,
     SeenTopic,
@@ -179,7 +180,7 @@ def group_tombstones(group: ConsumerGroup) -> list[Record]:
 def replay(group: ConsumerGroup, kind: RecordType, key: Any, value: Any) -> None:
     """Take one record into a group; `key` and `value` are decoded, None being a tombstone."""
     if kind is RecordType.GROUP:
-        group.epoch = 0 if value is None else value.epoch
+        group.epoch = FIRST_EPOCH if value is None else value.epoch
     elif kind is RecordType.TARGET_EPOCH:
         group.assignment_epoch = 0 if value is None else value.assignment_epoch
     elif kind is RecordType.TOPICS:
