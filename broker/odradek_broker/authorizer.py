@@ -118,15 +118,20 @@ def denied_topics(
     )
 
 
+_CONFIGS_DENIED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
 def may_use_configs(
-    authorizer: Authorizer, context: RequestContext, operation: Operation, topic_name: str | None
+    authorizer: Authorizer, context: RequestContext, operation: Operation, resource: Resource
 ) -> ErrorCode:
-    """A-18: DESCRIBE_CONFIGS or ALTER_CONFIGS on a topic, or on the cluster for brokers (None)."""
-    if topic_name is None:
-        allowed = authorizer.allows(context, operation, CLUSTER)
-        return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    allowed = authorizer.allows(context, operation, topic(topic_name))
-    return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    """A-18: DESCRIBE_CONFIGS or ALTER_CONFIGS on a topic, a group, or the cluster for all else."""
+    if authorizer.allows(context, operation, resource):
+        return ErrorCode.NONE
+    return _CONFIGS_DENIED[resource.type]
 
 
 #: What can be done to each kind of resource, by Kafka's AclOperation codes (KIP-430).

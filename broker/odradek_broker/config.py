@@ -11,12 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek_broker.config_foreign import IGNORED_KEYS, IGNORED_PREFIXES, SECURITY_PREFIXES
+from odradek_broker.config_foreign import (
+    FOREIGN_SETTINGS,
+    IGNORED_KEYS,
+    IGNORED_PREFIXES,
+    SECURITY_PREFIXES,
+)
 from odradek_broker.config_keys import SETTING_OF_KEY, SETTINGS, BrokerSettings
 from odradek_broker.config_types import (
     ConfigError,
     ConfigSource,
     Setting,
+    Value,
     write_value,
 )
 from odradek_broker.storage.log_config import LogConfig
@@ -30,6 +36,8 @@ __all__ = [
     "Notice",
     "default_config",
     "find_origin",
+    "find_setting",
+    "is_foreign",
     "parse_address",
     "parse_assignments",
     "parse_config",
@@ -81,6 +89,17 @@ class BrokerConfig(BrokerSettings):
     """
 
     layers: Layers = field(default=(), repr=False)
+
+    def value_of(self, row: Setting) -> Value:
+        """The value that counts, of any setting, those without effect here included."""
+        if row.name in SETTINGS:
+            own: Value = getattr(self, row.attribute)
+            return own
+        origin = find_origin(row, self.layers)
+        if origin is None:
+            return row.default
+        source, name = origin
+        return row.read(name, dict(self.layers)[source][name])
 
     @property
     def data_dir(self) -> str:
@@ -196,9 +215,11 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
 
     ConfigError for the first value that is bad.
     """
-    known = {key: value for key, value in given.items() if key in SETTING_OF_KEY}
+    known = {key: value for key, value in given.items() if find_setting(key) is not None}
     notices = [notice for key in given if key not in known and (notice := _unused(key))]
-    ignored = sorted(key for key in given if key not in known and _is_ignored(key))
+    ignored = sorted(
+        key for key in given if key not in SETTING_OF_KEY and (key in known or _is_ignored(key))
+    )
     if ignored:
         text = "settings without effect on this broker: " + ", ".join(ignored)
         notices.append(Notice("debug", text))
@@ -225,6 +246,11 @@ def with_dynamic(
     return _build(dynamic + static)
 
 
+def find_setting(key: str) -> Setting | None:
+    """The row of a key that is known, a synonym's too; of those without effect here as well."""
+    return SETTING_OF_KEY.get(key) or FOREIGN_SETTINGS.get(key)
+
+
 def find_origin(row: Setting, layers: Layers) -> tuple[ConfigSource, str] | None:
     """(layer, key) that decides a setting; None where it has its default.
 
@@ -241,13 +267,13 @@ def find_origin(row: Setting, layers: Layers) -> tuple[ConfigSource, str] | None
 def _build(layers: Layers) -> BrokerConfig:
     texts = dict(layers)
     values: dict[str, Any] = {}
-    for row in SETTINGS.values():
+    for row in (*SETTINGS.values(), *FOREIGN_SETTINGS.values()):
         # Every given text is checked, not only the one that wins.
         for _, given in layers:
             for name in row.names:
                 if name in given:
                     row.read(name, given[name])
-        origin = find_origin(row, layers)
+        origin = find_origin(row, layers) if row.name in SETTINGS else None
         if origin is not None:
             source, name = origin
             values[row.attribute] = row.read(name, texts[source][name])
@@ -340,6 +366,11 @@ def _check_consumer_groups(config: BrokerConfig) -> None:
 
 def _is_ignored(key: str) -> bool:
     return key in IGNORED_KEYS or key.startswith(IGNORED_PREFIXES)
+
+
+def is_foreign(key: str) -> bool:
+    """Is it a setting of Kafka's that this broker has no row for?"""
+    return _is_ignored(key) or key.startswith(SECURITY_PREFIXES)
 
 
 def _unused(key: str) -> Notice | None:

@@ -4,23 +4,14 @@ returned."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 
-from odradek_broker.config import with_dynamic
-from odradek_broker.config_keys import SETTING_OF_KEY
-from odradek_broker.config_types import (
-    ConfigError,
-    Kind,
-    UnknownSettingError,
-    read_value,
-    write_value,
-)
-from odradek_broker.metadata import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterMetadata
+from odradek_broker.config_resources import ResourceKind, resource_kind
+from odradek_broker.config_types import ConfigError, Kind, UnknownSettingError, read_value
+from odradek_broker.metadata import ClusterMetadata
 from odradek_broker.topic_admin import AdminError
-from odradek_broker.topic_config import topic_setting, validate_dynamic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
 
@@ -45,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ResourceChanges:
-    """The changes of one resource: a topic by name, a broker by id, "" for all brokers.
+    """The changes of one resource: a topic or a group by name, a broker by id, "" for all brokers.
 
     `replaces`: settings that are not named go back to what they were before anybody set them.
     """
@@ -90,53 +81,30 @@ def alter_configs(
     return records, results
 
 
-def check_resource(metadata: ClusterMetadata, resource_type: int, resource_name: str) -> None:
-    """AdminError unless it has settings here."""
-    if resource_type == RESOURCE_TOPIC:
-        if resource_name not in metadata.topics:
-            raise AdminError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"The topic '{resource_name}' does not exist.",
-            )
-    elif resource_type == RESOURCE_BROKER:
-        if resource_name not in ("", str(metadata.node_id)):
-            raise AdminError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {metadata.node_id} or empty string,"
-                f" but received {resource_name}",
-            )
-    else:
-        raise AdminError(
-            ErrorCode.INVALID_REQUEST,
-            f"Resources of type {resource_type} have no settings on this broker.",
-        )
-
-
 def _alter_one(metadata: ClusterMetadata, changes: ResourceChanges) -> list[MetadataRecord]:
-    check_resource(metadata, changes.resource_type, changes.resource_name)
+    kind = resource_kind(changes.resource_type)
+    name = changes.resource_name
     keys = Counter(change.name for change in changes.changes)
-    twice = sorted(name for name, times in keys.items() if times > 1)
+    twice = sorted(key for key, times in keys.items() if times > 1)
     if twice:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
         )
-    of_topic = changes.resource_type == RESOURCE_TOPIC
-    name = changes.resource_name
-    before = metadata.topic_overrides(name) if of_topic else metadata.broker_overrides(name)
+    kind.check_altered(metadata, name)
+    before = metadata.overrides(changes.resource_type, name)
     after: dict[str, str | None] = {} if changes.replaces else dict(before)
     try:
         for change in changes.changes:
-            present = _present_topic if of_topic else _present_broker
-            text = _apply(change, partial(present, metadata, name))
+            text = _apply(metadata, kind, name, change)
             if text is None:
                 after.pop(change.name, None)
             else:
                 after[change.name] = text
-        checked = (
-            _check_topic(metadata, after) if of_topic else _check_broker(metadata, name, after)
-        )
-    except ConfigError as error:
+        checked = kind.check(metadata, name, after)
+    except UnknownSettingError as error:
         raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    except ConfigError as error:
+        raise AdminError(kind.bad_value, str(error)) from error
     return [
         ConfigRecord(
             resource_type=changes.resource_type,
@@ -149,65 +117,39 @@ def _alter_one(metadata: ClusterMetadata, changes: ResourceChanges) -> list[Meta
     ]
 
 
-def _apply(change: Change, present: Callable[[str], tuple[Kind, str]]) -> str | None:
-    """The setting's text after the change; None for removed. `present` gives kind and text."""
+def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str | None:
+    """The setting's text after the change; None for removed. Anything may be removed, as in Kafka:
+    what is not there, and what nobody knows."""
     try:
         operation = Operation(change.operation)
     except ValueError:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {change.name}."
         ) from None
-    kind, text = present(change.name)
     if operation is Operation.DELETE:
         return None
     if change.value is None:
         raise AdminError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {change.name}.")
+    value_kind = kind.kind_of(change.name)
     if operation is Operation.SET:
         return change.value
-    if kind is not Kind.LIST:
+    if value_kind is not Kind.LIST or not kind.appends:
         raise AdminError(
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    held = _items(change.name, text)
+    held = _items(change.name, kind.present(metadata, name, change.name))
     given = _items(change.name, change.value)
-    if operation is Operation.APPEND:
-        return ",".join(dict.fromkeys(held + given))
-    return ",".join(item for item in held if item not in given)
+    if operation is Operation.SUBTRACT:
+        return ",".join(item for item in held if item not in given)
+    if not given:
+        raise AdminError(
+            ErrorCode.INVALID_CONFIG, f"What is appended to {change.name} must not be empty."
+        )
+    return ",".join(dict.fromkeys(held + given))
 
 
 def _items(key: str, text: str) -> tuple[str, ...]:
     items = read_value(key, text, Kind.LIST)
     assert isinstance(items, tuple)
     return items
-
-
-def _present_topic(metadata: ClusterMetadata, name: str, key: str) -> tuple[Kind, str]:
-    row = topic_setting(key)
-    overrides = metadata.topic_overrides(name)
-    return row.kind, write_value(metadata.topic_configs.value(key, overrides))
-
-
-def _present_broker(metadata: ClusterMetadata, name: str, key: str) -> tuple[Kind, str]:
-    row = SETTING_OF_KEY.get(key)
-    if row is None:
-        raise UnknownSettingError(key, "is no broker setting")
-    if not row.dynamic:
-        raise AdminError(
-            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {key}"
-        )
-    return row.kind, write_value(getattr(metadata.config, row.attribute))
-
-
-def _check_topic(metadata: ClusterMetadata, after: dict[str, str | None]) -> dict[str, str]:
-    return metadata.topic_configs.validate(after)
-
-
-def _check_broker(
-    metadata: ClusterMetadata, name: str, after: dict[str, str | None]
-) -> dict[str, str]:
-    checked = {key: validate_dynamic(key, text) for key, text in after.items()}
-    of_this = checked if name else metadata.broker_overrides(str(metadata.node_id))
-    of_all = metadata.broker_overrides("") if name else checked
-    with_dynamic(metadata.config, of_this, of_all)
-    return checked

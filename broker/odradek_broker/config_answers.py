@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek_broker.authorizer import Authorizer, Operation, may_use_configs
 from odradek_broker.config_admin import ChangeResult, ResourceChanges, alter_configs
+from odradek_broker.config_resources import configured_resource
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
-from odradek_broker.metadata import RESOURCE_TOPIC
+from odradek_broker.metadata import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
 
@@ -36,8 +37,8 @@ def change_configs(
     allowed: list[ResourceChanges] = []
     refused: list[ChangeResult] = []
     for changes in wanted:
-        of_topic = changes.resource_name if changes.resource_type == RESOURCE_TOPIC else None
-        error = may_use_configs(authorizer, context, Operation.ALTER_CONFIGS, of_topic)
+        resource = configured_resource(changes.resource_type, changes.resource_name)
+        error = may_use_configs(authorizer, context, Operation.ALTER_CONFIGS, resource)
         if error:
             refused.append(ChangeResult(changes.resource_type, changes.resource_name, error))
         else:
@@ -63,9 +64,9 @@ def _apply(node: Node, records: Iterable[MetadataRecord]) -> None:
     topics: set[str] = set()
     for record in records:
         if isinstance(record, ConfigRecord):
-            if record.resource_type != RESOURCE_TOPIC:
+            if record.resource_type == RESOURCE_BROKER:
                 topics.update(node.metadata.topics)
-            else:
+            elif record.resource_type == RESOURCE_TOPIC:
                 topics.add(record.resource_name)
     for topic in sorted(topics):
         node.topic_config_changed(topic)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from odradek_broker.config_foreign import FOREIGN_SETTINGS
 from odradek_broker.config_keys import SETTINGS
 from odradek_broker.config_types import Kind, Setting, Value, allowed_text, write_value
+from odradek_broker.group_keys import GROUP_SETTINGS
 from odradek_broker.topic_keys import TOPIC_SETTINGS, TopicSetting
 
 _HEAD = """\
@@ -33,7 +35,7 @@ Settings marked **dynamic** can be changed while the broker runs, for it or for 
 (`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist
 in Kafka. Those marked **no effect** are checked and kept, but change nothing in this version: either
 one node has no use for them, or what they are for (compaction) is not there yet.
-Where another key is given as a synonym, the first one that is set counts.
+Where another key is given as a synonym, the first one that is set counts; synonyms are read-only.
 
 ## Broker settings
 
@@ -51,6 +53,21 @@ Given when a topic is created, or changed at any time (`odradek topic alter`, `k
 |---|---|---|---|
 """
 
+_FOREIGN = """
+Kafka's own settings that can be changed while it runs and have no meaning here are checked, kept and shown as well, so
+that tools which set them work: """
+
+_GROUPS = """
+## Group settings
+
+What a group has otherwise than the broker (`kafka-configs.sh --entity-type groups`, resource type 32 of
+IncrementalAlterConfigs). The group need not exist yet. Settings of share and Streams groups, and subscriptions to client
+metrics (type 16: `interval.ms`, `match`, `metrics`), are checked, kept and shown, and change nothing.
+
+| Key | Broker's setting | What it is |
+|---|---|---|
+"""
+
 _NO_EFFECT = "no effect"
 _LARGEST = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit"}
 
@@ -59,7 +76,13 @@ def configuration_page() -> str:
     """The whole page, in Markdown."""
     brokers = "".join(map(_broker_row, SETTINGS.values()))
     topics = "".join(map(_topic_row, TOPIC_SETTINGS.values()))
-    return _HEAD + brokers + _TOPICS + topics
+    foreign = ", ".join(f"`{name}`" for name in FOREIGN_SETTINGS) + ".\n"
+    groups = "".join(
+        _cells((f"`{row.name}`", f"`{row.synonym}`", row.doc))
+        for row in GROUP_SETTINGS.values()
+        if row.effective
+    )
+    return _HEAD + brokers + _FOREIGN + foreign + _TOPICS + topics + _GROUPS + groups
 
 
 def _cells(cells: Iterable[str]) -> str:

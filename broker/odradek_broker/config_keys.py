@@ -209,8 +209,8 @@ class BrokerSettings:
         Kind.LIST,
         ("delete",),
         "What happens to old segments: delete removes them, compact keeps the last record of "
-        "each key. This version keeps everything in a compacted topic.",
-        any_of("delete", "compact"),
+        "each key, and empty keeps everything. This version keeps everything in a compacted topic.",
+        any_of("delete", "compact", may_be_empty=True),
         dynamic=True,
     )
     log_retention_ms: int = setting(
@@ -227,8 +227,7 @@ class BrokerSettings:
     log_retention_bytes: int = setting(
         Kind.LONG,
         -1,
-        "How many bytes each partition keeps; -1: no limit.",
-        at_least(-1),
+        "How many bytes each partition keeps; less than 0: no limit.",
         dynamic=True,
     )
     log_retention_check_interval_ms: int = setting(
@@ -275,7 +274,7 @@ class BrokerSettings:
         INT64_MAX,
         "Accepted for compatibility: log.durability decides when records are flushed.",
         at_least(0),
-        synonyms=(Synonym("log.flush.scheduler.interval.ms"),),
+        synonyms=(Synonym("log.flush.scheduler.interval.ms", 1, str(INT64_MAX)),),
         dynamic=True,
         effective=False,
     )
@@ -331,7 +330,13 @@ class BrokerSettings:
         "A connection without traffic for so long is closed; -1: never.",
         at_least(-1),
     )
-    max_connections: int = setting(Kind.INT, INT32_MAX, "Most connections at a time.", at_least(1))
+    max_connections: int = setting(
+        Kind.INT,
+        INT32_MAX,
+        "Most connections at a time; those that are there stay.",
+        at_least(1),
+        dynamic=True,
+    )
     queued_max_requests: int = setting(
         Kind.INT,
         500,
@@ -450,7 +455,7 @@ class BrokerSettings:
         between(1, 10_000),
     )
     offsets_topic_replication_factor: int = setting(
-        Kind.INT,
+        Kind.SHORT,
         1,
         "Accepted for compatibility: one node keeps one copy of __consumer_offsets.",
         between(1, 32767),
@@ -514,7 +519,7 @@ class BrokerSettings:
         between(1, 10_000),
     )
     transaction_state_log_replication_factor: int = setting(
-        Kind.INT,
+        Kind.SHORT,
         1,
         "Accepted for compatibility: one node keeps one copy of __transaction_state.",
         between(1, 32767),
@@ -554,6 +559,7 @@ class BrokerSettings:
         "Ask the coordinator whether a transaction knows a partition before it is written to, for "
         "producers that speak transactions of version 1. Off, a write that comes late can leave "
         "a transaction open that nothing ends.",
+        dynamic=True,
     )
     transaction_two_phase_commit_enable: bool = setting(
         Kind.BOOLEAN,

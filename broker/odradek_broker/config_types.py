@@ -15,6 +15,7 @@ from typing import Any
 
 Value = bool | int | float | str | tuple[str, ...]
 
+INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -51,6 +52,7 @@ class Kind(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
@@ -64,6 +66,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,11 @@ def one_of(*legal: str) -> Check:
     return Check(f"one of {', '.join(legal)}", lambda value: value in legal)
 
 
-def any_of(*legal: str) -> Check:
-    """For lists: at least one of them, and nothing else."""
+def any_of(*legal: str, may_be_empty: bool = False) -> Check:
+    """For lists: some of them, and nothing else."""
     return Check(
-        f"one or more of {', '.join(legal)}",
-        lambda values: bool(values) and all(value in legal for value in values),
+        f"one or more of {', '.join(legal)}" + (", or nothing" if may_be_empty else ""),
+        lambda values: (bool(values) or may_be_empty) and all(value in legal for value in values),
     )
 
 
@@ -104,6 +108,7 @@ _KIND_TEXT = {
     Kind.BOOLEAN: "true or false",
     Kind.STRING: "a text",
     Kind.INT: "a 32-bit integer",
+    Kind.SHORT: "a 16-bit integer",
     Kind.LONG: "a 64-bit integer",
     Kind.DOUBLE: "a number",
     Kind.LIST: "a list separated by commas",
@@ -116,9 +121,9 @@ def _read_boolean(text: str) -> bool:
 
 def _read_integer(limit: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        # int() alone would take "1_000" and digits of other scripts, which Java does not.
+        # int() alone would take "1_000", which Java does not; both take the digits of any script.
         digits = text[1:] if text[:1] in {"-", "+"} else text
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > 20:
+        if not digits.isdecimal() or len(digits) > 20:
             raise ValueError(text)
         value = int(text)
         if not -limit - 1 <= value <= limit:
@@ -136,13 +141,14 @@ def _read_double(text: str) -> float:
 
 
 def _read_list(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())
+    return tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
 
 _READERS: dict[Kind, Callable[[str], Value]] = {
     Kind.BOOLEAN: _read_boolean,
     Kind.STRING: str,
     Kind.INT: _read_integer(INT32_MAX),
+    Kind.SHORT: _read_integer(INT16_MAX),
     Kind.LONG: _read_integer(INT64_MAX),
     Kind.DOUBLE: _read_double,
     Kind.LIST: _read_list,
@@ -183,7 +189,8 @@ class Synonym:
     """Another key for the same setting, used where the first is not given.
 
     `factor` is how many of the setting's units one of its own units is (minutes to milliseconds:
-    60000). `default` is what Kafka shows for it, None for nothing.
+    60000). `default` is what Kafka shows for it, None for nothing. Synonyms are read-only, as in
+    Kafka, where the setting may be dynamic.
     """
 
     name: str

@@ -6,10 +6,11 @@ recorded is decided in `topic_admin` and `config_admin`, which read this state a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from odradek_broker.config import BrokerConfig, with_dynamic
+from odradek_broker.config_keys import SETTINGS
 from odradek_broker.seams import Randomness
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.topic_config import TopicConfigs
@@ -33,6 +34,8 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
+RESOURCE_CLIENT_METRICS = 16
+RESOURCE_GROUP = 32
 
 #: Ids in one block (rule P-29).
 PRODUCER_ID_BLOCK = 1000
@@ -83,8 +86,8 @@ class ClusterMetadata:
         self._static = config
         self._random = randomness
         self._names_by_id: dict[bytes, str] = {}
-        self._topic_configs: dict[str, dict[str, str]] = {}
-        self._broker_configs: dict[str, dict[str, str]] = {}
+        #: By type of resource, then by its name.
+        self._configs: dict[int, dict[str, dict[str, str]]] = {}
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
         # Soft state: the block in use and the one being made durable. A restart skips what is
@@ -132,13 +135,33 @@ class ClusterMetadata:
         state = None if topic is None else topic.partitions.get(partition)
         return -1 if state is None else state.leader_epoch
 
+    def overrides(self, resource_type: int, name: str) -> dict[str, str]:
+        """The settings that a resource has of its own, as texts."""
+        return dict(self._configs.get(resource_type, {}).get(name, {}))
+
+    def configured(self, resource_type: int) -> Collection[str]:
+        """The names of a type of resource that have settings of their own."""
+        return self._configs.get(resource_type, {}).keys()
+
     def topic_overrides(self, name: str) -> dict[str, str]:
         """The settings that a topic has of its own, as texts."""
-        return dict(self._topic_configs.get(name, {}))
+        return self.overrides(RESOURCE_TOPIC, name)
 
     def broker_overrides(self, name: str) -> dict[str, str]:
         """The dynamic settings of a broker ("1") or of all ("")."""
-        return dict(self._broker_configs.get(name, {}))
+        return self.overrides(RESOURCE_BROKER, name)
+
+    def group_setting_ms(self, group_id: str, name: str) -> int | None:
+        """What a group has of its own for a setting in milliseconds; None for nothing."""
+        text = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {}).get(name)
+        if text is None:
+            return None
+        # The broker's bounds may have moved since it was set.
+        least = SETTINGS[f"group.{name.replace('.', '.min.', 1)}"]
+        most = SETTINGS[f"group.{name.replace('.', '.max.', 1)}"]
+        least_ms, most_ms = self.config.value_of(least), self.config.value_of(most)
+        assert isinstance(least_ms, int) and isinstance(most_ms, int)
+        return min(max(int(text), least_ms), most_ms)
 
     @property
     def topic_configs(self) -> TopicConfigs:
@@ -149,7 +172,7 @@ class ClusterMetadata:
         """What the partition logs of a topic are given."""
         found = self._log_configs.get(name)
         if found is None:
-            found = self.topic_configs.to_log_config(self._topic_configs.get(name, {}))
+            found = self.topic_configs.to_log_config(self.topic_overrides(name))
             self._log_configs[name] = found
         return found
 
@@ -303,12 +326,11 @@ class ClusterMetadata:
             raise MetadataError(f"the unknown topic {record.topic_id.hex()} is removed")
         self.topics_version += 1
         del self.topics[name]
-        self._topic_configs.pop(name, None)
+        self._configs.get(RESOURCE_TOPIC, {}).pop(name, None)
         self._log_configs.pop(name, None)
 
     def _replay_config(self, record: ConfigRecord) -> None:
-        of_topic = record.resource_type == RESOURCE_TOPIC
-        held = self._topic_configs if of_topic else self._broker_configs
+        held = self._configs.setdefault(record.resource_type, {})
         values = held.setdefault(record.resource_name, {})
         if record.value is None:
             values.pop(record.name, None)
@@ -316,15 +338,15 @@ class ClusterMetadata:
             values[record.name] = record.value
         if not values:
             del held[record.resource_name]
-        if of_topic:
+        if record.resource_type == RESOURCE_TOPIC:
             self._log_configs.pop(record.resource_name, None)
-            return
-        self.config = with_dynamic(
-            self._static,
-            self._broker_configs.get(str(self.node_id), {}),
-            self._broker_configs.get("", {}),
-        )
-        self._log_configs.clear()
+        elif record.resource_type == RESOURCE_BROKER:
+            self.config = with_dynamic(
+                self._static,
+                self.broker_overrides(str(self.node_id)),
+                self.broker_overrides(""),
+            )
+            self._log_configs.clear()
 
     def _replay_producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._next_producer_id:

@@ -113,7 +113,9 @@ class Node:
         self.transactions = TransactionCoordinator(self, config, self.producer_history)
         #: Where batches wait until their transaction is known to be open.
         self.gate = TransactionGate(
-            self, self.transactions, verifies=config.transaction_partition_verification_enable
+            self,
+            self.transactions,
+            verifies=lambda: self.metadata.config.transaction_partition_verification_enable,
         )
         #: How many bytes of answers may still be held for peers that are slow to take them. Fetches
         #: keep to it, but for the first batch, without which nobody would get on (D11).

@@ -160,7 +160,7 @@ class Server:
         listener = self._bind(config.listen_host, config.listen_port)
         try:
             budget = _divide_files(_raise_open_files_limit())
-            self._connections_max = min(config.max_connections, budget.connections)
+            self._connections_max = budget.connections
             self._open(loop, budget.segments)
         except BaseException:
             listener.close()
@@ -290,7 +290,9 @@ class Server:
             self._limits,
             self.metrics,
             self._closed,
-            refuse=self._stopping or len(self._sessions) >= self._connections_max,
+            refuse=self._stopping
+            or len(self._sessions)
+            >= min(self._connections_max, self.node.metadata.config.max_connections),
         )
         self._sessions.add(session)
         self.metrics.connections.set(len(self._sessions))

@@ -10,10 +10,12 @@ import dataclasses
 import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import dropwhile
+from typing import Any, NamedTuple
 
 from odradek_broker.config import BrokerConfig, find_origin
-from odradek_broker.config_keys import SETTING_OF_KEY, SETTINGS
+from odradek_broker.config_foreign import FOREIGN_SETTINGS
+from odradek_broker.config_keys import SETTINGS
 from odradek_broker.config_types import (
     ConfigError,
     ConfigSource,
@@ -28,8 +30,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.topic_keys import LOG_SETTINGS, TOPIC_SETTINGS, TopicSetting
 
 
-@dataclass(frozen=True)
-class SynonymEntry:
+class SynonymEntry(NamedTuple):
     """One place where a setting has a value, strongest first in a `ConfigEntry`."""
 
     name: str
@@ -67,8 +68,7 @@ class TopicConfigs:
             return read_value(name, overrides[name], row.kind, row.check)
         if row.broker is None:
             return row.default
-        found: Value = getattr(self.config, row.broker.attribute)
-        return found
+        return self.config.value_of(row.broker)
 
     def to_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """What the partition logs of such a topic are given."""
@@ -112,19 +112,22 @@ class TopicConfigs:
         if row.name in overrides:
             places.append(SynonymEntry(row.name, overrides[row.name], ConfigSource.TOPIC))
         if row.broker is not None:
-            places += _places(self.config, row.broker)
-        else:
-            places.append(SynonymEntry(row.name, write_value(row.default), ConfigSource.DEFAULT))
+            places += broker_places(self.config, row.broker, row.broker.name)
         return ConfigEntry(
             name=row.name,
             value=write_value(self.value(row.name, overrides)),
-            source=places[0].source,
+            source=places[0].source if places else self._source(row),
             read_only=False,
             sensitive=False,
             kind=row.kind,
             doc=row.doc,
             synonyms=tuple(places),
         )
+
+    def _source(self, row: TopicSetting) -> ConfigSource:
+        """Of a value that the broker has under another name of its setting (hours, say)."""
+        origin = None if row.broker is None else find_origin(row.broker, self.config.layers)
+        return ConfigSource.DEFAULT if origin is None else origin[0]
 
 
 def topic_setting(name: str) -> TopicSetting:
@@ -143,58 +146,54 @@ def topic_setting(name: str) -> TopicSetting:
 def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
     """Every setting of the broker, synonyms of their own included, or those of `keys`."""
     entries = []
-    for row in SETTINGS.values():
+    for row in (*SETTINGS.values(), *FOREIGN_SETTINGS.values()):
         for name in row.names:
             if keys is None or name in keys:
                 entries.append(_describe_broker_one(config, row, name))
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def validate_dynamic(name: str, text: str | None) -> str:
-    """A dynamic broker setting, checked. ConfigError if it is unknown, bad, or not dynamic."""
-    row = SETTING_OF_KEY.get(name)
-    if row is None:
-        raise UnknownSettingError(name, "is no broker setting")
-    if not row.dynamic:
-        raise UnknownSettingError(name, "cannot be changed while the broker runs")
-    row.read(name, text)
-    assert text is not None
-    return text.strip()
-
-
 def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
-    places = _places(config, row)
-    if name == row.name:
-        value: str | None = write_value(getattr(config, row.attribute))
+    """What is known of one key. As in Kafka, a key that was not given has its own default and not the
+    value of a synonym, unless it means the very same (`broker.id`)."""
+    places = broker_places(config, row, name)
+    synonym = next((each for each in row.synonyms if each.name == name), None)
+    if places:
+        value, source = places[0].value, places[0].source
+    elif synonym is not None and synonym.default is None and synonym.factor == 1:
         origin = find_origin(row, config.layers)
-        source = origin[0] if origin else ConfigSource.DEFAULT
+        value = write_value(config.value_of(row))
+        source = ConfigSource.DEFAULT if origin is None else origin[0]
     else:
-        own = [place for place in places if place.name == name]
-        value = own[0].value if own else None
-        source = own[0].source if own else ConfigSource.DEFAULT
+        value, source = None, ConfigSource.DEFAULT
     return ConfigEntry(
         name=name,
         value=None if row.sensitive else value,
         source=source,
-        read_only=not row.dynamic,
+        read_only=not row.dynamic or synonym is not None,
         sensitive=row.sensitive,
-        kind=row.kind,
+        kind=Kind.INT if synonym is not None and synonym.factor > 1 else row.kind,
         doc=row.doc,
         synonyms=tuple(places),
     )
 
 
-def _places(config: BrokerConfig, row: Setting) -> list[SynonymEntry]:
-    """Where a broker setting has a value, strongest first, the default last."""
+def broker_places(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
+    """Where a broker setting has a value, strongest first, its default last; from the first place on that
+    has it under `key`, as in Kafka."""
     places = [
-        SynonymEntry(name, None if row.sensitive else given[name], source)
+        SynonymEntry(name, given[name], source)
         for source, given in config.layers
         for name in row.names
         if name in given
     ]
-    shown = next((synonym for synonym in row.synonyms if synonym.default is not None), None)
-    if shown is not None:
-        places.append(SynonymEntry(shown.name, shown.default, ConfigSource.DEFAULT))
-    else:
-        places.append(SynonymEntry(row.name, write_value(row.default), ConfigSource.DEFAULT))
-    return places
+    defaults = [
+        SynonymEntry(synonym.name, synonym.default, ConfigSource.DEFAULT)
+        for synonym in row.synonyms
+        if synonym.default is not None
+    ]
+    own = SynonymEntry(row.name, write_value(row.default), ConfigSource.DEFAULT)
+    places += defaults or [own]
+    if row.sensitive:
+        places = [place._replace(value=None) for place in places]
+    return list(dropwhile(lambda place: place.name != key, places))

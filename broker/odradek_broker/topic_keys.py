@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from odradek_broker.config_foreign import FOREIGN_SETTINGS
 from odradek_broker.config_keys import SETTINGS
 from odradek_broker.config_types import ANYTHING, Check, Kind, Setting, Value
 from odradek_broker.storage.log_config import LogConfig
@@ -32,41 +34,54 @@ class TopicSetting:
 
 
 def _like(name: str, broker_key: str, doc: str = "") -> TopicSetting:
-    row = SETTINGS[broker_key]
+    row = SETTINGS.get(broker_key) or FOREIGN_SETTINGS[broker_key]
     return TopicSetting(name, doc or row.doc, row.kind, row.check, row.default, row, row.effective)
 
 
-_THROTTLED = "Accepted for compatibility: there is no replication to be throttled."
+def _unused(name: str, kind: Kind, default: Value, check: Check, doc: str) -> TopicSetting:
+    return TopicSetting(
+        name, f"Accepted for compatibility: {doc}", kind, check, default, None, False
+    )
+
+
+_NO_REPLICATION = "there is no replication to be throttled."
+_NO_TIERS = "there is no remote storage."
+_REPLICAS = re.compile(r"[0-9]+:[0-9]+")
+_THROTTLED_REPLICAS = Check(
+    "PARTITION:BROKER,..., or *",
+    lambda items: items == ("*",) or all(_REPLICAS.fullmatch(item) for item in items),
+)
 
 #: Every row by key, in alphabetical order.
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
     row.name: row
     for row in (
         _like("cleanup.policy", "log.cleanup.policy"),
+        _like("compression.gzip.level", "compression.gzip.level"),
+        _like("compression.lz4.level", "compression.lz4.level"),
         _like("compression.type", "compression.type"),
+        _like("compression.zstd.level", "compression.zstd.level"),
         _like("delete.retention.ms", "log.cleaner.delete.retention.ms"),
         _like("file.delete.delay.ms", "log.segment.delete.delay.ms"),
         _like("flush.messages", "log.flush.interval.messages"),
         _like("flush.ms", "log.flush.interval.ms"),
-        TopicSetting(
+        _unused(
             "follower.replication.throttled.replicas",
-            _THROTTLED,
             Kind.LIST,
-            ANYTHING,
             (),
-            None,
-            False,
+            _THROTTLED_REPLICAS,
+            _NO_REPLICATION,
         ),
         _like("index.interval.bytes", "log.index.interval.bytes"),
-        TopicSetting(
+        _unused(
             "leader.replication.throttled.replicas",
-            _THROTTLED,
             Kind.LIST,
-            ANYTHING,
             (),
-            None,
-            False,
+            _THROTTLED_REPLICAS,
+            _NO_REPLICATION,
         ),
+        _like("local.retention.bytes", "log.local.retention.bytes"),
+        _like("local.retention.ms", "log.local.retention.ms"),
         _like("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
         _like("max.message.bytes", "message.max.bytes"),
         _like("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
@@ -76,6 +91,15 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
         _like("min.insync.replicas", "min.insync.replicas"),
         _like("preallocate", "log.preallocate"),
+        _unused("remote.log.copy.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),
+        _unused("remote.log.delete.on.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),
+        _unused(
+            "remote.storage.enable",
+            Kind.BOOLEAN,
+            False,
+            Check("false, because there is no remote storage", lambda enabled: not enabled),
+            _NO_TIERS,
+        ),
         _like("retention.bytes", "log.retention.bytes"),
         _like("retention.ms", "log.retention.ms"),
         _like("segment.bytes", "log.segment.bytes"),

@@ -88,12 +88,16 @@ class _Asking(NamedTuple):
 class TransactionGate:
     """One for the broker. Its lines are as long as what connections may have in flight (N-14).
 
-    `verifies`: `transaction.partition.verification.enable`. Without it, producers of version 1 are
+    `verifies`: is `transaction.partition.verification.enable` on now? Without it, producers of version 1 are
     believed that they have added their partitions; those of version 2 never have (T-61).
     """
 
     def __init__(
-        self, scheduler: Scheduler, verifier: TransactionVerifier, *, verifies: bool = True
+        self,
+        scheduler: Scheduler,
+        verifier: TransactionVerifier,
+        *,
+        verifies: Callable[[], bool] = lambda: True,
     ) -> None:
         self._scheduler = scheduler
         self._verifier = verifier
@@ -156,7 +160,7 @@ class TransactionGate:
         key = (candidate.where, candidate.producer_id)
         line = self._lines.get(key)
         if line is None:
-            if _has_open_transaction(candidate) or not (candidate.add or self._verifies):
+            if _has_open_transaction(candidate) or not (candidate.add or self._verifies()):
                 candidate.done(_E.NONE)
                 return
             line = self._lines[key] = _Line(

@@ -585,6 +585,30 @@ async def test_a18_replacing_settings_wants_alter_configs(
     assert broker.node.metadata.topic_overrides("hidden") == {}
 
 
+async def test_a18_settings_of_a_group_want_rights_on_the_group(
+    client: RawClient, broker: RunningBroker, rules: RuleList
+) -> None:
+    described = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=32, resource_name=n, configuration_keys=None)
+            for n in ("g", "h")
+        ]
+    )
+    change = AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")
+    changed = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(resource_type=32, resource_name=n, configs=[change])
+            for n in ("g", "h")
+        ]
+    )
+    allow(rules, O.ALTER_CONFIGS, GROUP, "g")
+    answer = await client.call(described, 4)
+    assert [one.error_code for one in answer.results] == [E.NONE, E.GROUP_AUTHORIZATION_FAILED]
+    found = {one.resource_name: one.error_code for one in (await client.call(changed)).responses}
+    assert found == {"g": E.NONE, "h": E.GROUP_AUTHORIZATION_FAILED}
+    assert broker.node.metadata.overrides(32, "h") == {}
+
+
 # --- A-19, A-20 ---
 
 

@@ -20,9 +20,9 @@ from odradek_broker.config import (
     with_dynamic,
 )
 from odradek_broker.config_docs import configuration_page
-from odradek_broker.config_foreign import IGNORED_KEYS, IGNORED_PREFIXES
+from odradek_broker.config_foreign import FOREIGN_SETTINGS, IGNORED_KEYS, IGNORED_PREFIXES
 from odradek_broker.config_keys import SETTING_OF_KEY, SETTINGS
-from odradek_broker.config_types import ConfigSource, Kind, write_value
+from odradek_broker.config_types import ConfigSource, Kind, Setting, write_value
 from odradek_broker.topic_keys import LOG_SETTINGS, TOPIC_SETTINGS
 
 
@@ -117,7 +117,8 @@ def test_a_setting_that_promises_protection_is_a_warning() -> None:
 
 
 def test_ignored_keys_are_no_settings_of_ours() -> None:
-    assert not IGNORED_KEYS & SETTING_OF_KEY.keys()
+    assert not IGNORED_KEYS & (SETTING_OF_KEY.keys() | FOREIGN_SETTINGS.keys())
+    assert not FOREIGN_SETTINGS.keys() & SETTING_OF_KEY.keys()
     assert all(prefix.strip(".") for prefix in IGNORED_PREFIXES)
 
 
@@ -132,7 +133,6 @@ def test_ignored_keys_are_no_settings_of_ours() -> None:
         ("log.durability", "sometimes"),
         ("auto.create.topics.enable", "yes"),
         ("log.cleanup.policy", "delete,burn"),
-        ("log.cleanup.policy", ""),
         ("log.cleaner.min.cleanable.ratio", "nan"),
         ("log.retention.hours", "-2"),
         ("log.roll.hours", "0"),
@@ -244,9 +244,27 @@ def test_a_stronger_layer_beats_a_stronger_synonym() -> None:
 
 
 def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
-    """A dynamic setting must take effect at once; all of them reach logs through LogConfig."""
-    followed = {row.broker_key for row in TOPIC_SETTINGS.values()}
-    assert {name for name, row in SETTINGS.items() if row.dynamic} == followed - {""}
+    """A dynamic setting must take effect at once: through LogConfig, or because it is asked for each
+    time."""
+    followed = {row.broker_key for row in TOPIC_SETTINGS.values()} - FOREIGN_SETTINGS.keys()
+    asked = {"max.connections", "transaction.partition.verification.enable"}
+    assert {name for name, row in SETTINGS.items() if row.dynamic} == followed - {""} | asked
+
+
+@pytest.mark.parametrize("row", FOREIGN_SETTINGS.values(), ids=lambda row: row.name)
+def test_what_kafka_lets_change_and_means_nothing_here_is_checked_and_kept(row: Setting) -> None:
+    assert (
+        row.dynamic
+        and not row.effective
+        and row.read(row.name, write_value(row.default)) is not None
+    )
+    config, notices = parse_config({row.name: write_value(row.default)})
+    assert [notice.level for notice in notices] == ["debug"], "it is said to have no effect"
+    assert config.value_of(row) == row.default
+    assert dict(config.layers)[ConfigSource.STATIC_BROKER] == {row.name: write_value(row.default)}
+    if row.kind is not Kind.STRING:
+        with pytest.raises(ConfigError, match=re.escape(row.name)):
+            parse_config({row.name: "x"})
 
 
 def test_every_setting_that_claims_an_effect_is_read_somewhere() -> None:
@@ -275,6 +293,7 @@ def test_kinds_have_the_numbers_of_describe_configs() -> None:
         "BOOLEAN": 1,
         "STRING": 2,
         "INT": 3,
+        "SHORT": 4,
         "LONG": 5,
         "DOUBLE": 6,
         "LIST": 7,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from odradek_broker.config import ConfigError, default_config, parse_config, with_dynamic
-from odradek_broker.config_types import ConfigSource
+from odradek_broker.config_types import ConfigSource, Kind
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.topic_config import TopicConfigs, describe_broker
 from odradek_broker.topic_keys import LOG_SETTINGS, TOPIC_SETTINGS
@@ -78,6 +80,12 @@ def test_sources_and_synonyms_of_a_topic_setting() -> None:
     ]
     unset = TopicConfigs(config).describe({}, ["retention.ms"])[0]
     assert (unset.value, unset.source) == ("50", ConfigSource.DYNAMIC_BROKER)
+    by_hours = TopicConfigs(static).describe({}, ["retention.ms"])[0]
+    assert (by_hours.value, by_hours.source, by_hours.synonyms) == (
+        "7200000",
+        ConfigSource.STATIC_BROKER,
+        (),
+    )
 
 
 def test_describe_tells_every_topic_setting() -> None:
@@ -90,11 +98,63 @@ def test_describe_tells_every_topic_setting() -> None:
 def test_describe_broker_tells_synonyms_too() -> None:
     config, _ = parse_config({"log.retention.minutes": "3"})
     entries = {entry.name: entry for entry in describe_broker(config)}
-    assert entries["log.retention.ms"].value == "180000"
-    assert entries["log.retention.ms"].source is ConfigSource.STATIC_BROKER
+    assert entries["log.retention.ms"].value is None, "as in Kafka: each key has its own value"
+    assert entries["log.retention.ms"].source is ConfigSource.DEFAULT
+    assert not entries["log.retention.ms"].read_only
     assert entries["log.retention.minutes"].value == "3"
+    assert entries["log.retention.minutes"].kind is Kind.INT
+    assert entries["log.retention.minutes"].read_only, "only log.retention.ms is dynamic"
     assert entries["log.retention.hours"].value == "168"
     assert entries["log.retention.hours"].source is ConfigSource.DEFAULT
     assert entries["num.partitions"].read_only
     assert not entries["message.max.bytes"].read_only
     assert list(entries) == sorted(entries)
+    assert entries["num.io.threads"].value == "8" and not entries["num.io.threads"].read_only
+
+
+def test_another_name_for_the_same_thing_has_its_value() -> None:
+    config, _ = parse_config({"node.id": "7", "log.dirs": "/x"})
+    entries = {entry.name: entry for entry in describe_broker(config)}
+    for key, value in (("broker.id", "7"), ("log.dir", "/x"), ("node.id", "7")):
+        assert (entries[key].value, entries[key].source) == (value, ConfigSource.STATIC_BROKER)
+
+
+def test_settings_that_mean_nothing_here_are_taken_and_shown() -> None:
+    given = {
+        "compression.gzip.level": "5",
+        "compression.zstd.level": "-7",
+        "local.retention.ms": "-2",
+        "remote.log.copy.disable": "true",
+        "remote.storage.enable": "false",
+        "leader.replication.throttled.replicas": "0:1,1:1",
+    }
+    checked = topics().validate(given)
+    assert checked == given
+    entries = {entry.name: entry for entry in topics().describe(checked)}
+    assert {key: entries[key].value for key in given} == given
+    assert entries["compression.lz4.level"].value == "9"
+    assert entries["remote.storage.enable"].synonyms[0].source is ConfigSource.TOPIC
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("compression.gzip.level", "10"),
+        ("compression.lz4.level", "0"),
+        ("compression.zstd.level", "23"),
+        ("local.retention.bytes", "-3"),
+        ("remote.storage.enable", "true"),
+        ("follower.replication.throttled.replicas", "x"),
+    ],
+)
+def test_settings_that_mean_nothing_here_are_checked_all_the_same(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        topics().validate({name: value})
+
+
+def test_a_topic_may_have_no_cleanup_policy_and_keeps_everything() -> None:
+    checked = topics().validate({"cleanup.policy": ""})
+    assert checked == {"cleanup.policy": ""}
+    config = topics().to_log_config(checked)
+    assert (config.cleanup_policy, config.compacted) == (frozenset(), False)
+    assert topics().validate({"cleanup.policy": "delete,delete"}) == {"cleanup.policy": "delete"}

@@ -643,3 +643,24 @@ def test_g161_groups_are_listed_with_their_kind(world: GroupWorld) -> None:
         (GROUP, "consumer", "Stable", "consumer"),
         ("old", "classic", "Stable", "consumer"),
     }
+
+
+# --- Settings that a group has of its own ---
+
+
+def test_a_group_has_timeouts_of_its_own(world: GroupWorld) -> None:
+    world.metadata.group_settings = {
+        (GROUP, "consumer.session.timeout.ms"): 50_000,
+        (GROUP, "consumer.heartbeat.interval.ms"): 9_000,
+    }
+    answer = send(world, **JOIN)
+    assert answer.result().heartbeat_interval_ms == 9_000
+    world.wait(49_999)
+    assert "a" in consumer_group(world).members
+    world.wait(1)
+    assert "a" not in consumer_group(world).members
+
+
+def test_another_group_has_those_of_the_broker(world: GroupWorld) -> None:
+    world.metadata.group_settings = {("other", "consumer.heartbeat.interval.ms"): 9_000}
+    assert send(world, **JOIN).result().heartbeat_interval_ms == 5_000

@@ -610,6 +610,60 @@ def test_the_empty_broker_name_tells_only_what_is_set_for_all() -> None:
     ]
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_settings_of_groups_and_client_metrics_are_described(version: int) -> None:
+    node = FakeNode(group_consumer_heartbeat_interval_ms="7000")
+    for kind, name, key, value in (
+        (32, "g", "consumer.session.timeout.ms", "50000"),
+        (16, "s", "interval.ms", "1000"),
+    ):
+        change = AlterableConfig(name=key, config_operation=0, value=value)
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])
+        call(node, IncrementalAlterConfigsRequest(resources=[resource]))
+    asked_for = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((32, "g"), (16, "s"), (32, ""), (16, ""))
+    ]
+    request = DescribeConfigsRequest(resources=asked_for, include_synonyms=True)
+    group, metrics, *nameless = call(node, request, version).results
+    settings = {entry.name: entry for entry in group.configs}
+    session = settings["consumer.session.timeout.ms"]
+    assert (session.value, session.config_source, session.read_only) == ("50000", 8, False)
+    assert [(place.value, place.source) for place in session.synonyms] == [
+        ("50000", 8),
+        ("45000", 5),
+    ]
+    heartbeat = settings["consumer.heartbeat.interval.ms"]
+    assert (heartbeat.value, heartbeat.config_source) == ("7000", 4)
+    assert settings["share.isolation.level"].config_source == 5
+    assert [(entry.name, entry.value, entry.config_source) for entry in metrics.configs] == [
+        ("interval.ms", "1000", 7),
+        ("match", "", 5),
+        ("metrics", "", 5),
+    ]
+    assert [result.error_code for result in nameless] == [E.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (2, "nobody", E.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "a b", E.INVALID_TOPIC_EXCEPTION),
+        (2, "", E.INVALID_TOPIC_EXCEPTION),
+        (4, "9", E.INVALID_REQUEST),
+        (4, "x", E.INVALID_REQUEST),
+        (8, "1", E.INVALID_REQUEST),
+        (0, "t", E.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    (result,) = call(FakeNode(), DescribeConfigsRequest(resources=[resource])).results
+    assert (result.error_code, result.configs) == (error, []) and result.error_message
+
+
 # --- DescribeCluster ------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fake_node import CountingRandomness, FakeNode
+from odradek_broker import config_resources
 from odradek_broker.config import ConfigSource, default_config
 from odradek_broker.config_admin import Change, Operation, ResourceChanges, alter_configs
 from odradek_broker.metadata import (
@@ -14,6 +15,8 @@ from odradek_broker.metadata import (
     OFFSETS_TOPIC,
     PRODUCER_ID_BLOCK,
     RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
     RESOURCE_TOPIC,
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
@@ -59,8 +62,7 @@ def state(metadata: ClusterMetadata) -> Any:
     return (
         metadata.topics,
         metadata._names_by_id,
-        metadata._topic_configs,
-        metadata._broker_configs,
+        metadata._configs,
         metadata._next_producer_id,
         metadata.config,
     )
@@ -280,7 +282,8 @@ def test_a_value_that_is_too_long_is_refused() -> None:
     node.create("t")
     key = "leader.replication.throttled.replicas"
     for length, error in ((30_000, ErrorCode.NONE), (40_000, ErrorCode.INVALID_CONFIG)):
-        found, message = alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SET, "x" * length))
+        value = "0:" + "1" * (length - 2)
+        found, message = alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SET, value))
         assert found is error
         assert message is None or len(message) < 1000
 
@@ -450,6 +453,7 @@ def test_set_append_subtract_delete() -> None:
         (Operation.APPEND, "compact", {key: "delete,compact"}),
         (Operation.APPEND, "compact", {key: "delete,compact"}),
         (Operation.SUBTRACT, "delete", {key: "compact"}),
+        (Operation.SUBTRACT, "compact", {key: ""}),
         (Operation.SET, "delete", {key: "delete"}),
         (Operation.DELETE, None, {}),
         (Operation.DELETE, None, {}),
@@ -472,15 +476,33 @@ def test_a_change_to_the_same_value_makes_no_record() -> None:
         (2, "nobody", Change("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (2, "t", Change("retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
         (2, "t", Change("no.such", 0, "x"), ErrorCode.INVALID_CONFIG),
-        (2, "t", Change("no.such", 1, None), ErrorCode.INVALID_CONFIG),
+        (2, "", Change("retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (2, "a b", Change("retention.ms", 0, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (2, "t", Change("retention.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
         (2, "t", Change("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
         (2, "t", Change("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
-        (2, "t", Change("cleanup.policy", 3, "delete"), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("cleanup.policy", 2, ""), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("cleanup.policy", 2, "burn"), ErrorCode.INVALID_CONFIG),
         (4, "9", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
         (4, "1", Change("num.partitions", 0, "1"), ErrorCode.INVALID_REQUEST),
         (4, "1", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
-        (4, "1", Change("log.retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (4, "1", Change("log.retention.ms", 0, "x"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("log.retention.hours", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("num.io.threads", 0, "0"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("ssl.keystore.location", 0, "x"), ErrorCode.INVALID_REQUEST),
+        (4, "x", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (32, "", Change("consumer.session.timeout.ms", 0, "50000"), ErrorCode.INVALID_REQUEST),
+        (32, "g", Change("consumer.session.timeout.ms", 0, "44999"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("consumer.session.timeout.ms", 0, "60001"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("consumer.heartbeat.interval.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("consumer.session.timeout.ms", 2, "50000"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("share.isolation.level", 0, "none"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (16, "", Change("interval.ms", 0, "1000"), ErrorCode.INVALID_REQUEST),
+        (16, "s", Change("match", 0, "client_id=["), ErrorCode.INVALID_CONFIG),
+        (16, "s", Change("match", 0, "color=red"), ErrorCode.INVALID_CONFIG),
+        (16, "s", Change("metrics", 2, "a"), ErrorCode.INVALID_CONFIG),
+        (16, "s", Change("no.such", 0, "1"), ErrorCode.INVALID_REQUEST),
         (8, "1", Change("root", 0, "INFO"), ErrorCode.INVALID_REQUEST),
     ],
     ids=str,
@@ -490,7 +512,13 @@ def test_changes_that_are_refused(
 ) -> None:
     node = FakeNode()
     node.create("t")
-    good = Change("max.message.bytes" if resource_type == 2 else "message.max.bytes", 0, "100")
+    sound = {
+        2: ("max.message.bytes", "100"),
+        16: ("interval.ms", "500"),
+        4: ("message.max.bytes", "100"),
+    }
+    key, value = sound.get(resource_type, ("consumer.assignment.interval.ms", "5"))
+    good = Change(key, Operation.SET, value)
     before = len(node.recorded)
     found, message = alter(node, resource_type, name, good, change)
     assert found is error and message
@@ -506,6 +534,81 @@ def test_duplicates_in_a_request_are_refused() -> None:
     assert [result.error for result in results] == [ErrorCode.INVALID_REQUEST] * 2
     assert records == []
     assert alter(node, RESOURCE_TOPIC, "t", change, change)[0] is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "key"),
+    [
+        (2, "t", "no.such"),
+        (2, "t", "retention.ms"),
+        (4, "1", "no.such"),
+        (4, "1", "num.partitions"),
+        (32, "g", "no.such"),
+        (16, "s", "interval.ms"),
+    ],
+)
+def test_what_is_not_set_may_be_deleted_known_or_not(
+    resource_type: int, name: str, key: str
+) -> None:
+    node = FakeNode()
+    node.create("t")
+    before = len(node.recorded)
+    assert alter(node, resource_type, name, Change(key, Operation.DELETE, None)) == (
+        ErrorCode.NONE,
+        None,
+    )
+    assert len(node.recorded) == before
+
+
+def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
+    node = FakeNode()
+    session = Change("consumer.session.timeout.ms", Operation.SET, " 50000 ")
+    assert alter(node, RESOURCE_GROUP, "g", session)[0] is ErrorCode.NONE
+    match = Change("match", Operation.SET, "client_id=a.*,client_source_port=90..")
+    assert alter(node, RESOURCE_CLIENT_METRICS, "s", match)[0] is ErrorCode.NONE
+    metadata = node.metadata
+    assert metadata.overrides(RESOURCE_GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
+    assert metadata.overrides(RESOURCE_CLIENT_METRICS, "s") == {"match": match.value}
+    assert metadata.group_setting_ms("g", "consumer.session.timeout.ms") == 50_000
+    assert metadata.group_setting_ms("h", "consumer.session.timeout.ms") is None
+    again = FakeNode(group_consumer_max_session_timeout_ms="48000")
+    for value in node.recorded:
+        again.metadata.replay_bytes(value)
+    found = again.metadata.group_setting_ms("g", "consumer.session.timeout.ms")
+    assert found == 48_000, "within the broker's bounds, which have moved since"
+
+
+def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
+    node = FakeNode()
+    change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    assert [alter(node, RESOURCE_GROUP, name, change)[0] for name in "abca"] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.NONE,
+    ]
+    metrics = Change("interval.ms", Operation.SET, "1000")
+    assert alter(node, RESOURCE_CLIENT_METRICS, "s", metrics)[0] is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [("99", ErrorCode.INVALID_REQUEST), ("x", ErrorCode.INVALID_CONFIG)]
+)
+def test_the_interval_of_client_metrics_has_bounds(value: str, error: ErrorCode) -> None:
+    change = Change("interval.ms", Operation.SET, value)
+    assert alter(FakeNode(), RESOURCE_CLIENT_METRICS, "s", change)[0] is error
+
+
+def test_a_heartbeat_must_fit_into_the_session_of_a_group() -> None:
+    node = FakeNode(
+        group_consumer_max_heartbeat_interval_ms="50000",
+        group_consumer_max_session_timeout_ms="60000",
+    )
+    heartbeat = Change("consumer.heartbeat.interval.ms", Operation.SET, "46000")
+    assert alter(node, RESOURCE_GROUP, "g", heartbeat)[0] is ErrorCode.INVALID_CONFIG
+    session = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    assert alter(node, RESOURCE_GROUP, "g", heartbeat, session)[0] is ErrorCode.NONE
 
 
 def test_a_brokers_dynamic_setting_lies_under_that_of_every_topic() -> None:

@@ -124,6 +124,7 @@ def test_kafka_python_creates_describes_alters_and_deletes(kafka_python: Any, ad
     (described,) = kafka_python.describe_topics(["by-kafka-python"])
     assert len(described["partitions"]) == 4
     assert kafka_python.describe_cluster()["cluster_id"]
+    assert "by-kafka-python" in str(kafka_python.describe_log_dirs())
 
     kafka_python.delete_topics(["by-kafka-python"])
     assert "by-kafka-python" not in kafka_python.list_topics()
@@ -142,6 +143,16 @@ def test_aiokafka_creates_describes_and_deletes(address: str, admin: Any) -> Non
             assert len(described["partitions"]) == 3
             await client.create_partitions({"by-aiokafka": aiokafka.admin.NewPartitions(4)})
             assert _partitions(admin, "by-aiokafka") == 4
+            kind = aiokafka.admin.config_resource.ConfigResourceType.TOPIC
+            for key in ("retention.ms", "segment.ms"):
+                change = aiokafka.admin.config_resource.ConfigResource(
+                    kind, "by-aiokafka", configs={key: "7200000"}
+                )
+                (altered,) = await client.alter_configs([change])
+                assert [error for error, *_ in altered.resources] == [0]
+            # AlterConfigs replaces: the first key is at its default again.
+            assert _config(admin, "by-aiokafka", "segment.ms") == "7200000"
+            assert _config(admin, "by-aiokafka", "retention.ms") != "7200000"
             await client.delete_topics(["by-aiokafka"])
             assert "by-aiokafka" not in await client.list_topics()
         finally:

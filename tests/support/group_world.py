@@ -165,6 +165,11 @@ class Topics:
     ids: dict[str, bytes] = field(default_factory=dict)
     leader: int = 1
     topics_version: int = 0
+    #: (group, name of a setting) -> milliseconds
+    group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def group_setting_ms(self, group_id: str, name: str) -> int | None:
+        return self.group_settings.get((group_id, name))
 
     def topic_names(self) -> list[str]:
         return list(self.ids)

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): every setting of topics and of this broker, and where it comes
+"""DescribeConfigs (key 32): every setting of topics, of this broker, of groups, and where it comes
 from (A-18)."""
 
 from __future__ import annotations
@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek_broker.authorizer import Operation, may_use_configs
-from odradek_broker.config_admin import check_resource
+from odradek_broker.config_resources import configured_resource, resource_kind
 from odradek_broker.context import RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
-from odradek_broker.metadata import RESOURCE_TOPIC
 from odradek_broker.node import Node
 from odradek_broker.topic_admin import AdminError
-from odradek_broker.topic_config import ConfigEntry, describe_broker
+from odradek_broker.topic_config import ConfigEntry
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -77,31 +76,22 @@ def _describe(
     request: DescribeConfigsRequest,
     resource: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
-    metadata = node.metadata
     name = resource.resource_name
-    of_topic = name if resource.resource_type == RESOURCE_TOPIC else None
-    denied = may_use_configs(node.authorizer, context, Operation.DESCRIBE_CONFIGS, of_topic)
+    asked_of = configured_resource(resource.resource_type, name)
+    denied = may_use_configs(node.authorizer, context, Operation.DESCRIBE_CONFIGS, asked_of)
     if denied:
         return _failed(
             resource, AdminError(denied, f"You may not describe the settings of {name!r}.")
         )
-    # Some clients send an empty list and mean all, which is how Kafka takes it.
-    keys = resource.configuration_keys or None
     try:
-        check_resource(metadata, resource.resource_type, name)
+        kind = resource_kind(resource.resource_type)
+        kind.check_described(node.metadata, name)
     except AdminError as error:
         return _failed(resource, error)
-    if resource.resource_type == RESOURCE_TOPIC:
-        entries = metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
-    elif name:
-        entries = describe_broker(metadata.config, keys)
-    else:
-        # The empty name means what is set for all brokers, and nothing else.
-        given = metadata.broker_overrides("")
-        chosen = [key for key in given if keys is None or key in keys]
-        entries = describe_broker(metadata.config, chosen)
+    # Some clients send an empty list and mean all, which is how Kafka takes it.
+    entries = kind.describe(node.metadata, name, resource.configuration_keys or None)
     return DescribeConfigsResult(
-        error_message=None,
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=name,
         configs=[_entry(entry, request) for entry in entries],

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from odradek_broker.authorizer import CLUSTER, Operation, group, topic, transactional_id
 from odradek_broker.context import RequestContext
+from odradek_broker.coordinator.groups.consumer.settings import session_timeout_ms
 from odradek_broker.coordinator.groups.consumer.telling import now_of_consumer_group
 from odradek_broker.coordinator.groups.telling import now_of_group
 from odradek_broker.coordinator.transactions.telling import now_of_producer_id, now_of_transaction
@@ -95,7 +96,7 @@ def _group(
     held, consumer = node.groups.group(name), node.groups.consumer_group(name)
     offsets = len(node.groups.committed(name))
     if consumer is not None:
-        session_ms = node.config.group_consumer_session_timeout_ms
+        session_ms = session_timeout_ms(node.config, node.metadata, name)
         now = now_of_consumer_group(consumer, node.metadata, offsets, session_ms)
     elif held is None and not history.about(name).events:
         return _failed(_E.GROUP_ID_NOT_FOUND)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
-from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings
+from odradek_broker.coordinator.groups.consumer.settings import (
+    ConsumerGroupSettings,
+    Topics,
+    session_timeout_ms,
+)
 from odradek_broker.coordinator.groups.consumer.states import MemberState
 from odradek_broker.coordinator.groups.rebalance import Deadline, TimerName
 from odradek_broker.coordinator.runtime import Moment
@@ -21,15 +25,19 @@ MEMBER_DEADLINES = (
 class ConsumerDeadlines:
     """Sets and cancels the timers of members."""
 
-    def __init__(self, config: ConsumerGroupSettings, timers: Timers[TimerName]) -> None:
+    def __init__(
+        self, config: ConsumerGroupSettings, topics: Topics, timers: Timers[TimerName]
+    ) -> None:
         self._config = config
+        self._topics = topics
         self._timers = timers
 
     def heard(self, group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> None:
         """The member is alive: its session begins anew."""
-        timeout_ms = self._config.group_consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = session_timeout_ms(self._config, self._topics, group.group_id)
         self.wait(group, member, Deadline.MEMBER_SESSION, timeout_ms, moment)
 
     def stepped(self, group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> None:

@@ -43,7 +43,7 @@ class ConsumerGroups:
         self._topics = topics
         self._active = False
         self.groups: dict[str, ConsumerGroup] = {}
-        self.deadlines = ConsumerDeadlines(config, timers)
+        self.deadlines = ConsumerDeadlines(config, topics, timers)
         self.protocol = ConsumerProtocol(
             config, self.groups, topics, self.deadlines, random, history, open_group, downgrade
         )

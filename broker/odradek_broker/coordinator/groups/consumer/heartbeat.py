@@ -27,6 +27,7 @@ from odradek_broker.coordinator.groups.consumer.settings import (
     ConsumerGroupSettings,
     Refusal,
     Topics,
+    heartbeat_interval_ms,
 )
 from odradek_broker.coordinator.groups.consumer.states import (
     JOIN_EPOCH,
@@ -171,7 +172,7 @@ class ConsumerProtocol:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms(self._config, self._topics, group.group_id),
         )
         if _is_full(request) or member.assigned != before.assigned:
             response.assignment = heartbeat_assignment(member.assigned)

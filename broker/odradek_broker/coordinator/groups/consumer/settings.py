@@ -26,7 +26,7 @@ class ConsumerGroupSettings(Protocol):
 
 
 class Topics(Protocol):
-    """The topics of the cluster."""
+    """The topics of the cluster, and what is set for groups."""
 
     @property
     def topics_version(self) -> int:
@@ -44,6 +44,22 @@ class Topics(Protocol):
     def topic_id(self, name: str) -> bytes: ...
 
     def topic_name(self, topic_id: bytes) -> str | None: ...
+
+    def group_setting_ms(self, group_id: str, name: str) -> int | None:
+        """What a group has of its own for a setting in milliseconds; None for nothing."""
+        ...
+
+
+def session_timeout_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
+    """How long a member of the group may be silent: the group's own setting, or the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "consumer.session.timeout.ms")
+    return config.group_consumer_session_timeout_ms if own_ms is None else own_ms
+
+
+def heartbeat_interval_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
+    """How often a member of the group is to be heard of: the group's own setting, or the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "consumer.heartbeat.interval.ms")
+    return config.group_consumer_heartbeat_interval_ms if own_ms is None else own_ms
 
 
 class Refusal(Exception):
