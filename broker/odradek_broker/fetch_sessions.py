@@ -44,6 +44,7 @@ class Wanted:
     fetch_offset: int = 0
     max_bytes: int = 0
     current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
     error: ErrorCode = ErrorCode.NONE
     #: What the client was last told, so that only changes are answered (F-24).
     told_high_watermark: int = -1
@@ -53,12 +54,14 @@ class Wanted:
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
 
     def changed_by(self, answer: PartitionData) -> bool:
         """True if the client must hear of this (F-24); remembers what it is told."""
         changed = bool(
             answer.records
             or answer.error_code
+            or answer.diverging_epoch.epoch >= 0
             or answer.high_watermark != self.told_high_watermark
             or answer.log_start_offset != self.told_log_start_offset
         )

@@ -379,3 +379,71 @@ def test_f26_d11_sessions_have_a_limit_of_partitions_together() -> None:
     clock.now_ms += 120_000
     assert ask(5).session is not None, "those that nobody uses make room"
     assert len(sessions) == 1
+
+
+# --- Epochs and errors ---
+
+
+def after(epoch: int, offset: int, **fields: Any) -> FetchRequest:
+    """Fetch by somebody whose last record is of `epoch`; willing to wait for ever."""
+    request = fetch(("t", 0, offset), max_wait_ms=600_000, **fields)
+    request.topics[0].partitions[0].last_fetched_epoch = epoch
+    return request
+
+
+async def test_f12_a_log_that_parts_from_ours_is_told_where_at_once(
+    client: RawClient, topic: str
+) -> None:
+    """Without any waiting, though nothing can be read."""
+    answer = partitions(await client.call(after(0, 9), 12))[topic, 0]
+    assert (answer.error_code, bytes(answer.records)) == (ErrorCode.NONE, b"")
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 5)
+    assert (answer.high_watermark, answer.log_start_offset) == (5, 0)
+
+
+async def test_f12_an_epoch_that_agrees_is_read_as_ever(client: RawClient, topic: str) -> None:
+    answer = partitions(await client.call(after(0, 2), 12))[topic, 0]
+    assert offsets(answer.records) == [2, 3, 4]
+    assert answer.diverging_epoch.epoch == -1
+
+
+async def test_f12_an_epoch_of_the_future_is_out_of_range(client: RawClient, topic: str) -> None:
+    answer = partitions(await client.call(after(5, 2), 12))[topic, 0]
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_f24_a_session_tells_of_a_log_that_parts_each_time(
+    client: RawClient, topic: str
+) -> None:
+    opened = await client.call(after(0, 9, session_epoch=0), 12)
+    for epoch in (1, 2):
+        again = FetchRequest(
+            max_wait_ms=600_000, min_bytes=1, session_id=opened.session_id, session_epoch=epoch
+        )
+        answer = partitions(await client.call(again, 12))[topic, 0]
+        assert answer.diverging_epoch.end_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fields", "error", "aborted"),
+    [
+        (("t", 0, 9), {}, ErrorCode.OFFSET_OUT_OF_RANGE, None),
+        (("t", 0, 0), {"replica_id": 5}, ErrorCode.NOT_LEADER_OR_FOLLOWER, None),
+        (("t", 9, 0), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+        (("nobody", 0, 0), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+    ],
+)
+async def test_errors_name_no_offsets_and_no_transactions(
+    client: RawClient,
+    topic: str,
+    wanted: tuple[str, int, int],
+    fields: dict[str, Any],
+    error: ErrorCode,
+    aborted: list[Any] | None,
+) -> None:
+    """As Kafka: an empty list of aborted transactions is for what is not there at all."""
+    answer = partitions(await client.call(fetch(wanted, **fields), 11))[wanted[:2]]
+    assert answer.error_code == error
+    assert answer.aborted_transactions == aborted
+    told = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+    assert told == (-1, -1, -1)

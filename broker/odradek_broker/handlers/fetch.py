@@ -12,23 +12,30 @@ from odradek_broker.fetch_sessions import FetchPlan, Wanted
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import OffsetOutOfRange, StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
 
+READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+_TOP_LEVEL_ERROR_SINCE = 7
+_TOPIC_IDS_SINCE = 13
 
 
 def handle(
     node: Node, context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Later[FetchResponse]:
     """Answer at once if the request's conditions are met (F-01), else park it."""
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _failed_as_a_whole(request, context.api_version)
     plan = node.fetch_sessions.plan(request, context.api_version)
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan)
@@ -49,6 +56,7 @@ class _Fetch:
         "_node",
         "_partitions",
         "_plan",
+        "_replica_id",
         "_timer",
     )
 
@@ -60,6 +68,7 @@ class _Fetch:
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._replica_id = max(request.replica_id, request.replica_state.replica_id)
         self._partitions = [
             (wanted, *self._resolve(wanted, context.api_version)) for wanted in plan.wanted
         ]
@@ -70,9 +79,8 @@ class _Fetch:
     def _refuse_denied(self, context: RequestContext, request: FetchRequest) -> None:
         """A-09. Asked with every fetch, for rights may be taken away; an unknown id has no name."""
         authorizer = self._node.authorizer
-        replica_id = max(request.replica_id, request.replica_state.replica_id)
         named = (wanted.topic for wanted in self._plan.wanted if wanted.error is ErrorCode.NONE)
-        if may_fetch_as(authorizer, context, replica_id):
+        if may_fetch_as(authorizer, context, self._replica_id):
             denied = denied_topics(authorizer, context, Operation.READ, named)
         else:
             denied = frozenset(named)
@@ -92,10 +100,13 @@ class _Fetch:
         partition = node.partition(wanted.topic, wanted.partition)
         if partition is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        error = node.check_leader_epoch(partition, wanted.current_leader_epoch)
-        if error is not ErrorCode.NONE:
-            return None, error
-        return partition, ErrorCode.NONE
+        if self._replica_id >= 0:
+            # Nobody else has a replica of anything here.
+            return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        error = ErrorCode.NONE
+        if wanted.current_leader_epoch >= 0:
+            error = node.check_leader_epoch(partition, wanted.current_leader_epoch)
+        return partition, error
 
     def _bound(self, partition: Partition) -> int:
         log = partition.log
@@ -110,11 +121,20 @@ class _Fetch:
             log = partition.log
             if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
                 return True
+            if self._diverges(wanted, partition):
+                return True
             bound = self._bound(partition)
             if wanted.fetch_offset < bound:
                 available = log.readable_bytes(wanted.fetch_offset, bound)
                 missing -= min(available, wanted.max_bytes)
         return missing <= 0
+
+    def _diverges(self, wanted: Wanted, partition: Partition) -> bool:
+        """Must the client be told of its epoch, or of an error?"""
+        try:
+            return _divergence(wanted, partition) is not None
+        except StorageError:
+            return True
 
     def read(self) -> FetchResponse:
         """Read every partition in order, as far as the bytes go (F-05, F-06)."""
@@ -128,6 +148,9 @@ class _Fetch:
                 # Deleted while this fetch was parked.
                 partition, error = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
+                answers.append((wanted, _unknown(wanted, error)))
+                continue
+            if error is not ErrorCode.NONE:
                 answers.append((wanted, _failed(wanted, error)))
                 continue
             answer = self._read_partition(wanted, partition, remaining, nothing_yet)
@@ -149,6 +172,17 @@ class _Fetch:
         limit = min(wanted.max_bytes, remaining)
         records: bytes = b""
         try:
+            diverging = _divergence(wanted, partition)
+            if diverging is not None:
+                return PartitionData(
+                    partition_index=wanted.partition,
+                    high_watermark=log.high_watermark,
+                    last_stable_offset=log.last_stable_offset,
+                    log_start_offset=log.log_start_offset,
+                    diverging_epoch=diverging,
+                    aborted_transactions=None,
+                    records=b"",
+                )
             if wanted.fetch_offset < log.log_start_offset or limit > 0 or nothing_yet:
                 records = log.read(
                     wanted.fetch_offset,
@@ -219,7 +253,56 @@ class _Fetch:
             self._later.resolve(self.read())
 
 
+def _divergence(wanted: Wanted, partition: Partition) -> EpochEndOffset | None:
+    """Where the log of a client that names the epoch of its last record parts from ours (F-12);
+    None if it does not. OffsetOutOfRange if nothing is known of that epoch; StorageError."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
+    if epoch < 0:
+        log = partition.log
+        raise OffsetOutOfRange(wanted.fetch_offset, log.log_start_offset, log.log_end_offset)
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
 def _failed(wanted: Wanted, error: ErrorCode) -> PartitionData:
+    """The answer for a partition that is there."""
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=error,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _unknown(wanted: Wanted, error: ErrorCode) -> PartitionData:
+    """The answer for a partition that is not there, or that the client may not know of."""
     return PartitionData(
         partition_index=wanted.partition, error_code=error, high_watermark=-1, records=b""
     )
+
+
+def _failed_as_a_whole(request: FetchRequest, version: int) -> FetchResponse:
+    """As Kafka answers an isolation level that does not exist."""
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    response = FetchResponse(error_code=error if version >= _TOP_LEVEL_ERROR_SINCE else 0)
+    if version < _TOPIC_IDS_SINCE:
+        response.responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(
+                        partition_index=asked.partition,
+                        error_code=error,
+                        high_watermark=-1,
+                        records=b"",
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    return response

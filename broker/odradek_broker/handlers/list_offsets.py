@@ -22,6 +22,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 _LEADER_EPOCHS_SINCE = 4
 
@@ -56,6 +57,8 @@ def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> 
                 continue
             if topic.name in denied:
                 answer = _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+                answer = _failed(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
             elif times > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:

@@ -201,6 +201,17 @@ SCENARIOS = [
     ),
     _listed("offsets-of-largest-timestamp", _offset(-3)),
     _listed("offsets-of-largest-timestamp-first", produced(Batch(["z"])), _offset(-3)),
+    *(
+        _listed(
+            f"offsets-of-largest-timestamp-claimed-{name}",
+            produced(Batch(["x", "y"], timestamp_ms=THEN_MS + 1000, header={"max_timestamp": ms})),
+            _offset(-3),
+            _offset(THEN_MS + 1001),
+            _offset(THEN_MS + 2000),
+            versions="7-8",
+        )
+        for name, ms in (("too-large", THEN_MS + 9000), ("too-small", 5))
+    ),
     _listed("offsets-of-tiers", _offset(-4), _offset(-5), _offset(-6)),
     _listed("offsets-of-odd-times", _offset(-7), _offset(-100), _offset(2**62)),
     _listed("offsets-read-committed", _offset(-1, isolation=1), _offset(THEN_MS, isolation=1)),
