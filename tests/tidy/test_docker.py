@@ -1,0 +1,80 @@
+"""The images can be built from what they copy: no engine is needed to see what is missing."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+IMAGES = ("docker/Dockerfile", "docker/spark.Dockerfile")
+#: What lies in a checkout and would be slow or wrong in an image.
+_UNWANTED = (
+    ".git/config",
+    ".venv/bin/python",
+    "tests/conftest.py",
+    "protocol/odradek_protocol/records/_native.abi3.so",
+    "broker/odradek_broker/__pycache__/node.cpython-313.pyc",
+)
+
+
+def copied(text: str) -> set[str]:
+    """The sources of COPY, from the checkout."""
+    found: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith("COPY ") and "--from=" not in line:
+            found.update(line.split()[1:-1])
+    return found
+
+
+def is_ignored(path: str, patterns: list[str]) -> bool:
+    """As Docker decides: the last pattern that fits the path, or a folder above it, counts."""
+    parts = path.split("/")
+    folders = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+    ignored = False
+    for pattern in patterns:
+        plain = pattern.removeprefix("!").removeprefix("**/")
+        anywhere = "**/" in pattern
+        names = parts if anywhere else folders
+        if any(fnmatch(each, plain) and ("/" in plain or anywhere or each == folders[0])
+               for each in names):  # fmt: skip
+            ignored = not pattern.startswith("!")
+    return ignored
+
+
+@pytest.fixture
+def patterns(repository: Path) -> list[str]:
+    lines = (repository / ".dockerignore").read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_what_the_wheel_is_built_from(
+    image: str, repository: Path, patterns: list[str]
+) -> None:
+    text = (repository / image).read_text("utf-8")
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))
+    needed = {"pyproject.toml", "hatch_build.py", project["project"]["readme"]}
+    needed.update(project["project"]["license-files"])
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed.update(package.split("/")[0] for package in wheel["packages"])
+    assert needed <= copied(text), f"{image} does not copy {needed - copied(text)}"
+    for path in copied(text):
+        assert (repository / path).exists()
+        assert not is_ignored(path, patterns), f"{path} is in .dockerignore"
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_insists_on_the_compiled_codec(image: str, repository: Path) -> None:
+    text = (repository / image).read_text("utf-8")
+    build, run = re.split(r"^FROM .*$", text, flags=re.MULTILINE)[1:]
+    assert "gcc" in build and "_native.abi3.so" in build
+    assert "gcc" not in run and 'grep -q "record codec: compiled"' in run
+
+
+def test_nothing_that_was_made_here_goes_into_an_image(patterns: list[str]) -> None:
+    for path in _UNWANTED:
+        assert is_ignored(path, patterns), path
+    assert not is_ignored("protocol/odradek_protocol/records/_native.c", patterns)
