@@ -20,6 +20,7 @@ _HEAD = """\
 
 The broker takes Kafka's `server.properties`, by Kafka's names:
 
+<!-- not run: it serves until it is stopped, from a directory that may not be written to -->
 ```sh
 odradek serve --config server.properties --set num.partitions=3 --data-dir /var/lib/odradek
 ```

@@ -1,0 +1,189 @@
+"""Every command and every program that README.md and docs/*.md show is run as it stands there.
+
+Only the address of the broker is another one. A block that cannot be run says so in a comment above it, with the
+reason: `<!-- not run: ... -->`. `<!-- continues ... -->` gives a block the names that those before it on
+its page have made. The blocks of a page are run in their order, with one broker for all pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek import NewTopic, sync
+from odradek.broker import SubprocessBroker
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: What the blocks that are not run may be in number; one more wants a look.
+NOT_RUN_MAX = 12
+PATIENCE_S = 120.0
+
+_MARKER = re.compile(r"<!-- (not run|continues)\b(?:: )?(.*?) -->")
+_ADDRESS = re.compile(r"(localhost|127\.0\.0\.1):9092")
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A fenced block. `reason`: why it is not run."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+    reason: str | None
+    continues: bool
+
+    @property
+    def is_run(self) -> bool:
+        return self.language != "text" and self.reason is None
+
+    @property
+    def needs_spark(self) -> bool:
+        return "spark" in self.code or "writeStream" in self.code
+
+    @property
+    def name(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def snippets(text: str, page: str) -> Iterator[Snippet]:
+    """The fenced blocks of a page."""
+    lines = text.splitlines()
+    number = 0
+    while number < len(lines):
+        if not lines[number].startswith("```"):
+            number += 1
+            continue
+        begin = number
+        number = lines.index("```", begin + 1)
+        markers = {}
+        above = begin - 1
+        while above >= 0 and lines[above].startswith("<!--"):
+            if found := _MARKER.fullmatch(lines[above]):
+                markers[found[1]] = found[2]
+            above -= 1
+        yield Snippet(
+            page,
+            begin + 1,
+            lines[begin].removeprefix("```"),
+            "\n".join(lines[begin + 1 : number]) + "\n",
+            markers.get("not run"),
+            "continues" in markers,
+        )
+        number += 1
+
+
+ALL = [each for page in PAGES for each in snippets(page.read_text("utf-8"), page.name)]
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    for each in ALL:
+        assert each.language in {"python", "sh", "text"}, f"{each.name}: say what it is"
+        assert each.reason is None or len(each.reason) > 10, f"{each.name}: why not?"
+    assert sum(each.reason is not None for each in ALL) <= NOT_RUN_MAX
+    assert sum(each.is_run for each in ALL) >= 20
+
+
+class Reader:
+    """Somebody who tries what a page says, in a directory of their own."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self._bootstrap = bootstrap
+        self._folder = folder
+        self._known: dict[str, Any] = {}
+        command = folder / "bin" / "odradek"
+        command.parent.mkdir()
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m odradek "$@"\n')
+        command.chmod(0o755)
+        self._environment = {
+            **os.environ,
+            "ODRADEK_BOOTSTRAP": bootstrap,
+            "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),
+        }
+
+    def run(self, snippet: Snippet) -> None:
+        code = _ADDRESS.sub(self._bootstrap, snippet.code)
+        if snippet.language == "sh":
+            self._run_shell(snippet, code)
+        elif snippet.language == "python":
+            self._run_python(snippet, code)
+
+    def _run_shell(self, snippet: Snippet, code: str) -> None:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", code],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{snippet.name}\n{done.stdout}\n{done.stderr}"
+
+    def _run_python(self, snippet: Snippet, code: str) -> None:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        if snippet.continues:
+            names |= self._known
+        program = compile(code, snippet.name, "exec")
+        with contextlib.chdir(self._folder), contextlib.redirect_stdout(io.StringIO()):
+            exec(program, names)  # noqa: S102  that is the point
+        self._known |= names
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """A broker with the topics that pages take for granted."""
+    with SubprocessBroker(settings={"log.durability": "page-cache"}) as broker:
+        with (
+            sync.Admin(bootstrap_servers=broker.bootstrap) as admin,
+            sync.Producer(bootstrap_servers=broker.bootstrap) as producer,
+        ):
+            admin.create_topics(NewTopic("flights", 2))
+            for number in range(20):
+                row = json.dumps({"carrier": "AA", "number": number}).encode()
+                producer.send("flights", row, b"AA")
+        yield broker.bootstrap
+
+
+def pages(*, with_spark: bool) -> list[str]:
+    return sorted({each.page for each in ALL if each.is_run and each.needs_spark is with_spark})
+
+
+def run_page(page: str, bootstrap: str, folder: Path, *, with_spark: bool) -> None:
+    reader = Reader(bootstrap, folder)
+    for each in ALL:
+        if each.page == page and each.is_run and each.needs_spark is with_spark:
+            reader.run(each)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", pages(with_spark=False))
+def test_a_page_does_what_it_says(page: str, bootstrap: str, tmp_path: Path) -> None:
+    if page == "consumer.md":
+        with sync.Producer(bootstrap_servers=bootstrap) as producer:
+            producer.send_and_wait("orders", b"the last one")
+    run_page(page, bootstrap, tmp_path, with_spark=False)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", pages(with_spark=True))
+def test_a_page_does_with_spark_what_it_says(
+    page: str, bootstrap: str, tmp_path: Path, odradek_spark: object
+) -> None:
+    with sync.Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send_and_wait("greetings", b"hello", b"en")
+    run_page(page, bootstrap, tmp_path, with_spark=True)
