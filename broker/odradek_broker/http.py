@@ -115,15 +115,18 @@ class HttpServer:
         return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
 
     def _readiness(self) -> tuple[int, bytes, str]:
-        """Ready is who has recovered, and has its disk: an offline partition needs a restart."""
+        """Ready is who has recovered, and has its disk: an offline partition needs a restart, a
+        full disk needs room."""
         offline = [
             f"{topic}-{index}"
             for topic, index, partition in self._node.partitions()
             if partition.log.offline
         ]
-        content = {"ready": not offline, "offline_partitions": offline}
+        problem = self._node.disk.problem
+        ready = not offline and not problem
+        content = {"ready": ready, "offline_partitions": offline, "disk_problem": problem}
         body = json.dumps(content).encode() + b"\n"
-        return (503 if offline else 200), body, "application/json"
+        return (200 if ready else 503), body, "application/json"
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

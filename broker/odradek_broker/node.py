@@ -28,6 +28,7 @@ from odradek_broker.metrics import BrokerMetrics
 from odradek_broker.partition import Partition
 from odradek_broker.producer_telling import ProducerTeller
 from odradek_broker.seams import Clock, Randomness
+from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
@@ -270,11 +271,17 @@ class Node:
         if timer is not None:
             timer.cancel()
 
+    @property
+    def disk(self) -> DiskWatch:
+        """Whether the data directory takes what is written."""
+        return self.logs.disk
+
     def keep_house(self) -> MaintenanceReport:
         """What is due of retention, deletion and expiry. Called about once a second."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()
         problems = self._open_missing()
+        self.logs.look_at_disk()
         try:
             self.logs.remove_deleted_files(wall_ms)
         except OSError as problem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import Metric
 
@@ -29,6 +30,16 @@ def node_families(node: Node) -> Iterator[Metric]:
     host, port = node.advertised
     broker.add_metric([str(node.node_id), f"{host}:{port}"], 1)
     yield broker
+    yield Gauge(
+        "odradek_disk_writable",
+        "0 while the data directory takes no writes, as on a full disk.",
+        value=float(not node.disk.problem),
+    )
+    yield Counter(
+        "odradek_disk_write_failures",
+        "Writes to the data directory that failed.",
+        value=node.disk.failures,
+    )
     yield from _partition_families(node)
     yield from _group_families(node)
     yield from _transaction_families(node)

@@ -42,6 +42,8 @@ _DRAIN_S = 3.0
 _IDLE_CHECK_S = 30.0
 _HOUSEKEEPING_S = 1.0
 _RECOVERY_POINTS_S = 60.0
+#: On a full disk every partition has the same one.
+_PROBLEMS_TOLD_MAX = 10
 _BACKLOG = 1024
 _OPEN_FILES_MAX = 10_240
 _SEGMENT_FILES_MAX = 512
@@ -234,6 +236,7 @@ class Server:
             max_open_files=segment_files_max,
             producer_expiration_ms=config.producer_id_expiration_ms,
         )
+        self._tell_of_disk(manager)
         try:
             self.node = Node(
                 config,
@@ -251,6 +254,23 @@ class Server:
             manager.close(clean=False)
             raise
 
+    def _tell_of_disk(self, manager: LogManager) -> None:
+        """One line when writes begin to fail, and one when they work again."""
+        disk = manager.disk
+        disk.on_failing = lambda problem: log.error(
+            "the data directory takes no writes: producers are refused until it does",
+            data_dir=manager.data_dir,
+            problem=problem,
+        )
+        disk.on_working = lambda problem: log.warning(
+            "the data directory takes writes again", data_dir=manager.data_dir, was=problem
+        )
+        disk.on_offline = lambda name, reason: log.error(
+            "a partition went offline: check the disk, then restart the broker",
+            partition=name,
+            reason=reason,
+        )
+
     def _report(self, report: StartReport) -> None:
         for recovered in report.recovered:
             if recovered.problem:
@@ -262,8 +282,10 @@ class Server:
                     removed_segments=len(recovered.removed_segments),
                     log_end_offset=recovered.log_end_offset,
                 )
-        for problem in report.problems:
+        for problem in report.problems[:_PROBLEMS_TOLD_MAX]:
             log.error("found at start", problem=problem)
+        if len(report.problems) > _PROBLEMS_TOLD_MAX:
+            log.error("found more at start", problems=len(report.problems))
         if not report.clean and report.logs:
             log.info("recovered after an unclean stop", logs=report.logs)
 
@@ -327,8 +349,13 @@ class Server:
             self._commit.request(partition_log)
         await self._commit.drain()
         self._commit.close()
-        for problem in self.node.logs.close(clean=True):
-            log.error("the stop was not clean; the next start will recover", problem=problem)
+        problems = self.node.logs.close(clean=True)
+        if problems:
+            log.error(
+                "the stop was not clean; the next start will recover",
+                problem=problems[0],
+                problems=len(problems),
+            )
         log.info("stopped")
 
     async def _drained(self) -> None:

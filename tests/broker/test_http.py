@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -79,7 +80,8 @@ async def test_health_and_readiness(endpoint: Endpoint) -> None:
         b"ok\n",
     )
     status, _, body = await endpoint.get("/readyz")
-    assert (status, json.loads(body)) == (200, {"ready": True, "offline_partitions": []})
+    ready = {"ready": True, "offline_partitions": [], "disk_problem": ""}
+    assert (status, json.loads(body)) == (200, ready)
 
 
 async def test_a_broker_that_lost_a_disk_is_not_ready(endpoint: Endpoint) -> None:
@@ -87,6 +89,18 @@ async def test_a_broker_that_lost_a_disk_is_not_ready(endpoint: Endpoint) -> Non
     status, _, body = await endpoint.get("/readyz")
     assert (status, json.loads(body)["offline_partitions"]) == (503, ["t-1"])
     assert (await endpoint.get("/healthz"))[0] == 200
+
+
+async def test_a_broker_on_a_full_disk_is_not_ready(endpoint: Endpoint) -> None:
+    endpoint.node.disk.failed(OSError(errno.ENOSPC, "No space left on device"))
+    status, _, body = await endpoint.get("/readyz")
+    assert (status, json.loads(body)["disk_problem"]) == (503, "No space left on device")
+    metrics = (await endpoint.get("/metrics"))[2]
+    assert b"odradek_disk_writable 0.0" in metrics
+    assert b"odradek_disk_write_failures_total 1.0" in metrics
+    endpoint.node.disk.works()
+    assert (await endpoint.get("/readyz"))[0] == 200
+    assert b"odradek_disk_writable 1.0" in (await endpoint.get("/metrics"))[2]
 
 
 async def test_head_has_no_body(endpoint: Endpoint) -> None:

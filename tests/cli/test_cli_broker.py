@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -13,12 +14,14 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek.cli import COMMANDS, build_app, serving
 from odradek.cli.pid_file import PidFile, PidFileBusyError, RunningBroker
 from odradek.cli.serving import ServeOptions, parse_plain
+from odradek_broker.config import parse_config
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -310,6 +313,31 @@ def test_the_data_directory_may_come_from_the_environment(tmp_path: Path) -> Non
 
 
 # --- The pid file ---------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pid_file = PidFile(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def full_at_its_start(main: Coroutine[Any, Any, None]) -> None:
+        main.close()
+        pid_file.claim(1, "127.0.0.1:9092")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr("odradek_broker.server.run", full_at_its_start)
+    config, _ = parse_config({"log.dirs": str(tmp_path)})
+    with pytest.raises(SystemExit) as caught:
+        serving._run(config, lambda _, __: None)
+    assert caught.value.code == 1
+    path = tmp_path / "odradek.pid"
+    assert capsys.readouterr().err == (
+        f"odradek: cannot serve: {path}: No space left on device; make room on its disk\n"
+    )
+    assert not path.exists()
 
 
 def test_a_pid_file_is_held_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from odradek_broker.config import parse_config
 from odradek_broker.context import RequestContext
 from odradek_broker.later import Later
 from odradek_broker.metadata import ClusterMetadata
+from odradek_broker.storage.disk_watch import DiskWatch
 
 
 class CountingRandomness:
@@ -75,6 +76,7 @@ class FakeNode:
         self.cluster_id = "cluster"
         self.advertised = ("host", 9092)
         self.clock = FakeClock()
+        self.disk = DiskWatch()
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
         self.durable = True

@@ -22,6 +22,7 @@ from odradek_broker.storage.checkpoints import (
     encode_partition_metadata,
     write_unsynced,
 )
+from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import (
     AppendRejected,
@@ -86,6 +87,7 @@ class LogOptions:
     max_producer_ids: int = 100_000
     producer_expiration_ms: int = 86_400_000
     producer_tally: ProducerTally = field(default_factory=ProducerTally)
+    disk: DiskWatch = field(default_factory=DiskWatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +309,7 @@ class PartitionLog:
         if not self.offline:
             self.offline = True
             self.offline_reason = reason
+            self._options.disk.on_offline(self.name, reason)
             self.on_offline(self)
 
     def _failed(self, doing: str, problem: OSError) -> StorageError:
@@ -517,9 +520,10 @@ class PartitionLog:
             self._go_offline(str(problem))
             raise AppendRejected(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
         except OSError as problem:
+            self._options.disk.failed(problem, header.size_bytes)
             raise AppendRejected(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"writing to partition {self.name} failed: {problem}",
+                f"writing to partition {self.name} failed: {problem.strerror or problem}",
             ) from problem
 
     def _apply_producer(

@@ -28,6 +28,7 @@ from odradek_broker.storage.checkpoints import (
     encode_topic_id,
     read_small_file,
 )
+from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.errors import DataDirectoryError, DataDirectoryInUse, StorageError
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog
@@ -37,6 +38,7 @@ from odradek_protocol.errors import ErrorCode
 
 _DELETED_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
+_TRIAL_FILE = "disk-trial.tmp"
 _PREPARED_POINTS = RECOVERY_POINTS + ".next"
 _RETRY_REMOVAL_MS = 60_000
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
@@ -117,12 +119,15 @@ class LogManager:
         self._holds_log_starts = False
         #: Of all partitions together, when they were counted last, and what the tally said then.
         self._producers_counted = self._producers_made = 0
+        #: Told of writes that fail.
+        self.disk = DiskWatch()
         self._options = LogOptions(
             files,
             HandleCache(files, max_open_files),
             randomness,
             max_producer_ids,
             producer_expiration_ms,
+            disk=self.disk,
         )
         self._release = self._take_lock()
         try:
@@ -185,8 +190,9 @@ class LogManager:
         try:
             write_atomically(self._files, self._path(name), content)
         except OSError as problem:
+            self.disk.failed(problem, len(content))
             raise DataDirectoryError(
-                f"{self._path(name)} cannot be written: {problem}"
+                f"{self._path(name)} cannot be written: {problem.strerror or problem}"
             ) from problem
 
     # ---- start
@@ -320,8 +326,10 @@ class LogManager:
             self._doom(key)
             log.create_files(self._clock.wall_ms())
         except OSError as problem:
+            self.disk.failed(problem)
             raise StorageError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} cannot be made: {problem}"
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{directory} cannot be made: {problem.strerror or problem}",
             ) from problem
         self._logs[key] = log
         return log
@@ -405,6 +413,25 @@ class LogManager:
         return aside
 
     # ---- maintenance
+
+    def look_at_disk(self) -> None:
+        """While writes fail, see whether there is room again: those who could tell by writing may
+        be kept away until there is."""
+        if not self.disk.problem:
+            return
+        path = self._path(_TRIAL_FILE)
+        try:
+            try:
+                file = self._files.open(path, create=True)
+                try:
+                    file.append([bytes(self.disk.trial_bytes)])
+                finally:
+                    file.close()
+            finally:
+                self._files.remove(path)
+        except OSError:
+            return
+        self.disk.works()
 
     def begin_retention(self) -> None:
         """Have `continue_retention` look at every log once (L-20); one that waits still is not

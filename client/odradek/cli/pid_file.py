@@ -42,10 +42,13 @@ class PidFile:
 
     def claim(self, pid: int, address: str) -> None:
         """Write and hold it until `release`. PidFileBusyError, or OSError of the disk."""
-        fd = self._lock()
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{pid}\n{address}\n".encode(), 0)
-        self._fd = fd
+        self._fd = self._lock()
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{pid}\n{address}\n".encode(), 0)
+        except OSError as problem:
+            self.release()
+            raise OSError(problem.errno, problem.strerror, str(self.path)) from problem
 
     def _lock(self) -> int:
         deadline = time.monotonic() + _CLAIM_TIMEOUT_S

@@ -7,6 +7,7 @@ equal. Whatever it does not know (help, a mistake) it leaves to typer, which has
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -182,8 +183,9 @@ def _run(config: BrokerConfig, ready: Callable[[str, int], None]) -> None:
     except (MetadataError, DecodeError) as error:
         fail(f"the metadata in {config.data_dir} cannot be used: {error}")
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        fail(f"cannot serve:{where} {reason(error)}")
+        where = f" {error.filename}:" if error.filename else ""
+        room = "; make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        fail(f"cannot serve:{where} {reason(error)}{room}")
     except KeyboardInterrupt:
         # Before the signals were handled nothing had begun.
         raise SystemExit(130) from None
