@@ -32,8 +32,11 @@ def when_durable(
     """Record, and give `respond()` once everything replayed so far is on disk.
 
     `timed_out()` is given instead where that takes longer than `timeout_ms`; what was recorded
-    stays recorded. So it is where nothing can be recorded: clients try again.
+    stays recorded. So it is where nothing can be recorded: clients try again. With a negative
+    time nothing is recorded either: it is over before it has begun.
     """
+    if timeout_ms < 0:
+        return timed_out()
     try:
         recorded = node.commit_metadata(list(records)) if records else node.metadata_durable()
     except StorageError as problem:

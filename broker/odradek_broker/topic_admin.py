@@ -147,13 +147,13 @@ def create_topics(
 
 
 def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, str]) -> None:
+    if name in metadata.topics:
+        raise AdminError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if name == METADATA_TOPIC or name in INTERNAL_TOPICS:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         )
     check_topic_name(name)
-    if name in metadata.topics:
-        raise AdminError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = taken.get(name.replace(".", "_"))
     if other is not None:
         raise AdminError(

@@ -52,6 +52,24 @@ DIFFERENCES: tuple[Difference, ...] = (
         "generations ended; in Kafka its epochs begin anew.",
     ),
     Difference("describe-transactions-twice", ("0.answer.transaction_states",), _ONCE),
+    Difference(
+        "metadata-creates-at-once",
+        ("*",),
+        "A topic that is created because its metadata is asked for is in the first answer; Kafka "
+        "answers UNKNOWN_TOPIC_OR_PARTITION until it has created it.",
+    ),
+    Difference(
+        "metadata-without-name-and-id",
+        ("*error_code",),
+        "Metadata of a topic with neither name nor id: UNKNOWN_TOPIC_ID for that topic, where "
+        "Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
+    ),
+    Difference(
+        "create-partitions-too-many",
+        ("*error_code",),
+        "More than 10,000 new partitions in one CreatePartitions request: POLICY_VIOLATION, as in "
+        "CreateTopics, where Kafka answers UNKNOWN_SERVER_ERROR.",
+    ),
 )
 
 #: Scenarios (`*` as above) whose differences nobody has looked into yet. To be empty.

@@ -16,7 +16,6 @@ from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.topic_admin import NewTopic, TopicResult, create_topics
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -47,8 +46,6 @@ def handle(
         return CreateTopicsResponse(topics=[_answer(node, context, result) for result in results])
 
     if request.validate_only:
-        for result in results:
-            result.topic_id = ZERO_UUID
         return respond()
 
     def timed_out() -> CreateTopicsResponse:

@@ -170,7 +170,18 @@ class _Answer:
         if by_id:
             unnamed = MetadataRequestTopic(topic_id=asked.topic_id, name=None)
             return self._failed(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
-        return self._failed(asked, self._missing(name or ""))
+        error = self._missing(name or "")
+        failed = self._failed(asked, error)
+        if error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            failed.topic_authorized_operations = self._operations(name or "")
+        return failed
+
+    def _operations(self, name: str) -> int:
+        """What this client may do with a topic, there or not, if it asks."""
+        if not self._request.include_topic_authorized_operations:
+            return UNKNOWN_OPERATIONS
+        resource = topic_resource(name)
+        return authorized_operations(self._node.authorizer, self._context, resource)
 
     def _missing(self, name: str) -> ErrorCode:
         error = self._create_errors.get(name)
@@ -194,16 +205,12 @@ class _Answer:
         )
 
     def _topic(self, topic: Topic) -> MetadataResponseTopic:
-        operations = UNKNOWN_OPERATIONS
-        if self._request.include_topic_authorized_operations:
-            resource = topic_resource(topic.name)
-            operations = authorized_operations(self._node.authorizer, self._context, resource)
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[self._partition(topic, index) for index in sorted(topic.partitions)],
-            topic_authorized_operations=operations,
+            topic_authorized_operations=self._operations(topic.name),
         )
 
     def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:
