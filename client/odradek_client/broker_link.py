@@ -5,7 +5,8 @@ one queue, in order, while the connection is being made, while the window is ful
 throttles (N-11) or the kernel takes no more; so the order of `submit` is the order on the wire.
 
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
-connection: nothing behind it can be answered either (N-16).
+connection: nothing behind it can be answered either (N-16). Long before that it is late, which is told, and
+told again, so that others can be asked whether the broker is still there.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersion
 
 #: Requests that may wait for the window; above it `submit` refuses.
 QUEUE_MAX = 10_000
+#: From when on an answer is late, and how often that is told. An answer may well take longer.
+LATE_S = 2.0
+LATE_AGAIN_S = 1.0
+#: Answers that wait for other members of the group.
+_LONG = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _SOFTWARE_NAME = "odradek"
 _ERROR_CODE_AT = 4  # behind the correlation id, in every version of ApiVersions
 _CORRELATION_RANGE = 2**31
@@ -57,6 +63,7 @@ class _Pending:
         "api",
         "correlation_id",
         "deadline",
+        "late_at",
         "max_version",
         "request",
         "version",
@@ -70,7 +77,9 @@ class _Pending:
         answered: asyncio.Future[Any],
         version: int | None = None,
         max_version: int | None = None,
+        late_at: float = float("inf"),
     ) -> None:
+        self.late_at = late_at
         self.request: Message | None = request
         self.api = api
         self.deadline = deadline
@@ -94,6 +103,7 @@ class BrokerLink:
         max_in_flight: int,
         receive_max_bytes: int,
         on_closed: Callable[[BrokerLink, str], None],
+        on_late: Callable[[BrokerLink], None] = lambda _: None,
     ) -> None:
         self._loop = loop
         self.host = host
@@ -109,6 +119,8 @@ class BrokerLink:
         self._max_in_flight = max_in_flight
         self._receive_max_bytes = receive_max_bytes
         self._on_closed = on_closed
+        self._on_late = on_late
+        self._late = False
         self._transport: Transport | None = None
         self._queued: deque[_Pending] = deque()
         self._unanswered: deque[_Pending] = deque()
@@ -120,6 +132,7 @@ class BrokerLink:
         self.ready: asyncio.Future[None] = loop.create_future()
         # Nobody need wait for it: a failure is told through `on_closed` too.
         self.ready.add_done_callback(_look)
+        self._set_timer(loop.time() + LATE_S)  # making the connection may be late as well
 
     def __repr__(self) -> str:
         return f"<BrokerLink {self.host}:{self.port} {self.state.name.lower()}>"
@@ -152,6 +165,7 @@ class BrokerLink:
         else:
             if self.state is LinkState.OPENING:
                 self.state = LinkState.READY
+                self._late = False
                 self.ready.set_result(None)
                 self._pump()
 
@@ -219,6 +233,11 @@ class BrokerLink:
         return len(self._unanswered) + len(self._queued)
 
     @property
+    def is_late(self) -> bool:
+        """Whether it has kept somebody waiting for LATE_S, and has not answered since."""
+        return self._late
+
+    @property
     def is_ready(self) -> bool:
         """Whether a request submitted now is written at once."""
         return (
@@ -280,10 +299,14 @@ class BrokerLink:
             return answered
         api = API_OF_REQUEST[type(request)]
         deadline = now + timeout_ms / 1000
-        pending = _Pending(request, api, deadline, answered, version, max_version)
+        late_at = now + LATE_S + getattr(request, "max_wait_ms", 0) / 1000
+        if api.key in _LONG:
+            late_at = float("inf")
+        pending = _Pending(request, api, deadline, answered, version, max_version, late_at)
         self._queued.append(pending)
-        if self._timer is None or pending.deadline < self._timer_at:
-            self._set_timer(pending.deadline)
+        due_at = min(deadline, late_at)
+        if self._timer is None or due_at < self._timer_at:
+            self._set_timer(due_at)
         if self.state is LinkState.READY:
             self._pump()
         return answered
@@ -359,6 +382,7 @@ class BrokerLink:
         else:
             response = decode_response(pending.api, pending.version or 0, frame)
         self._unanswered.popleft()
+        self._late = False
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._throttled_until = self._loop.time() + throttle_ms / 1000
@@ -405,9 +429,19 @@ class BrokerLink:
                         f"{pending.api.name} could not be sent to {self.host}:{self.port} in time"
                     )
                 )
-        deadlines = [p.deadline for p in (*self._unanswered, *self._queued)]
-        if deadlines and min(deadlines) != float("inf"):
-            self._set_timer(min(deadlines))
+        waiting = (*self._unanswered, *self._queued)
+        overdue = [pending for pending in waiting if pending.late_at <= now]
+        for pending in overdue:
+            pending.late_at = now + LATE_AGAIN_S
+        opening = self.state is LinkState.OPENING
+        if overdue or opening:
+            self._late = True
+            self._on_late(self)
+        due = [min(pending.deadline, pending.late_at) for pending in waiting]
+        if opening:
+            due.append(now + LATE_AGAIN_S)
+        if due and min(due) != float("inf"):
+            self._set_timer(min(due))
 
 
 def _is_unsupported(frame: memoryview) -> bool:

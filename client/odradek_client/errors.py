@@ -402,8 +402,8 @@ _MEANINGS: dict[ErrorCode, str] = {
     _E.INVALID_PRODUCER_EPOCH: "the epoch of this producer id was raised: by a newer producer with the "
     "same transactional id, or by the coordinator, which aborts a transaction that was open for longer "
     "than transaction_timeout_ms",
-    _E.INVALID_TXN_STATE: "the transaction is in a state that does not allow this (the coordinator "
-    "aborts one that is open for longer than transaction_timeout_ms); abort it",
+    _E.INVALID_TXN_STATE: "the transaction is in a state that does not allow this; the coordinator "
+    "aborts one that is open for longer than transaction_timeout_ms",
     _E.INVALID_PRODUCER_ID_MAPPING: "the producer id does not belong to the transactional id; "
     "start a new producer",
     _E.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is above the broker's "

@@ -3,7 +3,8 @@
 Producer, consumer and admin share this. It finds the brokers from `bootstrap_servers`, keeps one
 connection per broker and channel (N-04: a parked request must not hold up the others), reconnects
 with backoff, asks for metadata when it is old or something does not fit it, and starts over from
-`bootstrap_servers` when every broker it knew is gone.
+`bootstrap_servers` when every broker it knew is gone. While a broker keeps somebody waiting the others are
+asked for metadata: once it has left the cluster, what it has not answered fails, and is tried elsewhere.
 
 Codes inside responses are the caller's business; only `find_coordinator` reads one.
 """
@@ -14,11 +15,12 @@ import asyncio
 import base64
 import logging
 import random as random_module
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from odradek_client import errors
-from odradek_client.broker_link import BrokerLink, LinkState
+from odradek_client.broker_link import LATE_S, BrokerLink, LinkState
 from odradek_client.cluster import TOPIC_REFUSALS, BrokerAddress, ClusterView
 from odradek_client.config import ClientConfig
 from odradek_client.errors import (
@@ -48,6 +50,8 @@ GROUP_COORDINATOR = 0
 TRANSACTION_COORDINATOR = 1
 
 _IDLE_CHECKS_S_MAX = 30.0
+#: Among the nodes that may be asked: behind those that answer and those that were not asked yet.
+_LATE_RANK = 2
 #: From this version on FindCoordinator takes many keys and answers each.
 _BATCHED_COORDINATORS = 4
 
@@ -316,6 +320,7 @@ class Network:
             if channel == "main"
             and route.link is not None
             and route.link.state is LinkState.READY
+            and not route.link.is_late
             and self._address(node_id) is not None
         ]
         if ready:
@@ -451,15 +456,10 @@ class Network:
             pass
 
     async def _ask_metadata(self) -> OdradekError | None:
-        """Ask the brokers one after the other until one answers; None, or the last failure."""
+        """Ask until one broker answers; None, or the last failure."""
         failure: OdradekError | None = None
         try:
-            node_id = await self.least_loaded_node()
-            version = await self.version_for(node_id, ApiKey.METADATA)
-            request = self.cluster.request(
-                version, allow_auto_create=self.config.allow_auto_create_topics
-            )
-            response: MetadataResponse = await self.send(node_id, request, max_version=version)
+            response = await self._first_metadata()
             if response.error_code:
                 failure = error_for(response.error_code, about="metadata")
                 if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -476,6 +476,39 @@ class Network:
             log.warning("cannot get metadata: %s", failure)
         self._last_failure = failure
         return failure
+
+    async def _first_metadata(self) -> MetadataResponse:
+        """From the brokers in turn: the next one is asked when one has failed, or is late."""
+        failure: BaseException = ConnectionLost("no broker is known")
+        asked: set[asyncio.Task[MetadataResponse]] = set()
+        candidates = deque(self._candidates())
+        try:
+            while candidates or asked:
+                if candidates:
+                    asked.add(self.loop.create_task(self._metadata_of(candidates.popleft())))
+                done, asked = await asyncio.wait(
+                    asked,
+                    timeout=LATE_S if candidates else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    failure = error
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        raise failure
+
+    async def _metadata_of(self, node_id: int) -> MetadataResponse:
+        version = await self.version_for(node_id, ApiKey.METADATA)
+        request = self.cluster.request(
+            version, allow_auto_create=self.config.allow_auto_create_topics
+        )
+        response: MetadataResponse = await self.send(node_id, request, max_version=version)
+        return response
 
     def _learn(self, response: MetadataResponse) -> None:
         changed = self.cluster.update(response, self.now_ms())
@@ -546,17 +579,30 @@ class Network:
         return self._bootstrap.get(node_id) if node_id < 0 else self.cluster.brokers.get(node_id)
 
     def _candidates(self) -> list[int]:
-        """Brokers to try: known ones, then bootstrap addresses; the least failed first."""
-        known = list(self.cluster.brokers)
-        bootstrap = list(self._bootstrap)
-        self._random.shuffle(known)
-        self._random.shuffle(bootstrap)
+        """Nodes to ask, in order: connected ones, those with least to do first; other brokers; those that
+        keep somebody waiting; other bootstrap addresses. Each address once."""
 
-        def retry_at(node_id: int) -> float:
+        def rank(node_id: int) -> tuple[int, bool, float, float]:
             route = self._routes.get((node_id, "main"))
-            return 0.0 if route is None else route.retry_at
+            link = None if route is None else route.link
+            jitter = self._random.random()
+            if link is not None and link.is_late:
+                return _LATE_RANK, node_id < 0, 0.0, jitter
+            if link is not None and link.state is LinkState.READY:
+                # A known broker is better than the same one under its bootstrap address.
+                return 0, node_id < 0, link.in_flight, jitter
+            return (3 if node_id < 0 else 1), False, route.retry_at if route else 0.0, jitter
 
-        return sorted(known, key=retry_at) + sorted(bootstrap, key=retry_at)
+        by_address: dict[tuple[str, int], list[int]] = {}
+        for node_id, at in (*self.cluster.brokers.items(), *self._bootstrap.items()):
+            by_address.setdefault((at.host, at.port), []).append(node_id)
+        chosen = []
+        for names in by_address.values():
+            ranked = sorted((rank(node_id), node_id) for node_id in names)
+            # What is late under one of its names is late under the others.
+            late = [each for each in ranked if each[0][0] == _LATE_RANK]
+            chosen.append((late or ranked)[0])
+        return [node_id for _, node_id in sorted(chosen)]
 
     def _route(self, node_id: int, channel: Channel) -> _Route:
         route = self._routes.get((node_id, channel))
@@ -612,6 +658,8 @@ class Network:
             max_in_flight=self.config.max_in_flight_requests_per_connection,
             receive_max_bytes=self.config.receive_max_bytes,
             on_closed=lambda closed, reason: self._link_closed(node_id, channel, closed, reason),
+            # Others may know that it is gone.
+            on_late=lambda _: self.request_metadata_update(),
         )
         route.link = link
         route.opening = self.loop.create_task(self._opening(route, link), name=f"odradek-{link!r}")

@@ -250,7 +250,7 @@ async def test_a_broker_that_restarts(broker: ScriptedBroker) -> None:
 
 
 async def test_c40_a_delivery_error_names_what_the_broker_said_last(broker: ScriptedBroker) -> None:
-    async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=120) as sending:
+    async with producer(broker, request_timeout_ms=300, delivery_timeout_ms=700) as sending:
         await sending.send_and_wait("t", b"first")
         code = {0: ErrorCode.KAFKA_STORAGE_ERROR}
         broker.always(ApiKey.PRODUCE, lambda request, version: broker.produce(request, code))
@@ -264,7 +264,7 @@ async def test_c40_a_delivery_error_names_what_the_broker_said_last(broker: Scri
 async def test_c40_a_delivery_error_names_what_is_wrong_with_the_connection(
     broker: ScriptedBroker,
 ) -> None:
-    async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=150) as sending:
+    async with producer(broker, request_timeout_ms=300, delivery_timeout_ms=700) as sending:
         await sending.send_and_wait("t", b"first")
         await broker.stop()
         said = f"could not be sent.*last failure: no connection to {broker.address}: .*"
@@ -275,7 +275,7 @@ async def test_c40_a_delivery_error_names_what_is_wrong_with_the_connection(
 async def test_c40_a_record_that_may_be_written_is_not_called_unwritten(
     broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=120) as sending:
+    async with producer(broker, request_timeout_ms=300, delivery_timeout_ms=700) as sending:
         await sending.send_and_wait("t", b"first")
         broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
         with pytest.raises(DeliveryTimeout, match="may be written or not"):
