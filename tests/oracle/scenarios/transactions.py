@@ -645,11 +645,6 @@ SCENARIOS = [
         Ask("DescribeTransactions", {"transactional_ids": [""]}),
         Ask("DescribeTransactions", {"transactional_ids": []}),
     ),
-    _scenario(
-        "describe-transactions-twice",
-        "DescribeTransactions",
-        Ask("DescribeTransactions", {"transactional_ids": ["@id", "@id"]}),
-    ),
     *(
         _scenario(
             f"list-transactions-{state}",
