@@ -37,6 +37,7 @@ _KEYS = (
     *("name", "topic", "topic_name", "resource_type", "resource_name", "key", "api_key"),
     *("group_id", "group", "transactional_id", "member_id", "group_instance_id", "partition_index"),
     *("partition", "index", "node_id", "broker_id", "producer_id", "config_name"),
+    "topic_id",
 )
 
 
