@@ -39,9 +39,7 @@ OUR_RULES = {
 }
 
 #: Rules that no test can bear the number of, and why.
-UNTESTABLE: dict[str, str] = {
-    "F-12": "for followers, which one node does not have; consumers use OffsetForLeaderEpoch (F-13)",
-}
+UNTESTABLE: dict[str, str] = {}
 
 _NUMBER = re.compile(r"(\d{1,3})([a-k]?)")
 _IN_NAME = re.compile(r"([a-z])(\d{1,3})([a-k]?)")
