@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--bootstrap", help="a broker that runs already, HOST:PORT")
     parser.add_argument("--strict", action="store_true", help="compare: reasons do not count")
     parser.add_argument("--turns", type=int, default=2, help="for check")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     if given.command == "list":
         for module, scenario in chosen(given.pattern):
             print(f"{module}/{scenario.name}: {scenario.api} {scenario.runs()}")

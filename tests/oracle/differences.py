@@ -69,12 +69,17 @@ DIFFERENCES: tuple[Difference, ...] = (
         "More than 10,000 new partitions in one CreatePartitions request: POLICY_VIOLATION, as in "
         "CreateTopics, where Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
+    Difference(
+        "init-two-phase",
+        ("0.answer*",),
+        "InitProducerId 6 (two-phase commit, KIP-939) is served; Kafka closes the connection unless "
+        "`unstable.api.versions.enable` is set.",
+    ),
     Difference("describe-producers-odd", ("2.answer.topics.0.partitions",), _ONCE),
 )
 
 #: Scenarios (`*` as above) whose differences nobody has looked into yet. To be empty.
 OPEN: tuple[str, ...] = (
-    "produce-unknown-codec",
     "txn-offsets-aborted",
     # Groups.
     "sync-other-protocol",

@@ -220,12 +220,13 @@ class _Produce:
         if records is None:
             return _refused(data, _E.INVALID_RECORD, "no records")
         batch = memoryview(records)
-        if (
-            self._version < _ZSTD_SINCE
-            and len(batch) >= HEADER_BYTES
-            and batch[_ATTRIBUTES_AT] & _CODEC_MASK == Codec.ZSTD
-        ):
-            return _refused(data, _E.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
+        if self._version < _ZSTD_SINCE and len(batch) >= HEADER_BYTES:
+            codec = batch[_ATTRIBUTES_AT] & _CODEC_MASK
+            if codec == Codec.ZSTD:
+                code = _E.UNSUPPORTED_COMPRESSION_TYPE
+                return _refused(data, code, "zstd needs Produce 7 or newer")
+            if codec > Codec.ZSTD:
+                return _refused(data, _E.UNKNOWN_SERVER_ERROR, f"no codec has the number {codec}")
         answer = PartitionProduceResponse(index=data.index)
         if _is_transactional(batch):
             self._append_in_transaction(partition, topic, batch, answer)

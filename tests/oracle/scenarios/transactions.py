@@ -338,6 +338,7 @@ SCENARIOS = [
         [_init(name=None), _init(name=None, timeout_ms=-5)],
         "0-5",
     ),
+    Scenario("init-two-phase", "InitProducerId", [_init(name=None)], "6"),
     Scenario("init-empty-id", "InitProducerId", [_init(name="")], "0-5"),
     Scenario(
         "init-timeouts",
