@@ -148,7 +148,8 @@ class HistoryAdmin(AdminBase):
             answer = await self._network.send(node_id, request)
         except UnsupportedByBroker as error:
             raise UnsupportedByBroker(
-                f"this broker keeps no history: only Odradek's own does ({error})"
+                "this broker keeps no history for people: that is something of Odradek's own brokers, "
+                "and Apache Kafka has nothing like it"
             ) from error
         if answer.error_code in _UNKNOWN:
             raise NothingKnown(answer.error_message or f"nothing is known of {about}")

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.in_process import Commands
 from tests.cli.test_cli_data import PATIENCE_S, Shell, shell
 from typer.testing import CliRunner
 
 from odradek import Consumer, NewTopic, sync
+from odradek.broker import SubprocessBroker
 from odradek.cli.groups import app
 
 __all__ = ["shell"]
@@ -188,6 +190,34 @@ def test_what_is_wrong_is_said_before_anyone_is_asked(
 def test_offsets_of_a_group_that_does_not_exist_are_not_deleted(shell: Shell) -> None:
     shell.run("group", "delete-offsets", "no-such-group", "--all-topics", code=1)
     assert "no-such-group" in shell.stderr and "GROUP_ID_NOT_FOUND" in shell.stderr
+
+
+def test_nothing_to_reset_and_nothing_to_delete_there_are_errors(
+    odradek_broker_session: SubprocessBroker, topic: str, tmp_path: Path
+) -> None:
+    odradek = Commands(odradek_broker_session.bootstrap)
+    empty = tmp_path / "empty.csv"
+    empty.write_text("")
+    other = tmp_path / "other.csv"
+    other.write_text(f"{topic},{topic},0,1\n")
+    odradek.run("group", "reset-offsets", topic, "--from-file", str(empty), code=1)
+    assert odradek.stderr == f"odradek: {empty} has no offsets of group {topic!r}\n"
+    reset = ("group", "reset-offsets", topic, "second", "--from-file", str(other))
+    odradek.run(*reset, code=1)
+    assert odradek.stderr == f"odradek: {other} has no offsets of group 'second'\n"
+    odradek.run("group", "reset-offsets", "nobody", "--all-topics", "--to-latest", code=1)
+    assert "there is nothing to reset" in odradek.stderr
+
+    delete = ("group", "delete-offsets", topic, "-t")
+    odradek.run(*delete, "nowhere", code=1)
+    assert odradek.stderr == f"odradek: group {topic!r} has no position in nowhere\n"
+    odradek.run(*delete, f"{topic}:0,7", code=1)
+    assert odradek.stderr.splitlines() == [
+        f"deleted the offset of {topic} for {topic}-0",
+        f"odradek: group {topic!r} has no position in {topic}-7",
+    ]
+    odradek.run("group", "delete-offsets", topic, "--all-topics")
+    assert odradek.stderr == f"deleted the offset of {topic} for {topic}-1\n"
 
 
 def test_what_does_not_exist(shell: Shell, topic: str) -> None:

@@ -34,10 +34,9 @@ Limit = Annotated[
 
 #: What to use where no history is kept.
 _INSTEAD = {
-    "transactional id": "`odradek txn describe` shows its state, and works with every Kafka",
-    "producer id": "`odradek txn list` shows the producer ids of transactional ids, and works with"
-    " every Kafka",
-    "group": "`odradek group describe` shows its state, and works with every Kafka",
+    "transactional id": "`odradek txn describe` shows its state, with any Kafka",
+    "producer id": "`odradek txn list` shows the producer ids of transactional ids, with any Kafka",
+    "group": "`odradek group describe` shows its state, with any Kafka",
 }
 #: How events look on a terminal, by a part of their name.
 _STYLES = {

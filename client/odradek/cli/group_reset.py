@@ -127,13 +127,16 @@ def reset_offsets(
         fail("--json and --export are two forms; ask for one", 2)
     if target.where is Where.TIME:
         tell(f"to the first record at {_utc(target.value)} or later")
+    unlisted = [group for group in groups if group not in listed]
+    if from_file is not None and unlisted:
+        fail(f"{from_file} has no offsets of group {unlisted[0]!r}")
     reset = Reset(groups, topics, target, listed, execute)
     rows, errors = run(_reset(bootstrap, setting, reset))
     _print_reset(rows, as_json, export, len(groups) > 1)
     for problem in errors:
         tell(f"odradek: {problem}")
     if not rows and not errors:
-        tell("there is nothing to reset: the groups have no position there")
+        fail("there is nothing to reset: the groups have no position anywhere")
     if rows and not execute:
         tell("nothing was changed: this is the plan; --execute carries it out")
     if errors:

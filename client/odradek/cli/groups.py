@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -334,27 +334,44 @@ def delete_offsets(
     if bool(topics) == all_topics:
         fail("say which: --topic TOPIC[:P,...] or --all-topics", 2)
 
-    async def main() -> tuple[list[Partition], list[OdradekError]]:
+    async def main() -> tuple[list[Partition], list[str]]:
         async with open_admin(bootstrap, setting) as admin:
-            wanted: list[Partition] = [
-                (name, index)
-                for name, index in await admin.list_group_offsets(group)
-                if all_topics or (name in topics and index in (topics[name] or (index,)))
-            ]
-            if not wanted:
+            held = list(await admin.list_group_offsets(group))
+            if not held:
                 await admin.describe_groups(group)  # raises if there is no such group
+            wanted, missing = _chosen(held, topics, all_topics)
             deleted = await admin.delete_group_offsets(group, wanted, raise_errors=False)
-            return sorted(deleted), list(deleted.errors.values())
+            problems = [f"group {group!r} has no position in {place}" for place in missing]
+            return sorted(deleted), problems + [str(error) for error in deleted.errors.values()]
 
-    deleted, errors = run(main())
+    deleted, problems = run(main())
     for name, index in deleted:
         tell(f"deleted the offset of {group} for {name}-{index}")
-    for problem in errors:
+    for problem in problems:
         tell(f"odradek: {problem}")
-    if not deleted and not errors:
-        tell(f"group {group!r} has no position there")
-    if errors:
+    if not deleted and not problems:
+        tell(f"group {group!r} has no positions")
+    if problems:
         raise typer.Exit(1)
+
+
+def _chosen(
+    held: Sequence[Partition], topics: Mapping[str, list[int] | None], all_topics: bool
+) -> tuple[list[Partition], list[str]]:
+    """Which positions are meant, and what was named where there is none."""
+    if all_topics:
+        return list(held), []
+    wanted: list[Partition] = []
+    missing: list[str] = []
+    for topic, indexes in topics.items():
+        there = [(name, index) for name, index in held if name == topic]
+        if indexes is None:
+            wanted += there
+            missing += [] if there else [topic]
+        else:
+            wanted += [place for place in there if place[1] in indexes]
+            missing += [f"{topic}-{index}" for index in indexes if (topic, index) not in there]
+    return wanted, missing
 
 
 @app.command()

@@ -145,6 +145,10 @@ async def _partitions(admin: Admin, job: Trim) -> list[TopicPartition]:
     from odradek_client.errors import Refused
 
     described = (await admin.describe_topics(job.topic))[job.topic]
+    if described.is_internal:
+        raise Refused(
+            f"topic {job.topic!r} is the brokers' own; clients may not delete its records"
+        )
     there = [each.partition for each in described.partitions]
     missing = [index for index in job.partitions or () if index not in there]
     if missing:
