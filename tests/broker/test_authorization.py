@@ -322,7 +322,17 @@ def member_requests() -> list[tuple[Any, int]]:
         )
         for version in range(2, 10)
     ] + [
-        *((SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), v) for v in range(6)),
+        *((SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), v) for v in range(5)),
+        (
+            SyncGroupRequest(
+                group_id="g",
+                generation_id=1,
+                member_id="m",
+                protocol_type="consumer",
+                protocol_name="range",
+            ),
+            5,
+        ),
         *((HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), v) for v in range(5)),
         *((LeaveGroupRequest(group_id="g", member_id="m"), v) for v in range(3)),
         *(

@@ -475,6 +475,20 @@ def test_o14_offsets_of_no_group(world: GroupWorld) -> None:
     assert delete_offsets(world, "nobody") == (E.GROUP_ID_NOT_FOUND, {})
 
 
+def test_o14_an_empty_name_is_no_group(world: GroupWorld) -> None:
+    assert delete_offsets(world, "") == (E.INVALID_GROUP_ID, {})
+
+
+def test_o14_what_is_asked_of_a_topic_is_answered_in_one_place(world: GroupWorld) -> None:
+    world.commit_later(part(5), part(6, partition=1))
+    request = offset_delete_request(topic=[0])
+    request.topics += offset_delete_request(other=[0], topic=[1]).topics
+    answer = ask(world, request, 0)
+    assert [
+        (topic.name, [one.partition_index for one in topic.partitions]) for topic in answer.topics
+    ] == [("topic", [0, 1]), ("other", [0])]
+
+
 def test_o06_partitions_that_do_not_exist_have_their_own_code(world: GroupWorld) -> None:
     world.commit(5)
     assert delete_offsets(world, topic=[0, 99], nowhere=[0])[1] == {

@@ -146,6 +146,23 @@ def test_g07_a_kind_of_key_that_nobody_coordinates_is_refused(
 # --- Membership ---
 
 
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+@pytest.mark.parametrize("group", [GROUP, "nobody"])
+def test_g61_from_version_5_on_sync_group_names_the_protocol(
+    world: GroupWorld, version: int, missing: str, group: str
+) -> None:
+    (member,) = world.stable(1)
+    request = SyncGroupRequest(group_id=group, generation_id=1, member_id=member)
+    if version >= 5:
+        request.protocol_type, request.protocol_name = "consumer", "range"
+        setattr(request, missing, None)
+    expected = E.NONE if group == GROUP else E.UNKNOWN_MEMBER_ID
+    if version >= 5:
+        expected = E.INCONSISTENT_GROUP_PROTOCOL
+    assert ask(world, request, version).error_code == expected
+
+
 @pytest.mark.parametrize("version", range(10))
 def test_join_sync_heartbeat_leave_in_every_version(world: GroupWorld, version: int) -> None:
     answer = ask(world, _join(version), version)
@@ -318,6 +335,31 @@ def test_o08_fetch_in_every_version(world: GroupWorld, version: int) -> None:
     }
     first = (answer.topics if version < 8 else answer.groups[0].topics)[0].partitions
     assert [one.metadata for one in first] == ["note", ""]
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_o08_a_topic_without_partitions_is_answered_without_partitions(
+    world: GroupWorld, version: int
+) -> None:
+    world.commit_later(part(5))
+    request = _fetch(version, ("topic", b"T" * 16, []), ("other", b"O" * 16, [2]))
+    answer = ask(world, request, version)
+    assert _positions(answer, version) == {
+        "topic": {},
+        "other": {2: (-1, -1 if version >= 5 else 0, 0)},
+    }
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_o06_a_topic_without_partitions_is_not_answered(world: GroupWorld, version: int) -> None:
+    request = _commit(version, ("topic", b"T" * 16, 1))
+    request.topics.append(
+        OffsetCommitRequestTopic(
+            name="" if version >= 10 else "other",
+            topic_id=b"O" * 16 if version >= 10 else bytes(16),
+        )
+    )
+    assert len(ask(world, request, version).topics) == 1
 
 
 @pytest.mark.parametrize("version", range(2, 11))

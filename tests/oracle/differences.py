@@ -76,17 +76,21 @@ DIFFERENCES: tuple[Difference, ...] = (
         "`unstable.api.versions.enable` is set.",
     ),
     Difference("describe-producers-odd", ("2.answer.topics.0.partitions",), _ONCE),
+    Difference(
+        "offset-fetch-named-twice",
+        ("0.answer.groups.0.topics.0.partitions", "1.answer.groups.0.topics"),
+        _ONCE,
+    ),
+    Difference(
+        "offset-delete",
+        ("4.answer.error_code", "5.answer.error_code", "9.answer.groups.0.*"),
+        "A group without members is gone with the last of its offsets; Kafka lists it as Empty "
+        "until it looks for expired offsets the next time.",
+    ),
 )
 
 #: Scenarios (`*` as above) whose differences nobody has looked into yet. To be empty.
-OPEN: tuple[str, ...] = (
-    "txn-offsets-aborted",
-    # Groups.
-    "sync-other-protocol",
-    "commit-nothing",
-    "offset-fetch",
-    "offset-delete",
-)
+OPEN: tuple[str, ...] = ("txn-offsets-aborted",)
 
 
 def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -27,6 +27,8 @@ def handle(
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
     for topic, (name, refusal) in zip(request.topics, _names(node, context, request), strict=True):
+        if name is not None and not topic.partitions:
+            continue  # as in Kafka
         answers = []
         for asked in topic.partitions:
             index = asked.partition_index

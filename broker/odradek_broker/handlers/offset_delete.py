@@ -24,11 +24,13 @@ def handle(
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
+    told: dict[str, OffsetDeleteResponseTopic] = {}
     fit: list[tuple[OffsetDeleteResponsePartition, Place]] = []
     names = (asked.name for asked in request.topics)
     denied = denied_topics(node.authorizer, context, Operation.READ, names)
     for asked in request.topics:
-        answers = []
+        # All that is asked of a topic is answered in one place.
+        answers = told.setdefault(asked.name, OffsetDeleteResponseTopic(name=asked.name)).partitions
         for part in asked.partitions:
             index = part.partition_index
             error = ErrorCode.NONE
@@ -40,15 +42,15 @@ def handle(
             answers.append(answer)
             if error is ErrorCode.NONE:
                 fit.append((answer, (asked.name, index)))
-        response.topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
+    response.topics = list(told.values())
     later: Later[OffsetDeleteResponse] = Later()
 
-    def deleted(told: DeletedOffsets) -> None:
-        if told.error is not ErrorCode.NONE:
+    def deleted(result: DeletedOffsets) -> None:
+        if result.error is not ErrorCode.NONE:
             # It speaks for the whole request: Kafka answers no partitions then.
-            later.resolve(OffsetDeleteResponse(error_code=told.error))
+            later.resolve(OffsetDeleteResponse(error_code=result.error))
             return
-        for (answer, _), code in zip(fit, told.codes, strict=True):
+        for (answer, _), code in zip(fit, result.codes, strict=True):
             answer.error_code = code
         later.resolve(response)
 

@@ -146,7 +146,9 @@ def _one_group(
         if found.error is not ErrorCode.NONE and version < _TOP_LEVEL_ERROR_SINCE:
             parts = [FetchedPart(*place, error=found.error) for place in places or ()]
         response = OffsetFetchResponse(error_code=found.error)
-        for name, held in _by_topic(parts).items():
+        told = () if found.error is not ErrorCode.NONE else request.topics or ()
+        names = [topic.name for topic in told]
+        for name, held in _by_topic(names, parts).items():
             answers = [
                 OffsetFetchResponsePartition(
                     partition_index=part.partition,
@@ -175,6 +177,7 @@ def _group(
     by_id: bool,
 ) -> Later[OffsetFetchResponseGroup]:
     places = None
+    names: list[str] = []
     unknown = []
     if asked.topics is not None:
         places = []
@@ -183,6 +186,7 @@ def _group(
             if name is None:
                 unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
             else:
+                names.append(name)
                 places += [(name, index) for index in topic.partition_indexes]
         places = list(dict.fromkeys(places))
     later: Later[OffsetFetchResponseGroup] = Later()
@@ -192,7 +196,7 @@ def _group(
         if found.error is not ErrorCode.NONE:
             later.resolve(response)
             return
-        for name, held in _by_topic(found.parts).items():
+        for name, held in _by_topic(names, found.parts).items():
             topic_id = node.metadata.topic_id(name) if by_id else ZERO_UUID
             if by_id and topic_id == ZERO_UUID:
                 # Its topic is gone, so there is no way left to name it.
@@ -237,9 +241,9 @@ def _position(part: FetchedPart) -> OffsetFetchResponsePartitions:
     )
 
 
-def _by_topic(parts: Iterable[FetchedPart]) -> dict[str, list[FetchedPart]]:
-    """In the order in which the topics first come."""
-    topics: dict[str, list[FetchedPart]] = {}
+def _by_topic(names: Iterable[str], parts: Iterable[FetchedPart]) -> dict[str, list[FetchedPart]]:
+    """What was asked for by name first, even where no partition of it was, as in Kafka."""
+    topics: dict[str, list[FetchedPart]] = {name: [] for name in names}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)
     return topics

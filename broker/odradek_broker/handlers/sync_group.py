@@ -10,11 +10,19 @@ from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
+_NAMED_SINCE = 5
+
 
 def handle(
     node: Node, context: RequestContext, request: SyncGroupRequest
 ) -> Later[SyncGroupResponse]:
-    """Parked until the leader's assignment is durable."""
+    """Parked until the leader's assignment is durable.
+
+    From version 5 on the protocol must be named, whoever asks.
+    """
+    named = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= _NAMED_SINCE and not named:
+        return Later.of(sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return Later.of(sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.sync(request)

@@ -399,6 +399,8 @@ class GroupCoordinator:
         def refused(error: ErrorCode) -> DeletedOffsets:
             return DeletedOffsets(error, [])
 
+        if not group_id:
+            return Later.of(refused(ErrorCode.INVALID_GROUP_ID))
         later: Later[DeletedOffsets] = Later()
         runtime, error = self._find(group_id)
         if runtime is None or error is not ErrorCode.NONE:
