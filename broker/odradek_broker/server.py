@@ -17,6 +17,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
@@ -130,6 +131,27 @@ class _Scheduler:
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
+class _Aside:
+    """Work for one thread beside the loop's. Its end is told on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._executor = ThreadPoolExecutor(1, "odradek-aside")
+
+    def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        def run() -> None:
+            problem: Exception | None = None
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - told to whom it concerns
+                problem = error
+            # The loop may be closed by now; there is nobody left to tell then.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(done, problem)
+
+        self._executor.submit(run)
+
+
 class Server:
     """One broker. `start` and `stop` are called once each."""
 
@@ -235,6 +257,7 @@ class Server:
             cluster_id=config.cluster_id or None,
             max_open_files=segment_files_max,
             producer_expiration_ms=config.producer_id_expiration_ms,
+            aside=_Aside(loop),
         )
         self._tell_of_disk(manager)
         try:

@@ -6,7 +6,7 @@ from odradek_broker.authorizer import Operation, denied_topics
 from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import IndexesBeingRebuilt, StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,
@@ -25,6 +25,7 @@ EARLIEST_PENDING_UPLOAD = -6
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 _LEADER_EPOCHS_SINCE = 4
+_NOT_AVAILABLE_SINCE = 5
 
 #: From which version on a special timestamp may be asked for.
 _SINCE = {
@@ -93,6 +94,9 @@ def _partition(
         return _failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     try:
         found = _find(partition, timestamp, isolation_level)
+    except IndexesBeingRebuilt as later:
+        known = context.api_version >= _NOT_AVAILABLE_SINCE
+        return _failed(asked, later.error if known else ErrorCode.LEADER_NOT_AVAILABLE)
     except StorageError as storage_error:
         return _failed(asked, storage_error.error)
     answer = ListOffsetsPartitionResponse(

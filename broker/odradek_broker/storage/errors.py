@@ -6,6 +6,7 @@ StorageError
   OffsetOutOfRange      a read below the log start or above the log end (F-07)
   PartitionOffline      the files of this partition are no longer trusted (L-08, D5)
   LogCorrupt            stored bytes that a read came across are damaged
+  IndexesBeingRebuilt   a read needs indexes that a worker is making (L-33)
   DeleteRecordsRejected (L-11)
 DataDirectoryError      the data directory cannot be used at all; the broker does not start
   DataDirectoryInUse    another process holds its lock
@@ -78,6 +79,15 @@ class LogCorrupt(StorageError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+class IndexesBeingRebuilt(StorageError):
+    """A closed segment is scanned for new indexes. It is over soon; clients ask again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"the indexes of {path} are being made anew"
+        )
 
 
 class DeleteRecordsRejected(StorageError):

@@ -6,9 +6,13 @@ Those that were not used lately go first; both can be had again at any time.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol
 
 from odradek_broker.seams import File, Files
+
+#: Runs the first in a worker thread and then the second on the loop's, with what went wrong.
+Aside = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
 
 
 class HandleOwner(Protocol):
@@ -44,9 +48,15 @@ class HandleCache:
     sealed segments, plus the last one read."""
 
     def __init__(
-        self, files: Files, limit: int = 256, index_bytes_max: int = INDEX_BYTES_MAX
+        self,
+        files: Files,
+        limit: int = 256,
+        index_bytes_max: int = INDEX_BYTES_MAX,
+        aside: Aside | None = None,
     ) -> None:
+        """`aside`: for what would hold up everybody; None: it is done at once."""
         self.files = files
+        self.aside = aside
         self.limit = limit
         self.index_bytes_max = index_bytes_max
         self.index_bytes = 0

@@ -23,6 +23,8 @@ TIME_ENTRY_BYTES = 12
 # Entries are written in groups: one small file operation per entry would cost more than the append
 # it belongs to. What a crash loses of them, recovery's scan gives back.
 _WRITE_EVERY_ENTRIES = 512
+#: As if so many were written: more than an index can have.
+_NOT_YET = 2**40
 
 
 # A segment of this size has index entries; one without them lost its file (L-33).
@@ -59,10 +61,16 @@ class _IndexFile:
     def __len__(self) -> int:
         raise NotImplementedError
 
+    def hold_back(self) -> None:
+        """Keep entries in memory until `write_out`, however many they are."""
+        self._written = _NOT_YET
+
     def write_out(self) -> None:
         """Write the entries that the file does not hold yet. Never raises OSError: see above."""
         if self._written == len(self):
             return
+        if self._written == _NOT_YET:
+            self._written = -1
         try:
             if self._written < 0:
                 self._files.remove(self._path)

@@ -29,8 +29,13 @@ from odradek_broker.storage.checkpoints import (
     read_small_file,
 )
 from odradek_broker.storage.disk_watch import DiskWatch
-from odradek_broker.storage.errors import DataDirectoryError, DataDirectoryInUse, StorageError
-from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.errors import (
+    DataDirectoryError,
+    DataDirectoryInUse,
+    IndexesBeingRebuilt,
+    StorageError,
+)
+from odradek_broker.storage.handles import Aside, HandleCache
 from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.recovery import RecoveryReport
@@ -95,6 +100,7 @@ class LogManager:
         max_open_files: int = 512,
         max_producer_ids: int = 100_000,
         producer_expiration_ms: int = 86_400_000,
+        aside: Aside | None = None,
     ) -> None:
         """`cluster_id` is what a new directory gets; None makes one up. `max_producer_ids` counts
         for each partition."""
@@ -123,7 +129,7 @@ class LogManager:
         self.disk = DiskWatch()
         self._options = LogOptions(
             files,
-            HandleCache(files, max_open_files),
+            HandleCache(files, max_open_files, aside=aside),
             randomness,
             max_producer_ids,
             producer_expiration_ms,
@@ -457,6 +463,9 @@ class LogManager:
     def _apply_retention(self, log: PartitionLog, now_ms: int, report: MaintenanceReport) -> None:
         try:
             count = log.apply_retention(now_ms)
+        except IndexesBeingRebuilt:
+            self._retention_due[log.topic, log.partition] = None
+            return
         except (StorageError, OSError) as problem:
             report.problems.append(f"retention of {log.name}: {problem}")
             return

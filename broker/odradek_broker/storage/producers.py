@@ -122,7 +122,10 @@ class Producers:
         for segment in segments:
             if segment.next_offset <= start or segment.base_offset >= end_offset:
                 continue
-            position = segment.position_of(start) if start > segment.base_offset else 0
+            position = 0
+            if start > segment.base_offset:
+                segment.load_indexes()
+                position = segment.position_of(start)
             for _, header, batch in read_batches(segment, position):
                 if header.base_offset >= end_offset:
                     break

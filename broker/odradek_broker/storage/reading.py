@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from odradek_broker.storage.errors import LogCorrupt
+from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, read_batches
 from odradek_broker.storage.segments import SegmentList
 from odradek_protocol.records.batch import BatchError
@@ -19,17 +19,24 @@ _OffsetAndTime = tuple[int, int]
 
 
 def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
-    """Use a segment; if its index leads astray, rebuild it and try once more (L-33).
+    """Use a segment; if its index leads astray, rebuild it, once, and try again (L-33).
 
-    LogCorrupt if the segment itself is damaged. OSError.
+    LogCorrupt if the segment itself is damaged; IndexesBeingRebuilt. OSError.
     """
     try:
         try:
             return use()
         except SegmentCorrupt:
-            segment.rebuild_indexes()
+            if segment.damage:
+                raise
+            if not segment.repair_indexes():
+                raise IndexesBeingRebuilt(segment.path) from None
             return use()
-    except (SegmentCorrupt, BatchError) as problem:
+    except SegmentCorrupt as problem:
+        # New indexes would lead to the same place.
+        segment.damage = segment.damage or str(problem)
+        raise LogCorrupt(str(problem)) from problem
+    except BatchError as problem:
         raise LogCorrupt(str(problem)) from problem
 
 

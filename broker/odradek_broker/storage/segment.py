@@ -63,11 +63,13 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offsets",
+        "_repairing",
         "_summarized",
         "_times",
         "base_offset",
         "closing",
         "created_ms",
+        "damage",
         "next_offset",
         "path",
         "pin_dirty",
@@ -107,6 +109,10 @@ class Segment:
         """Flushes under way that hold the handle."""
         self.closing = False
         self.used = False
+        self.damage = ""
+        """What is wrong with the batches, once a scan for the indexes has met it: the indexes
+        are as good as they get."""
+        self._repairing = False
         self._handle: File | None = None
         self._offsets = OffsetIndex(self._files, self.path_of("index"), base_offset)
         self._times = TimeIndex(self._files, self.path_of("timeindex"), base_offset)
@@ -259,7 +265,7 @@ class Segment:
 
         Retention asks for it again and again, so it stays when the indexes leave the memory."""
         if not (self._indexed or self._summarized):
-            self.load_indexes()
+            self._need_indexes()
         return self._max_timestamp, self._max_timestamp_offset
 
     def largest_timestamp_below(self, bound: int) -> tuple[int, int]:
@@ -267,7 +273,7 @@ class Segment:
         largest = self.largest_timestamp
         if bound >= self.next_offset:
             return largest
-        self.load_indexes()
+        self._need_indexes()
         timestamp, offset = self._times.last_below(bound)
         for batch in self.walk(self._offsets.floor(offset)):
             if batch.last_offset >= bound:
@@ -280,17 +286,30 @@ class Segment:
 
     def load_indexes(self) -> None:
         """Read the index files of a segment that was there at start; rebuild what does not fit
-        (L-33). OSError, SegmentCorrupt."""
-        if self._indexed:
-            return
+        (L-33), at once. OSError."""
+        if not self._indexed and not self._read_indexes():
+            self.rebuild_indexes()
+
+    def _need_indexes(self) -> None:
+        """As `load_indexes`, for readers: SegmentCorrupt where the files do not fit, for they know
+        when to rebuild. OSError."""
+        if not self._indexed and not self._read_indexes():
+            raise SegmentCorrupt(f"the indexes of {self.path} do not fit it")
+
+    def _read_indexes(self) -> bool:
+        """False if the files do not fit the segment. OSError."""
         try:
             self._offsets.load(self.size_bytes)
             self._times.load(self.size_bytes)
-            self._resume()
+            if self.damage:
+                self._max_timestamp, self._max_timestamp_offset = self._times.last()
+            else:
+                self._resume()
         except (InvalidIndex, SegmentCorrupt):
-            self.rebuild_indexes()
+            return False
         self._indexed = True
         self._keep_indexes()
+        return True
 
     def set_sealed(self, sealed: bool) -> None:
         """Another segment is written to now, or this one again."""
@@ -348,6 +367,7 @@ class Segment:
         self._max_timestamp_offset = self.base_offset
         self._first_timestamp = None
         self.next_offset = self.base_offset
+        self.damage = ""
         self._indexed = True
 
     def note_scanned(self, batch: BatchAt, index_interval_bytes: int) -> None:
@@ -362,17 +382,66 @@ class Segment:
         )
 
     def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
-        """Make both indexes anew from the batch headers and write them.
+        """Make both indexes anew from the batch headers and write them. OSError.
 
-        SegmentCorrupt: the file itself is damaged; the indexes then reach up to there.
+        Where the file itself is damaged the indexes reach up to there, and `damage` says so.
         """
         next_offset = self.next_offset
         self.start_rebuild()
         try:
-            for batch in self.walk(0):
-                self.note_scanned(batch, index_interval_bytes)
+            self._scan(index_interval_bytes)
         finally:
             self.next_offset = max(self.next_offset, next_offset)
+        self.seal()
+        self._keep_indexes()
+
+    def _scan(self, index_interval_bytes: int = 4096) -> None:
+        try:
+            for batch in self.walk(0):
+                self.note_scanned(batch, index_interval_bytes)
+        except SegmentCorrupt as problem:
+            self.damage = str(problem)
+
+    def repair_indexes(self) -> bool:
+        """Make both indexes anew: True if they are; False while that is done in a worker, for
+        a closed segment is large and everybody else waits. OSError."""
+        aside = self._handles.aside
+        if aside is None or not self.sealed:
+            self.rebuild_indexes()
+            return True
+        if not self._repairing:
+            self._repairing = True
+            copy = Segment(
+                HandleCache(self._files, limit=1),
+                self._directory,
+                self.base_offset,
+                created_ms=self.created_ms,
+            )
+            copy.size_bytes = self.size_bytes
+            aside(copy.scan_alone, lambda problem: self._repaired(copy, problem))
+        return False
+
+    def scan_alone(self) -> None:
+        """Fill the indexes in memory, in whatever thread. OSError."""
+        self._offsets.hold_back()
+        self._times.hold_back()
+        try:
+            self._scan()
+        finally:
+            self.drop_handle()
+
+    def _repaired(self, copy: Segment, problem: Exception | None) -> None:
+        """The worker is done. If it failed, the next reader asks again."""
+        self._repairing = False
+        if problem is not None or self.closing or self.size_bytes != copy.size_bytes:
+            return
+        self._offsets, self._times = copy._offsets, copy._times
+        self._max_timestamp = copy._max_timestamp
+        self._max_timestamp_offset = copy._max_timestamp_offset
+        self._first_timestamp = copy._first_timestamp
+        self.damage = copy.damage
+        self._hints.clear()
+        self._indexed = True
         self.seal()
         self._keep_indexes()
 
@@ -419,7 +488,7 @@ class Segment:
         position = self._hints.get(offset)
         if position is not None:
             return position
-        self.load_indexes()
+        self._need_indexes()
         for batch in self.walk(self._offsets.floor(offset)):
             if batch.last_offset >= offset:
                 self.hint(offset, batch.position)
@@ -439,7 +508,7 @@ class Segment:
         """
         if limit - start <= max_bytes:
             return limit
-        self.load_indexes()
+        self._need_indexes()
         known = self._offsets.floor_position(start + max_bytes)
         end, target = start, start + max_bytes
         for batch in self.walk(max(start, known)):
@@ -463,7 +532,7 @@ class Segment:
 
     def batch_before_time(self, timestamp: int) -> int:
         """A position at or before the first batch that reaches `timestamp` (L-15)."""
-        self.load_indexes()
+        self._need_indexes()
         return self._offsets.floor(self._times.floor(timestamp))
 
     # ---- truncating
@@ -478,6 +547,7 @@ class Segment:
         self._times.truncate_to(next_offset)
         self._hints.clear()
         self._first_timestamp = None
+        self.damage = ""
         self.next_offset = next_offset
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         _, last_position = self._offsets.last()

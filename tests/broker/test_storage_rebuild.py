@@ -1,0 +1,256 @@
+"""Indexes that do not fit are made anew once, beside the loop, and never for damaged records (L-33)."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.sim.files import Failure, MemoryFiles
+
+from logs import DIRECTORY, EVERYTHING, NOW_MS, append, headers, make_batch, make_log, read_all
+from node_world import NodeWorld
+from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.segment import Segment
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from raw_broker import RawClient, RunningBroker, batch_of, produce_request, until
+
+FIRST = f"{DIRECTORY}/{0:020d}"
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def log(files: MemoryFiles) -> PartitionLog:
+    """Several segments of batches with three records, a second apart."""
+    log = make_log(files, segment_bytes=1500, index_interval_bytes=150)
+    for number in range(60):
+        append(log, make_batch(3, timestamp=NOW_MS - 100_000 + 1000 * number))
+    assert len(log.segments) > 3
+    return log
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The segments that were scanned for their indexes, one entry each time."""
+    scanned: list[str] = []
+    scan = Segment._scan
+
+    def noting(segment: Segment, *arguments: int) -> None:
+        scanned.append(segment.path)
+        scan(segment, *arguments)
+
+    monkeypatch.setattr(Segment, "_scan", noting)
+    return scanned
+
+
+class Workers:
+    """What would run beside the loop runs when a test says so."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
+        log._options.handles.aside = lambda work, done: self.jobs.append((work, done))
+
+    def run(self) -> None:
+        work, done = self.jobs.pop(0)
+        try:
+            work()
+        except OSError as problem:
+            done(problem)
+        else:
+            done(None)
+
+
+def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: bytes) -> None:
+    """Write over a place in the first segment."""
+    path = f"{FIRST}.log"
+    content = bytearray(files.content(path))
+    content[position : position + len(replacement)] = replacement
+    files.put(path, bytes(content))
+    segment = log.segments[0]
+    log._options.handles.forget(segment)
+    segment.drop_handle()
+    segment._hints.clear()
+
+
+def ruin_indexes(log: PartitionLog, files: MemoryFiles) -> Segment:
+    """Of the first segment, which is closed."""
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    for suffix in ("index", "timeindex"):
+        files.put(f"{FIRST}.{suffix}", b"not an index")
+    return segment
+
+
+def at_time(log: PartitionLog, seconds: int) -> tuple[int, int] | None:
+    return log.offset_for_timestamp(NOW_MS - 100_000 + 1000 * seconds, EVERYTHING)
+
+
+@pytest.mark.parametrize("ruined", [False, True])
+def test_l33_a_damaged_batch_is_scanned_for_once(
+    log: PartitionLog, files: MemoryFiles, scans: list[str], ruined: bool
+) -> None:
+    """Its length is nonsense, so that nobody can get past it; what is before it can be found."""
+    first = headers(read_all(log))[0]
+    damage(log, files, 2 * first.size_bytes + 8, b"\xff\xff\xff\xff")
+    if ruined:
+        ruin_indexes(log, files)
+    behind = log.segments[1].base_offset
+    for _ in range(4):
+        found = at_time(log, 2)
+        assert found is not None and found[0] == behind
+        with pytest.raises(LogCorrupt):
+            log.read(6, 100, upper_bound=EVERYTHING, minimum_one=True)
+    assert at_time(log, 1) == (3, NOW_MS - 99_000)
+    assert scans == [f"{FIRST}.log"]
+    # Also when the memory of the indexes is needed for others meanwhile.
+    log.segments[0].unload_indexes()
+    assert at_time(log, 1) == (3, NOW_MS - 99_000)
+    assert scans == [f"{FIRST}.log"]
+
+
+def test_l15_damaged_records_are_no_reason_for_a_scan(
+    log: PartitionLog, files: MemoryFiles, scans: list[str]
+) -> None:
+    second = headers(read_all(log))[1]
+    damage(log, files, second.size_bytes + 61, b"\xff" * 12)
+    for _ in range(3):
+        with pytest.raises(LogCorrupt):
+            at_time(log, 1)
+    assert at_time(log, 30) is not None
+    assert scans == []
+
+
+def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_scan(
+    log: PartitionLog, files: MemoryFiles, scans: list[str]
+) -> None:
+    workers = Workers(log)
+    whole, expected = read_all(log), at_time(log, 2)
+    ruin_indexes(log, files)
+    for _ in range(3):
+        with pytest.raises(IndexesBeingRebuilt) as caught:
+            at_time(log, 2)
+        assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert (len(workers.jobs), scans) == (1, [])
+    workers.run()
+    assert at_time(log, 2) == expected
+    assert read_all(log) == whole
+    assert (len(workers.jobs), scans) == (0, [f"{FIRST}.log"])
+    # They are on disk as well.
+    log.segments[0].unload_indexes()
+    assert at_time(log, 2) == expected
+    assert scans == [f"{FIRST}.log"]
+
+
+def test_l20_retention_comes_back_when_the_indexes_are_there() -> None:
+    world = NodeWorld(log_segment_bytes="200", log_retention_ms="1000")
+    world.create("t")
+    world.flush()
+    world.produce("t", 3)
+    world.clock.now_ms += 3_600_000
+    for _ in range(3):
+        world.produce("t", 3)
+    log = world.logs.get("t", 0)
+    assert log is not None and len(log.segments) > 2
+    workers = Workers(log)
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    world.files.put(segment.path_of("timeindex"), b"not an index")
+    assert world.logs.apply_retention(NOW_MS + 7_200_000).problems == []
+    assert log.log_start_offset == 0
+    workers.run()
+    world.logs.continue_retention(NOW_MS + 7_200_000)
+    assert log.log_start_offset > 0
+
+
+def test_l33_a_worker_that_fails_is_asked_again(log: PartitionLog, files: MemoryFiles) -> None:
+    workers = Workers(log)
+    expected = at_time(log, 2)
+    ruin_indexes(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    files.fail(Failure("read", code=errno.EIO, path_part=".log"))
+    workers.run()
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    workers.run()
+    assert at_time(log, 2) == expected
+
+
+def test_l33_what_a_worker_finds_of_a_segment_that_is_gone_is_dropped(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    workers = Workers(log)
+    segment = ruin_indexes(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    log.delete_records(segment.next_offset)
+    assert log.apply_retention(NOW_MS) == 1
+    before = files.paths()
+    workers.run()
+    assert files.paths() == before
+    assert log.log_start_offset == segment.next_offset
+
+
+def ruin_real_indexes(segment: Segment) -> None:
+    segment.unload_indexes()
+    segment._summarized = False
+    for suffix in ("index", "timeindex"):
+        Path(segment.path_of(suffix)).write_bytes(b"not an index")
+
+
+def by_time(timestamp: int) -> ListOffsetsRequest:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)],
+)
+async def test_l33_the_broker_scans_beside_its_loop(
+    client: RawClient,
+    broker: RunningBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    code: ErrorCode,
+) -> None:
+    await client.create_topic("t", segment_bytes="1048576")
+    for _ in range(12):
+        await client.call(produce_request("t", batch_of(bytes(200_000), bytes(1))), 9)
+    segment = broker.node.partition("t", 0).log.segments[0]
+    assert segment.sealed
+    threads = []
+    scan = Segment._scan
+
+    def noting(segment: Segment, *arguments: int) -> None:
+        threads.append(threading.current_thread())
+        scan(segment, *arguments)
+
+    monkeypatch.setattr(Segment, "_scan", noting)
+    ruin_real_indexes(segment)
+    first = await client.call(by_time(1_700_000_000_001), version)
+    assert first.topics[0].partitions[0].error_code == code
+    await until(lambda: segment._indexed)
+    again = await client.call(by_time(1_700_000_000_001), version)
+    assert (again.topics[0].partitions[0].error_code, again.topics[0].partitions[0].offset) == (
+        0,
+        1,
+    )
+    (thread,) = threads
+    assert thread is not threading.main_thread()
