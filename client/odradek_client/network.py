@@ -50,6 +50,8 @@ GROUP_COORDINATOR = 0
 TRANSACTION_COORDINATOR = 1
 
 _IDLE_CHECKS_S_MAX = 30.0
+#: So many brokers are tried at once.
+_REACH_MAX = 8
 #: Among the nodes that may be asked: behind those that answer and those that were not asked yet.
 _LATE_RANK = 2
 #: From this version on FindCoordinator takes many keys and answers each.
@@ -336,6 +338,33 @@ class Network:
             else:
                 return node_id
         raise ConnectionLost("; ".join(failures) or "there is no broker to connect to")
+
+    async def reach_a_broker(self, timeout_ms: float) -> None:
+        """See that clients come through to a broker under the address that it tells them.
+
+        The address of `bootstrap_servers` may work where that one does not: in a container, behind a
+        tunnel. ConnectionLost, with the reason of each, if no broker can be reached.
+        """
+        nodes = list(self.cluster.brokers)
+        self._random.shuffle(nodes)
+        tries = [
+            asyncio.ensure_future(self._connected(node_id, "main", timeout_ms))
+            for node_id in nodes[:_REACH_MAX]
+        ]
+        reasons: dict[str, None] = {}
+        try:
+            for each in asyncio.as_completed(tries):
+                try:
+                    await each
+                    return
+                except (ConnectionLost, RequestTimedOut) as error:
+                    reasons[str(error)] = None
+        finally:
+            for each in tries:
+                each.cancel()
+            await asyncio.gather(*tries, return_exceptions=True)
+        if reasons:
+            raise ConnectionLost("; ".join(reasons))
 
     # --- metadata ---------------------------------------------------------------------------------
 

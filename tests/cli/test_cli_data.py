@@ -8,12 +8,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.in_process import Commands
 
-if TYPE_CHECKING:
-    from odradek.broker import SubprocessBroker
+from odradek.broker import SubprocessBroker
 
 PATIENCE_S = 60.0
 
@@ -302,3 +301,14 @@ def test_a_resolver_that_hangs_does_not_hold_up_the_end() -> None:
     )
     assert done.returncode == 1
     assert b"no connection to somewhere:9092 within 3000 ms" in done.stderr
+
+
+def test_an_address_that_the_broker_names_and_that_leads_nowhere_is_an_error() -> None:
+    nowhere = {"advertised.listeners": "PLAINTEXT://nobody.invalid:9092"}
+    with SubprocessBroker(settings=nowhere) as broker:
+        bootstrap = broker.bootstrap
+        for words in ("topic create t", "consume t -e", "cluster"):
+            commands = Commands(bootstrap)
+            commands.run(*words.split(), code=1)
+            assert f"{bootstrap} answers, but names addresses" in commands.stderr
+            assert "nobody.invalid:9092: the name cannot be resolved" in commands.stderr

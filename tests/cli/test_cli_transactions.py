@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
-from tests.cli.test_cli_data import Shell, shell
+from tests.cli.test_cli_data import PATIENCE_S, Shell, shell
 
-from odradek import Producer
+from odradek import Producer, sync
+from odradek.broker import SubprocessBroker
 from odradek_client.errors import Fatal
+from running_broker import wait_until
 
 __all__ = ["shell"]
 
@@ -64,3 +68,31 @@ def test_what_is_wrong_is_said(shell: Shell) -> None:
     assert "all three" in shell.stderr
     shell.run("txn", "list", "--state", "Nonsense", code=1)
     assert "Nonsense" in shell.stderr
+
+
+def test_a_transaction_that_timed_out_is_called_that() -> None:
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
+    with SubprocessBroker(settings=settings) as broker:
+        shell = Shell(broker.bootstrap)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "odradek", "produce", "t", "--transactional-id", "slow",
+             "-X", "transaction.timeout.ms=200"],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=shell.environment,
+        )  # fmt: skip
+        with process, sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+            assert process.stdin is not None and process.stderr is not None
+            process.stdin.write(b"one\n")
+            process.stdin.flush()
+
+            def state() -> str | None:
+                found = admin.describe_transactions("slow", raise_errors=False)
+                return found["slow"].state if "slow" in found else None
+
+            wait_until(lambda: state() == "CompleteAbort", "the broker aborts it", PATIENCE_S)
+            process.stdin.close()
+            said = process.stderr.read().decode()
+            assert process.wait(PATIENCE_S) == 1
+    assert "the transaction was open for" in said
+    assert "-X transaction.timeout.ms=MS allows more" in said
+    assert "consumers of committed records see none of its 1 records" in said
+    assert "may be committed" not in said

@@ -525,3 +525,24 @@ async def test_no_coordinator_is_a_retriable_error(version: int) -> None:
             await network.find_coordinator("group")
         assert caught.value.retriable
         assert await network.find_coordinator("group") == 1
+
+
+# --- addresses that brokers tell ---
+
+
+async def test_one_broker_that_can_be_reached_is_enough() -> None:
+    one, two = ScriptedBroker(1), ScriptedBroker(2)
+    async with Connected(one, two) as network:
+        await two.stop()
+        await network.reach_a_broker(1_000)
+
+
+async def test_without_any_each_reason_is_named() -> None:
+    one, two = ScriptedBroker(1), ScriptedBroker(2)
+    async with Connected(one, two) as network:
+        await one.stop()
+        await two.stop()
+        with pytest.raises(ConnectionLost) as raised:
+            await network.reach_a_broker(1_000)
+        for broker in (one, two):
+            assert f"no connection to {broker.address}: Connection refused" in str(raised.value)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from odradek_client.admin import Admin
     from odradek_client.consumer.types import OffsetAndTimestamp
+    from odradek_client.network import Network
 
 T = TypeVar("T")
 
@@ -72,6 +73,8 @@ def client_settings(bootstrap: str, given: list[str] | None) -> dict[str, Any]:
 class Client(Protocol):
     """`Admin`, `Consumer` and `Producer`."""
 
+    _network: Network
+
     async def start(self, timeout_ms: float | None = None) -> None: ...
 
     async def close(self) -> None: ...
@@ -96,12 +99,29 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
     log.setLevel(logging.ERROR)
     try:
         await client.start(None if patient else _START_TIMEOUT_MS)
+        await _check_addresses(client, settings["bootstrap_servers"])
+    except BaseException:
+        await client.close()
+        raise
     finally:
         log.setLevel(level)
     try:
         yield client
     finally:
         await client.close()
+
+
+async def _check_addresses(client: Client, bootstrap: str) -> None:
+    """ConnectionLost where the brokers name addresses that lead nowhere: everything would hang."""
+    from odradek_client.errors import ConnectionLost
+
+    try:
+        await client._network.reach_a_broker(_CONNECT_ALL_MS)
+    except ConnectionLost as error:
+        raise ConnectionLost(
+            f"{bootstrap} answers, but names addresses that cannot be reached: {error}; check "
+            "advertised.listeners of the brokers, and that their names are known here"
+        ) from error
 
 
 @asynccontextmanager
