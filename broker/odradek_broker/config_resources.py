@@ -348,7 +348,11 @@ class _ClientMetrics:
                 sensitive=False,
                 kind=row.kind,
                 doc=row.doc,
-                synonyms=(),
+                synonyms=(
+                    (SynonymEntry(row.name, given[row.name], ConfigSource.CLIENT_METRICS),)
+                    if row.name in given
+                    else ()
+                ),
             )
             for row in METRICS_SETTINGS.values()
             if keys is None or row.name in keys

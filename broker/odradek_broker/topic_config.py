@@ -116,18 +116,15 @@ class TopicConfigs:
         return ConfigEntry(
             name=row.name,
             value=write_value(self.value(row.name, overrides)),
-            source=places[0].source if places else self._source(row),
+            # As in Kafka, what the broker has under another name of its setting (hours, say) counts as
+            # a default here.
+            source=places[0].source if places else ConfigSource.DEFAULT,
             read_only=False,
             sensitive=False,
             kind=row.kind,
             doc=row.doc,
             synonyms=tuple(places),
         )
-
-    def _source(self, row: TopicSetting) -> ConfigSource:
-        """Of a value that the broker has under another name of its setting (hours, say)."""
-        origin = None if row.broker is None else find_origin(row.broker, self.config.layers)
-        return ConfigSource.DEFAULT if origin is None else origin[0]
 
 
 def topic_setting(name: str) -> TopicSetting:

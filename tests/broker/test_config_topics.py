@@ -83,7 +83,7 @@ def test_sources_and_synonyms_of_a_topic_setting() -> None:
     by_hours = TopicConfigs(static).describe({}, ["retention.ms"])[0]
     assert (by_hours.value, by_hours.source, by_hours.synonyms) == (
         "7200000",
-        ConfigSource.STATIC_BROKER,
+        ConfigSource.DEFAULT,
         (),
     )
 

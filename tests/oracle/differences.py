@@ -64,6 +64,18 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
     ),
     Difference(
+        "alter-unknown-operation",
+        ("*error_code",),
+        "An operation of IncrementalAlterConfigs that there is not, on a topic: INVALID_REQUEST, as on a "
+        "broker, where Kafka answers UNKNOWN_SERVER_ERROR.",
+    ),
+    Difference(
+        "alter-unknown-broker-key",
+        ("*error_code",),
+        "A broker's setting that nobody knows is refused, since it is most often a slip of the pen; Kafka "
+        "keeps it, for plugins that it may have.",
+    ),
+    Difference(
         "create-partitions-too-many",
         ("*error_code",),
         "More than 10,000 new partitions in one CreatePartitions request: POLICY_VIOLATION, as in "

@@ -1,0 +1,393 @@
+"""Settings of topics, brokers, groups and client metrics; the data directory.
+
+Settings of the broker itself are only checked (`validate_only`): all scenarios share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.oracle.script import Ask, Batch, Scenario, Step, produce_body, topic
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
+#: All that topics have but two, of which Kafka's features say more than its settings.
+_TOPIC_KEYS = (
+    *("cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type"),
+    *("compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages"),
+    *("flush.ms", "follower.replication.throttled.replicas", "index.interval.bytes"),
+    *("leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms"),
+    *("max.compaction.lag.ms", "max.message.bytes", "message.timestamp.after.max.ms"),
+    *("message.timestamp.before.max.ms", "message.timestamp.type", "min.cleanable.dirty.ratio"),
+    *("min.compaction.lag.ms", "preallocate", "remote.log.copy.disable"),
+    *("remote.log.delete.on.disable", "remote.storage.enable", "retention.bytes", "retention.ms"),
+    *("segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms"),
+    "unclean.leader.election.enable",
+)
+#: Kafka's Java type names and sentences; ours are in DescribeConfigs as well.
+_DOCUMENTATION = ("results.*.configs.*.documentation",)
+
+Changes = Sequence[tuple[str, int, str | None]]
+
+
+def _resource(kind: int, name: Any, changes: Changes) -> dict[str, Any]:
+    return {
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [{"name": k, "config_operation": o, "value": v} for k, o, v in changes],
+    }
+
+
+def _change(
+    *changes: tuple[str, int, str | None],
+    kind: int = _TOPIC,
+    name: Any = "@t",
+    checked_only: bool = False,
+    more: Sequence[dict[str, Any]] = (),
+) -> Ask:
+    resources = [_resource(kind, name, changes), *more]
+    return Ask("IncrementalAlterConfigs", {"resources": resources, "validate_only": checked_only})
+
+
+def _replace(
+    given: Mapping[str, str | None],
+    kind: int = _TOPIC,
+    name: Any = "@t",
+    checked_only: bool = False,
+) -> Ask:
+    resource = {
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [{"name": k, "value": v} for k, v in given.items()],
+    }
+    return Ask("AlterConfigs", {"resources": [resource], "validate_only": checked_only})
+
+
+def _describe(
+    keys: Sequence[str] | None,
+    kind: int = _TOPIC,
+    name: Any = "@t",
+    until: Mapping[str, Any] | None = None,
+    synonyms: bool = True,
+) -> Ask:
+    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    return Ask(
+        "DescribeConfigs",
+        {"resources": [asked], "include_synonyms": synonyms},
+        until=until or {},
+        ignore=_DOCUMENTATION,
+    )
+
+
+def _seen(key: str, value: str, **more: Any) -> Ask:
+    """Wait until a setting has a value."""
+    return _describe([key], until={"results.0.configs.0.value": value}, synonyms=False, **more)
+
+
+def _each(changes: Changes, **more: Any) -> list[Step]:
+    """Each change by itself, only checked."""
+    return [_change(change, checked_only=True, **more) for change in changes]
+
+
+_TOPICS = [
+    Scenario(
+        "describe-topic",
+        "DescribeConfigs",
+        [*topic(), _describe(_TOPIC_KEYS), _describe(["no.such"]), _describe(["retention.ms"] * 2)],
+    ),
+    Scenario(
+        "describe-nobody",
+        "DescribeConfigs",
+        [
+            _describe(None, name="@unknown"),
+            _describe(None, name="a b"),
+            _describe(None, name=""),
+            _describe(None, _BROKER, "7"),
+            _describe(None, _BROKER, "x"),
+            _describe(None, _GROUP, ""),
+            _describe(None, _METRICS, ""),
+            _describe(None, 0, "x"),
+        ],
+    ),
+    Scenario(
+        "describe-broker-keys",
+        "DescribeConfigs",
+        [
+            _describe(
+                [
+                    *("num.partitions", "log.roll.ms"),
+                    *("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+                    *("log.flush.interval.ms", "log.flush.scheduler.interval.ms", "log.roll.hours"),
+                    *("max.connections", "background.threads", "offsets.topic.num.partitions"),
+                    *("log.cleanup.policy", "compression.type", "log.segment.bytes"),
+                    *("group.consumer.session.timeout.ms", "log.local.retention.ms"),
+                ],
+                _BROKER,
+                "1",
+            ),
+            _describe(["broker.id", "node.id"], _BROKER, "1", synonyms=False),
+        ],
+        versions="4",
+    ),
+    Scenario(
+        "alter-set",
+        "IncrementalAlterConfigs",
+        [
+            *topic(),
+            _change(("retention.ms", _SET, " 2000 "), ("cleanup.policy", _SET, "compact , delete")),
+            _seen("retention.ms", "2000"),
+            _describe(["cleanup.policy", "retention.ms", "segment.ms"]),
+            _change(("retention.ms", _DELETE, "rubbish")),
+            _seen("retention.ms", "604800000"),
+            _change(("retention.ms", _DELETE, None), ("no.such", _DELETE, None)),
+        ],
+    ),
+    Scenario(
+        "alter-lists",
+        "IncrementalAlterConfigs",
+        [
+            *topic(),
+            _change(("cleanup.policy", _APPEND, "compact")),
+            _seen("cleanup.policy", "delete,compact"),
+            _change(("cleanup.policy", _APPEND, "compact")),
+            _change(("cleanup.policy", _APPEND, "")),
+            _change(("cleanup.policy", _APPEND, "burn")),
+            _change(("cleanup.policy", _SUBTRACT, "burn")),
+            _change(("cleanup.policy", _SUBTRACT, "delete")),
+            _seen("cleanup.policy", "compact"),
+            _change(("cleanup.policy", _SUBTRACT, "compact")),
+            _change(("cleanup.policy", _SET, "delete,delete")),
+            _seen("cleanup.policy", "delete"),
+            _change(("leader.replication.throttled.replicas", _APPEND, "0:1")),
+            _change(("leader.replication.throttled.replicas", _APPEND, "1:1")),
+            _seen("leader.replication.throttled.replicas", "0:1,1:1"),
+            _change(("retention.ms", _APPEND, "1")),
+            _change(("retention.ms", _SUBTRACT, "1")),
+        ],
+    ),
+    Scenario(
+        "alter-bad-values",
+        "IncrementalAlterConfigs",
+        [
+            *topic(),
+            *_each(
+                [
+                    *(("retention.ms", _SET, v) for v in ("x", "", None, "-2", "1_0", "9" * 20)),
+                    *(("retention.bytes", _SET, v) for v in ("-2", "1e3")),
+                    *(("cleanup.policy", _SET, v) for v in ("", "burn", "Delete", "none")),
+                    *(("compression.type", _SET, v) for v in ("ZSTD", "none", "uncompressed")),
+                    *(("compression.gzip.level", _SET, v) for v in ("0", "-1", "9", "10")),
+                    *(("compression.lz4.level", _SET, v) for v in ("0", "17", "18")),
+                    *(("compression.zstd.level", _SET, v) for v in ("22", "23", "-131073")),
+                    *(("local.retention.ms", _SET, v) for v in ("-2", "-3")),
+                    *(("remote.storage.enable", _SET, v) for v in ("true", "false", "x")),
+                    *(("min.cleanable.dirty.ratio", _SET, v) for v in ("1", "1.5", "x")),
+                    *(("preallocate", _SET, v) for v in ("TRUE", "yes")),
+                    *(("max.message.bytes", _SET, v) for v in ("0", "-1", "2147483648")),
+                    *(("leader.replication.throttled.replicas", _SET, v) for v in ("x", "*")),
+                    *(("segment.ms", _SET, "0"), ("segment.index.bytes", _SET, "3")),
+                    *(("message.format.version", _SET, "3.0"), ("no.such", _SET, "1")),
+                ]
+            ),
+            _change(("min.compaction.lag.ms", _SET, "9"), ("max.compaction.lag.ms", _SET, "5")),
+            _change(("retention.ms", _SET, "5"), ("segment.ms", _SET, "x")),
+            _describe(["retention.ms", "segment.ms"]),
+        ],
+        versions="1",
+    ),
+    Scenario(
+        "alter-odd",
+        "IncrementalAlterConfigs",
+        [
+            *topic(),
+            _change(),
+            Ask("IncrementalAlterConfigs", {"resources": []}),
+            _change(("retention.ms", _SET, "1"), ("retention.ms", _SET, "2")),
+            _change(
+                ("retention.ms", _SET, "1"),
+                more=[_resource(_TOPIC, "@t", [("segment.ms", _SET, "5")])],
+            ),
+            _change(("retention.ms", _SET, "1"), name="@unknown"),
+            _change(("retention.ms", _SET, "1"), name="a b"),
+            _change(("retention.ms", _SET, "1"), name=""),
+            _change(("retention.ms", _SET, "1"), kind=0),
+            _change(("retention.ms", _SET, "1"), kind=64),
+            _describe(["retention.ms"]),
+        ],
+    ),
+    Scenario(
+        "alter-unknown-operation",
+        "IncrementalAlterConfigs",
+        [*topic(), _change(("retention.ms", 9, "1"))],
+        versions="1",
+    ),
+    Scenario(
+        "replace-all",
+        "AlterConfigs",
+        [
+            *topic(configs={"cleanup.policy": "compact"}),
+            _replace({"retention.ms": "1000", "segment.ms": "5000"}),
+            _seen("segment.ms", "5000"),
+            _describe(["cleanup.policy", "retention.ms", "segment.ms"]),
+            _replace({"segment.ms": "6000"}),
+            _seen("segment.ms", "6000"),
+            _describe(["cleanup.policy", "retention.ms", "segment.ms"]),
+            _replace({"segment.ms": None}),
+            _replace({"segment.ms": "x"}),
+            _replace({"no.such": "1"}),
+            _replace({"segment.ms": "7000"}, checked_only=True),
+            _replace({"segment.ms": "7000"}, name="@unknown"),
+            _replace({}, name="@unknown"),
+            _replace({"a": "1"}, kind=0),
+            _seen("segment.ms", "6000"),
+            _replace({}),
+            _seen("segment.ms", "604800000"),
+        ],
+    ),
+]
+
+_OTHERS = [
+    Scenario(
+        "alter-broker",
+        "IncrementalAlterConfigs",
+        [
+            *_each(
+                [
+                    *(("log.retention.ms", _SET, v) for v in ("1000", "x", None)),
+                    *(("log.retention.hours", _SET, "5"), ("log.roll.hours", _SET, "5")),
+                    *(("num.io.threads", _SET, v) for v in ("8", "x", "0")),
+                    *(("num.network.threads", _SET, "3"), ("background.threads", _SET, "10")),
+                    *(("max.connections", _SET, v) for v in ("1000", "x")),
+                    *(("message.max.bytes", _SET, v) for v in ("1000000", "-1")),
+                    *(("compression.gzip.level", _SET, v) for v in ("5", "10")),
+                    *(("log.cleaner.threads", _SET, "1"), ("log.local.retention.ms", _SET, "-2")),
+                    *(("num.partitions", _SET, "4"), ("auto.create.topics.enable", _SET, "true")),
+                    *(("node.id", _SET, "5"), ("log.dirs", _SET, "/x"), ("broker.id", _SET, "5")),
+                    *(("advertised.listeners", _SET, "PLAINTEXT://127.0.0.1:1"),),
+                    *(("ssl.keystore.location", _SET, "/x"), ("log.cleaner.enable", _SET, "true")),
+                    *(("num.partitions", _DELETE, None), ("no.such", _DELETE, None)),
+                    *(("log.cleanup.policy", _APPEND, "compact"),),
+                    *(("log.retention.ms", _APPEND, "1"), ("log.retention.ms", 9, "1")),
+                    *(("leader.replication.throttled.rate", _SET, "1000"),),
+                    *(("transaction.partition.verification.enable", _SET, "true"),),
+                ],
+                kind=_BROKER,
+                name="1",
+            ),
+            _change(("log.retention.ms", _SET, "1"), kind=_BROKER, name="7", checked_only=True),
+            _change(("log.retention.ms", _SET, "1"), kind=_BROKER, name="x", checked_only=True),
+            _change(kind=_BROKER, name="7", checked_only=True),
+        ],
+        versions="1",
+    ),
+    Scenario(
+        "alter-unknown-broker-key",
+        "IncrementalAlterConfigs",
+        [_change(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
+        versions="1",
+    ),
+    Scenario(
+        "alter-group",
+        "IncrementalAlterConfigs",
+        [
+            _describe(None, _GROUP, "@g"),
+            _change(
+                ("consumer.session.timeout.ms", _SET, "50000"),
+                ("consumer.heartbeat.interval.ms", _SET, "6000"),
+                kind=_GROUP,
+                name="@g",
+            ),
+            _seen("consumer.session.timeout.ms", "50000", kind=_GROUP, name="@g"),
+            _describe(None, _GROUP, "@g"),
+            *_each(
+                [
+                    *(("consumer.session.timeout.ms", _SET, v) for v in ("44999", "60001", "x")),
+                    *(("consumer.heartbeat.interval.ms", _SET, v) for v in ("4999", "15001")),
+                    *(("consumer.assignment.interval.ms", _SET, v) for v in ("0", "15001")),
+                    *(("share.session.timeout.ms", _SET, v) for v in ("45000", "1")),
+                    *(("share.isolation.level", _SET, v) for v in ("read_committed", "none")),
+                    *(("share.auto.offset.reset", _SET, v) for v in ("by_duration:PT1H", "never")),
+                    *(("share.delivery.count.limit", _SET, v) for v in ("2", "11")),
+                    *(("share.partition.max.record.locks", _SET, v) for v in ("100", "99")),
+                    *(("share.record.lock.duration.ms", _SET, v) for v in ("15000", "1")),
+                    *(("share.renew.acknowledge.enable", _SET, "false"), ("no.such", _SET, "1")),
+                    *(("streams.num.standby.replicas", _SET, v) for v in ("2", "3")),
+                    *(("streams.session.timeout.ms", _SET, v) for v in ("45000", "1")),
+                    *(("streams.initial.rebalance.delay.ms", _SET, "0"),),
+                    *(("consumer.session.timeout.ms", _APPEND, "1"), ("no.such", _DELETE, None)),
+                ],
+                kind=_GROUP,
+                name="@g",
+            ),
+            _change(("consumer.session.timeout.ms", _SET, "50000"), kind=_GROUP, name=""),
+            _replace({"consumer.heartbeat.interval.ms": "7000"}, _GROUP, "@g"),
+            _seen("consumer.heartbeat.interval.ms", "7000", kind=_GROUP, name="@g"),
+            _describe(["consumer.session.timeout.ms"], _GROUP, "@g"),
+            _replace({}, _GROUP, "@g"),
+        ],
+    ),
+    Scenario(
+        "alter-client-metrics",
+        "IncrementalAlterConfigs",
+        [
+            _describe(None, _METRICS, "@s"),
+            _change(
+                ("interval.ms", _SET, "1000"),
+                ("metrics", _SET, "org.apache.kafka.consumer."),
+                ("match", _SET, "client_id=a.*,client_software_name=b"),
+                kind=_METRICS,
+                name="@s",
+            ),
+            _seen("interval.ms", "1000", kind=_METRICS, name="@s"),
+            _describe(None, _METRICS, "@s"),
+            *_each(
+                [
+                    *(("interval.ms", _SET, v) for v in ("99", "100", "3600000", "3600001", "x")),
+                    *(("match", _SET, v) for v in ("", "bad", "color=red", "client_id=[")),
+                    *(("metrics", _SET, ""), ("metrics", _SET, "*"), ("metrics", _APPEND, "a")),
+                    *(("no.such", _SET, "1"), ("no.such", _DELETE, None)),
+                ],
+                kind=_METRICS,
+                name="@s",
+            ),
+            _change(("interval.ms", _SET, "1000"), kind=_METRICS, name=""),
+            _change(
+                ("interval.ms", _DELETE, None),
+                ("metrics", _DELETE, None),
+                ("match", _DELETE, None),
+                kind=_METRICS,
+                name="@s",
+            ),
+            _seen("interval.ms", "300000", kind=_METRICS, name="@s"),
+        ],
+    ),
+]
+
+#: The size of the volume and its path are another matter on every machine.
+_VOLUME = ("results.*.log_dir", "results.*.total_bytes", "results.*.usable_bytes")
+
+
+def _directories(*topics: tuple[str, Sequence[int]]) -> Ask:
+    asked = [{"topic": name, "partitions": list(partitions)} for name, partitions in topics]
+    return Ask("DescribeLogDirs", {"topics": asked}, ignore=_VOLUME)
+
+
+_DIRECTORIES = [
+    Scenario(
+        "log-dirs",
+        "DescribeLogDirs",
+        [
+            *topic("@t", 2),
+            _directories(("@t", [0, 1])),
+            Ask("Produce", produce_body(Batch(["a", "b"])), quiet=True),
+            _directories(("@t", [0])),
+            _directories(("@t", [1, 1, 0]), ("@t", [0])),
+            _directories(("@t", [7, -1]), ("@unknown", [0]), ("__cluster_metadata", [0])),
+            _directories(("@t", [])),
+            _directories(),
+        ],
+    ),
+]
+
+SCENARIOS = [*_TOPICS, *_OTHERS, *_DIRECTORIES]
