@@ -37,7 +37,7 @@ from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersion
 QUEUE_MAX = 10_000
 #: From when on an answer is late, and how often that is told. An answer may well take longer.
 LATE_S = 2.0
-LATE_AGAIN_S = 1.0
+LATE_AGAIN_S = 0.5
 #: Answers that wait for other members of the group.
 _LONG = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _SOFTWARE_NAME = "odradek"
@@ -382,7 +382,9 @@ class BrokerLink:
         else:
             response = decode_response(pending.api, pending.version or 0, frame)
         self._unanswered.popleft()
-        self._late = False
+        if self._late:
+            self._late = False
+            self._on_late(self)  # what kept it waiting is over, perhaps by an election
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._throttled_until = self._loop.time() + throttle_ms / 1000

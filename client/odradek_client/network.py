@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from odradek_client import errors
-from odradek_client.broker_link import LATE_S, BrokerLink, LinkState
+from odradek_client.broker_link import BrokerLink, LinkState
 from odradek_client.cluster import TOPIC_REFUSALS, BrokerAddress, ClusterView
 from odradek_client.config import ClientConfig
 from odradek_client.errors import (
@@ -43,7 +43,7 @@ from odradek_protocol.schemas.find_coordinator import (
 )
 from odradek_protocol.schemas.metadata import MetadataResponse
 
-Channel = Literal["main", "coordinator", "fetch"]
+Channel = Literal["main", "coordinator", "fetch", "metadata"]
 Listener = Callable[[ClusterView], None]
 
 GROUP_COORDINATOR = 0
@@ -52,8 +52,11 @@ TRANSACTION_COORDINATOR = 1
 _IDLE_CHECKS_S_MAX = 30.0
 #: So many brokers are tried at once.
 _REACH_MAX = 8
-#: Among the nodes that may be asked: behind those that answer and those that were not asked yet.
-_LATE_RANK = 2
+#: How long a broker has to answer about metadata before the next one is asked as well.
+METADATA_PATIENCE_S = 1.0
+#: The order in which nodes are asked: who answers, who was not asked yet, who keeps requests waiting, a
+#: bootstrap address, who keeps us waiting for metadata.
+_READY, _NEW, _BUSY, _BOOTSTRAP, _SILENT = range(5)
 #: From this version on FindCoordinator takes many keys and answers each.
 _BATCHED_COORDINATORS = 4
 
@@ -507,8 +510,9 @@ class Network:
         return failure
 
     async def _first_metadata(self) -> MetadataResponse:
-        """From the brokers in turn: the next one is asked when one has failed, or is late."""
-        failure: BaseException = ConnectionLost("no broker is known")
+        """From the brokers in turn: the next one is asked when one has failed, or is late. ConnectionLost,
+        with the reason of each, if none can be reached."""
+        reasons: dict[str, None] = {}
         asked: set[asyncio.Task[MetadataResponse]] = set()
         candidates = deque(self._candidates())
         try:
@@ -517,26 +521,31 @@ class Network:
                     asked.add(self.loop.create_task(self._metadata_of(candidates.popleft())))
                 done, asked = await asyncio.wait(
                     asked,
-                    timeout=LATE_S if candidates else None,
+                    timeout=METADATA_PATIENCE_S if candidates else None,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 for task in done:
-                    error = task.exception()
-                    if error is None:
+                    try:
                         return task.result()
-                    failure = error
+                    except (ConnectionLost, RequestTimedOut) as error:
+                        reasons[str(error)] = None
         finally:
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
-        raise failure
+        raise ConnectionLost("; ".join(reasons) or "there is no broker to connect to")
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:
-        version = await self.version_for(node_id, ApiKey.METADATA)
+        main = self._ready_link(node_id, "main")
+        # Brokers answer in order: behind a request that waits for a hung replica we would wait too.
+        channel: Channel = "metadata" if main is not None and main.is_late else "main"
+        version = await self.version_for(node_id, ApiKey.METADATA, channel=channel)
         request = self.cluster.request(
             version, allow_auto_create=self.config.allow_auto_create_topics
         )
-        response: MetadataResponse = await self.send(node_id, request, max_version=version)
+        response: MetadataResponse = await self.send(
+            node_id, request, channel=channel, max_version=version
+        )
         return response
 
     def _learn(self, response: MetadataResponse) -> None:
@@ -608,30 +617,32 @@ class Network:
         return self._bootstrap.get(node_id) if node_id < 0 else self.cluster.brokers.get(node_id)
 
     def _candidates(self) -> list[int]:
-        """Nodes to ask, in order: connected ones, those with least to do first; other brokers; those that
-        keep somebody waiting; other bootstrap addresses. Each address once."""
-
-        def rank(node_id: int) -> tuple[int, bool, float, float]:
-            route = self._routes.get((node_id, "main"))
-            link = None if route is None else route.link
-            jitter = self._random.random()
-            if link is not None and link.is_late:
-                return _LATE_RANK, node_id < 0, 0.0, jitter
-            if link is not None and link.state is LinkState.READY:
-                # A known broker is better than the same one under its bootstrap address.
-                return 0, node_id < 0, link.in_flight, jitter
-            return (3 if node_id < 0 else 1), False, route.retry_at if route else 0.0, jitter
-
+        """Nodes to ask, in order, each address once."""
         by_address: dict[tuple[str, int], list[int]] = {}
         for node_id, at in (*self.cluster.brokers.items(), *self._bootstrap.items()):
             by_address.setdefault((at.host, at.port), []).append(node_id)
         chosen = []
         for names in by_address.values():
-            ranked = sorted((rank(node_id), node_id) for node_id in names)
-            # What is late under one of its names is late under the others.
-            late = [each for each in ranked if each[0][0] == _LATE_RANK]
+            ranked = sorted((self._rank(node_id), node_id) for node_id in names)
+            # What keeps us waiting under one of its names does so under the others.
+            late = [each for each in ranked if each[0][0] in (_BUSY, _SILENT)]
             chosen.append((late or ranked)[0])
         return [node_id for _, node_id in sorted(chosen)]
+
+    def _rank(self, node_id: int) -> tuple[int, bool, float, float]:
+        routes = [self._routes.get((node_id, channel)) for channel in ("main", "metadata")]
+        main, extra = (None if route is None else route.link for route in routes)
+        jitter = self._random.random()
+        if extra is not None and extra.is_late:
+            return _SILENT, False, 0.0, jitter
+        if main is not None and main.is_late:
+            silent = main.state is LinkState.OPENING
+            return _SILENT if silent else _BUSY, False, 0.0, jitter
+        if main is not None and main.state is LinkState.READY:
+            # A known broker is better than the same one under its bootstrap address.
+            return _READY, node_id < 0, main.in_flight, jitter
+        retry_at = routes[0].retry_at if routes[0] is not None else 0.0
+        return _BOOTSTRAP if node_id < 0 else _NEW, False, retry_at, jitter
 
     def _route(self, node_id: int, channel: Channel) -> _Route:
         route = self._routes.get((node_id, channel))

@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
 def impatience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(broker_link, "LATE_S", 0.05)
     monkeypatch.setattr(broker_link, "LATE_AGAIN_S", 0.02)
-    monkeypatch.setattr(network_module, "LATE_S", 0.05)
+    monkeypatch.setattr(network_module, "METADATA_PATIENCE_S", 0.05)
     yield
 
 
@@ -99,6 +99,34 @@ async def test_records_for_a_hung_leader_go_to_the_next_one_once_it_is_elected(
         assert others[0].log("t", 0).values == [b"after"]
         await producer.send_and_wait("t", b"later", partition=0)
         assert others[0].log("t", 0).values == [b"after", b"later"]
+
+
+async def test_metadata_does_not_wait_behind_requests_that_wait_for_the_hung_broker(
+    cluster: list[ScriptedBroker],
+) -> None:
+    """Brokers answer in order, and with acks=all the others wait for the one that hangs."""
+    hung, *others = cluster
+    shrunk = asyncio.Event()
+
+    async def when_shrunk(request: Any, version: int) -> object:
+        await shrunk.wait()
+        return DEFAULT
+
+    async with a_producer(cluster) as producer:
+        for number in range(3):
+            await producer.send_and_wait("t", b"before", partition=number)
+        hang(hung)
+        for other in others:
+            other.always(ApiKey.PRODUCE, when_shrunk)
+        deliveries = [await producer.send("t", b"after", partition=number) for number in range(3)]
+        await until(lambda: all(each.received(ApiKey.PRODUCE)[1:] for each in cluster))
+        give_up(hung, others)
+        network = producer._network
+        await until(lambda: network.cluster.leader_of("t", 0) == others[0].node_id)
+        shrunk.set()
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.gather(*deliveries)
+        assert others[0].log("t", 0).values == [b"after"]
 
 
 async def test_a_leader_that_hangs_before_it_was_connected_to_is_left_as_well(

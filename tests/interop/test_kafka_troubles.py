@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +17,7 @@ from odradek.testing import make_unique_topic
 from odradek_client.consumer.listener import RebalanceListener
 from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import OdradekError
+from odradek_protocol.stored.offset_commit import decode_key, decode_value
 
 pytestmark = pytest.mark.kafka
 
@@ -137,3 +141,88 @@ async def test_what_listeners_commit_is_read_by_nobody_again(
         await asyncio.gather(member(250), member(count))
     assert [failure for each in listeners for failure in each.failures] == []
     assert sorted(seen) == list(range(count))
+
+
+@pytest.fixture(params=["kafka", "kafka_cluster"])
+def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
+    """One node, and three."""
+    found: KafkaCluster = request.getfixturevalue(request.param)
+    return found
+
+
+async def commits_of(bootstrap: str, group_id: str) -> dict[TopicPartition, list[int]]:
+    """Every offset that a group has committed, in the order of the coordinator's log."""
+    found: dict[TopicPartition, list[int]] = {}
+    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        numbers = await consumer.partitions_for("__consumer_offsets")
+        partitions = [TopicPartition("__consumer_offsets", n) for n in numbers]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(*partitions)
+        while any([await consumer.position(each) < end for each, end in ends.items()]):
+            for record in await consumer.poll(200):
+                kind = int.from_bytes(record.key[:2], "big")
+                if kind > 1 or record.value is None:
+                    continue
+                key = decode_key(record.key)
+                if key.group == group_id:
+                    committed = TopicPartition(key.topic, key.partition)
+                    found.setdefault(committed, []).append(decode_value(record.value).offset)
+    return found
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: str) -> None:
+    """Commits in the background and by hand, members that come and go, answers that are lost."""
+    topic = await new_topic(nodes)
+    group_id = f"g-{topic}"
+    chance = random.Random(9)
+    stop = asyncio.Event()
+    settings: dict[str, Any] = {
+        "bootstrap_servers": nodes.bootstrap,
+        "group_id": group_id,
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 20,
+        "max_poll_records": 20,
+        "retry_backoff_ms": 20,
+        "reconnect_backoff_ms": 5,
+        "reconnect_backoff_max_ms": 20,
+        **PROTOCOLS[protocol],
+    }
+
+    async def member(life_s: float) -> None:
+        async with Consumer(topic, **settings) as consumer:
+            end = asyncio.get_running_loop().time() + life_s
+            while asyncio.get_running_loop().time() < end:
+                await consumer.poll(20)
+                match chance.randrange(12):
+                    case 0 | 1:
+                        consumer.commit_soon()
+                    case 2:
+                        for node in (1, 2, 3):
+                            consumer._network.close_link(node, "the test cuts it", "coordinator")
+                    case 3:
+                        with contextlib.suppress(OdradekError):
+                            await consumer.commit(timeout_ms=chance.choice((5, 1_000)))
+
+    async def succession() -> None:
+        while not stop.is_set():
+            await member(chance.uniform(0.3, 2.0))
+
+    async with asyncio.timeout(DEADLINE_S):
+        async with (
+            Producer(bootstrap_servers=nodes.bootstrap, linger_ms=20) as producer,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for _ in range(3):
+                tasks.create_task(succession())
+            for n in range(400):
+                for partition in range(PARTITIONS):
+                    await producer.send(topic, b"%d" % n, partition=partition)
+                await asyncio.sleep(0.02)
+            stop.set()
+        commits = await commits_of(nodes.bootstrap, group_id)
+    assert set(commits) == {TopicPartition(topic, n) for n in range(PARTITIONS)}
+    for where, offsets in commits.items():
+        back = [pair for pair in itertools.pairwise(offsets) if pair[1] < pair[0]]
+        assert back == [], where
+        assert len(offsets) > 20
