@@ -13,6 +13,7 @@ from tests.sim.files import Failure, MemoryFiles
 from logs import DIRECTORY, EVERYTHING, NOW_MS, append, headers, make_batch, make_log, read_all
 from node_world import NodeWorld
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
+from odradek_broker.storage.index import OffsetIndex
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.segment import Segment
 from odradek_protocol.errors import ErrorCode
@@ -254,3 +255,55 @@ async def test_l33_the_broker_scans_beside_its_loop(
     )
     (thread,) = threads
     assert thread is not threading.main_thread()
+
+
+def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the others a few entries: that of a full segment has megabytes."""
+    expected = [at_time(log, second) for second in range(60)]
+    for segment in log.segments[:-1]:
+        segment.unload_indexes()
+        segment._summarized = False
+    loaded: list[int] = []
+    load = OffsetIndex.load
+
+    def noting(index: OffsetIndex, log_bytes: int) -> None:
+        loaded.append(index.base_offset)
+        load(index, log_bytes)
+
+    monkeypatch.setattr(OffsetIndex, "load", noting)
+    target = log.segments[-2].base_offset
+    assert at_time(log, target // 3) == expected[target // 3]
+    assert loaded == [target]
+    assert [at_time(log, second) for second in range(60)] == expected
+
+
+@pytest.mark.parametrize(
+    "entry", [b"\x7f" * 12, b"\0" * 12, NOW_MS.to_bytes(8, "big") + b"\0\0\0\1"]
+)
+def test_l33_a_last_entry_that_is_not_true_is_not_believed(
+    log: PartitionLog, files: MemoryFiles, entry: bytes, scans: list[str]
+) -> None:
+    expected = [at_time(log, second) for second in range(60)]
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    path = segment.path_of("timeindex")
+    files.put(path, files.content(path)[:-12] + entry)
+    assert [at_time(log, second) for second in range(60)] == expected
+    assert len(scans) == 1
+
+
+def test_l33_positions_outside_the_segment_are_not_believed(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    expected = [at_time(log, second) for second in range(60)]
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    path = segment.path_of("index")
+    entries = len(files.content(path)) // 8
+    files.put(path, (bytes(4) + b"\x80\0\0\0") * entries)
+    assert [at_time(log, second) for second in range(60)] == expected
+    assert not log.offline

@@ -11,12 +11,15 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from operator import lt
 
-from odradek_broker.seams import Files
+from odradek_broker.seams import File, Files
 
 _TIME_ENTRY = struct.Struct(">qi")
+_OFFSET_ENTRY = struct.Struct(">ii")
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 
@@ -91,19 +94,25 @@ class _IndexFile:
             # A leftover that does not fit the log is found and rebuilt at the next start (L-33).
             return
 
-    def _read(self, entry_bytes: int) -> bytes:
-        """The file's whole entries. InvalidIndex if it is missing."""
+    @contextmanager
+    def _opened(self, entry_bytes: int) -> Iterator[tuple[File, int]]:
+        """The file, and how many entries it has. InvalidIndex if it is missing or cut."""
         try:
             file = self._files.open(self._path)
         except FileNotFoundError:
             raise InvalidIndex(f"{self._path} is missing") from None
         try:
-            content = file.read_at(0, file.size())
+            entries, rest = divmod(file.size(), entry_bytes)
+            if rest:
+                raise InvalidIndex(f"{self._path} ends inside an entry")
+            yield file, entries
         finally:
             file.close()
-        if len(content) % entry_bytes:
-            raise InvalidIndex(f"{self._path} ends inside an entry")
-        return content
+
+    def _read(self, entry_bytes: int) -> bytes:
+        """The file's entries. InvalidIndex if it is missing."""
+        with self._opened(entry_bytes) as (file, entries):
+            return file.read_at(0, entries * entry_bytes)
 
     def _cut(self, keep_entries: int) -> None:
         """Forget entries from `keep_entries` on, in the file too."""
@@ -140,6 +149,20 @@ class OffsetIndex(_IndexFile):
         """The last known batch start that is not behind `position`."""
         entry = bisect_right(self._positions, position)
         return self._positions[entry - 1] if entry else 0
+
+    def floor_on_disk(self, offset: int) -> int:
+        """As `floor`, from the file, of which only a few entries are read. InvalidIndex; OSError."""
+        with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
+            position, low, high = 0, 0, entries
+            while low < high:
+                middle = (low + high) // 2
+                entry = file.read_at(middle * OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES)
+                found, at = _OFFSET_ENTRY.unpack(entry)
+                if self.base_offset + found <= offset:
+                    position, low = at, middle + 1
+                else:
+                    high = middle
+            return position
 
     def last(self) -> tuple[int, int]:
         """(offset, position) of the last entry; (base offset - 1, 0) without any."""
@@ -240,6 +263,16 @@ class TimeIndex(_IndexFile):
         if not entry:
             return -1, self.base_offset
         return self._timestamps[entry - 1], self.base_offset + self._offsets[entry - 1]
+
+    def last_on_disk(self) -> tuple[int, int]:
+        """As `last`, from the file, of which nothing else is read. InvalidIndex without any entry;
+        OSError."""
+        with self._opened(TIME_ENTRY_BYTES) as (file, entries):
+            if not entries:
+                raise InvalidIndex(f"{self._path} is empty")
+            entry = file.read_at((entries - 1) * TIME_ENTRY_BYTES, TIME_ENTRY_BYTES)
+        timestamp, offset = _TIME_ENTRY.unpack(entry)
+        return timestamp, self.base_offset + offset
 
     def last(self) -> tuple[int, int]:
         """(timestamp, offset) of the last entry; (-1, base offset) without any."""

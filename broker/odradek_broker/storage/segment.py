@@ -264,9 +264,27 @@ class Segment:
         """(largest timestamp, last offset of the first batch that has it); (-1, base) if none.
 
         Retention asks for it again and again, so it stays when the indexes leave the memory."""
-        if not (self._indexed or self._summarized):
+        if not (self._indexed or self._summarized or self._summarize()):
             self._need_indexes()
         return self._max_timestamp, self._max_timestamp_offset
+
+    def _summarize(self) -> bool:
+        """Learn the largest timestamp of a closed segment from a few entries of its indexes, which
+        have a quarter of a million: a search by time asks every segment. False if they do not
+        fit. OSError."""
+        if not self.sealed:
+            return False
+        try:
+            largest = self._times.last_on_disk()
+            position = self._offsets.floor_on_disk(largest[1])
+            if not 0 <= position < self.size_bytes:
+                return False
+            self._check_largest_timestamp(largest, position)
+        except (InvalidIndex, SegmentCorrupt):
+            return False
+        self._max_timestamp, self._max_timestamp_offset = largest
+        self._summarized = True
+        return True
 
     def largest_timestamp_below(self, bound: int) -> tuple[int, int]:
         """`largest_timestamp` of the batches that end below an offset. SegmentCorrupt, OSError."""
@@ -337,14 +355,15 @@ class Segment:
                 raise SegmentCorrupt(f"{self._offsets.path} does not match {self.path}")
             self._count(batch)
             self._bytes_since_index += batch.size_bytes
-        self._check_largest_timestamp()
-
-    def _check_largest_timestamp(self) -> None:
-        """Retention believes it, so it is compared with the batch that should have it."""
         timestamp, offset = self._times.last()
-        if timestamp < 0:
-            return
-        for batch in self.walk(self._offsets.floor(offset)):
+        if timestamp >= 0:
+            self._check_largest_timestamp((timestamp, offset), self._offsets.floor(offset))
+
+    def _check_largest_timestamp(self, largest: tuple[int, int], position: int) -> None:
+        """Retention believes it, so it is compared with the batch that should have it, at or
+        behind `position`. SegmentCorrupt."""
+        timestamp, offset = largest
+        for batch in self.walk(position):
             if batch.last_offset >= offset:
                 if batch.last_offset == offset and batch.max_timestamp == timestamp:
                     return
