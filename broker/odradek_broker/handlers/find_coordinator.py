@@ -111,7 +111,8 @@ def _response(many: bool, found: list[Coordinator]) -> FindCoordinatorResponse:
     only = found[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        # Kafka's word for all being well, which only the answers for one key have.
+        error_message=only.error_message or only.error_code.name,
         node_id=only.node_id,
         host=only.host,
         port=only.port,
