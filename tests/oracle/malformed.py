@@ -96,7 +96,8 @@ def spoiled(api_name: str, version: int, values: Mapping[str, Any]) -> Iterator[
     assert body == codec.encode_bytes(request, version), (api_name, version)
 
     def ask(changed: bytes) -> Ask:
-        return Ask(api_name, values, version=version, edit=lambda _: changed)
+        listing = api_name == "ListGroups"
+        return Ask(api_name, values, version=version, edit=lambda _: changed, mine=listing)
 
     yield ask(body)
     yield ask(body + b"\0\0\0")
