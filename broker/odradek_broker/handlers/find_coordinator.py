@@ -112,7 +112,7 @@ def _response(many: bool, found: list[Coordinator]) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
         error_code=only.error_code,
         # Kafka's word for all being well, which only the answers for one key have.
-        error_message=only.error_message or only.error_code.name,
+        error_message=only.error_message or ErrorCode.of(only.error_code).name,
         node_id=only.node_id,
         host=only.host,
         port=only.port,
