@@ -215,7 +215,7 @@ async def test_d11_what_is_too_large_all_the_same_is_refused_by_name(
 async def test_d11_what_is_too_large_and_has_no_code_closes_the_connection(
     start_broker: StartBroker,
 ) -> None:
-    broker = await start_broker(fetch_max_bytes="1024")
+    broker = await start_broker(fetch_max_bytes="2000")
     client = await broker.client()
     for number in range(40):
         await client.create_topic(f"topic-with-a-long-name-{number}")

@@ -223,6 +223,15 @@ _TOPICS = [
         versions="1",
     ),
     Scenario(
+        "alter-to-small-segments",
+        "IncrementalAlterConfigs",
+        [
+            *topic(),
+            *_each([("segment.bytes", _SET, v) for v in ("1048576", "1048575", "1000000", "13")]),
+        ],
+        versions="1",
+    ),
+    Scenario(
         "replace-all",
         "AlterConfigs",
         [
@@ -286,6 +295,18 @@ _OTHERS = [
         "IncrementalAlterConfigs",
         [_change(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
         versions="1",
+    ),
+    Scenario(
+        "describe-loggers",
+        "DescribeConfigs",
+        [
+            Ask(
+                "DescribeConfigs",
+                {"resources": [{"resource_type": _LOGGER, "resource_name": "1"}]},
+                ignore=("results.*.configs",),
+            )
+        ],
+        versions="4",
     ),
     Scenario(
         "alter-group",
