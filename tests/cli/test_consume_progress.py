@@ -1,0 +1,60 @@
+"""What `odradek consume --exit` shows of how far it has come."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.cli.common import Progress
+from odradek.cli.consume import Reading
+from odradek_client.consumer.types import TopicPartition
+
+ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Shown(Progress):
+    """Keeps what it was told last."""
+
+    def __init__(self) -> None:
+        super().__init__("", None)
+        self.last: tuple[int, int | None] = (0, None)
+
+    def show(self, completed: int, total: int | None = None) -> None:
+        self.last = (completed, total)
+
+
+def records(*offsets: int) -> list[Any]:
+    return [SimpleNamespace(offset=offset) for offset in offsets]
+
+
+def test_progress_knows_the_end_and_passes_over_what_is_no_record() -> None:
+    shown = Shown()
+    reading = Reading(lambda record: b"", shown, None, ends={ONE: 10, TWO: 5})
+    reading.starts = {ONE: 2, TWO: 5}
+    reading.finished.add(TWO)
+    reading.show()
+    assert shown.last == (0, 8)
+    reading.take(ONE, records(2, 3, 5))
+    reading.show()
+    assert shown.last == (4, 8), "offset 4 is no record, and is behind us all the same"
+    # The last offset is a marker: no poll hands it out.
+    reading.finished.add(ONE)
+    reading.show()
+    assert shown.last == (8, 8)
+
+
+def test_records_behind_the_end_do_not_count() -> None:
+    shown = Shown()
+    reading = Reading(lambda record: b"", shown, None, ends={ONE: 3}, starts={ONE: 0})
+    reading.take(ONE, records(0, 1, 2, 3, 4))
+    reading.show()
+    assert shown.last == (3, 3) and reading.count == 3
+
+
+def test_without_an_end_or_with_a_count_records_are_counted() -> None:
+    for ends, left in ((None, None), ({ONE: 100}, 5)):
+        shown = Shown()
+        reading = Reading(lambda record: b"", shown, left, ends=ends)
+        reading.take(ONE, records(0, 1))
+        reading.show()
+        assert shown.last == (2, None)
