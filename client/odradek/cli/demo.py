@@ -114,14 +114,16 @@ def _run(story: Console, folder: Path, bootstrap: str, records: int) -> list[str
     """All steps; what is wrong with the result."""
     with contextlib.ExitStack() as open_things:
         topics = Topics("flights", "flights-by-carrier-and-month")
-        if bootstrap:
-            _step(story, 1, f"A broker is there at {bootstrap}")
+        is_ours = not bootstrap
+        if not is_ours:
+            _step(story, 1, f"Using the broker at {bootstrap}")
             suffix = uuid.uuid4().hex[:8]
             topics = Topics(*(f"odradek-demo-{suffix}-{name}" for name in ("flights", "result")))
-            open_things.callback(_clear_up, story, bootstrap, topics)
         else:
             bootstrap = _start_broker(story, folder, open_things)
         asyncio.run(_create_topics(story, bootstrap, topics))
+        if not is_ours:
+            open_things.callback(_clear_up, story, bootstrap, topics)
         written = asyncio.run(_produce(story, bootstrap, topics.flights, records))
         with _spark(story, folder) as spark:
             try:
@@ -164,7 +166,8 @@ def _clear_up(story: Console, bootstrap: str, topics: Topics) -> None:
     try:
         asyncio.run(_delete_topics(bootstrap, topics))
     except OdradekError as error:
-        story.print(f"   the topics {topics.flights} and {topics.result} are left: {error}")
+        text = f"   the topics {topics.flights} and {topics.result} are left: {error}"
+        story.print(text, markup=False)
 
 
 async def _delete_topics(bootstrap: str, topics: Topics) -> None:
