@@ -12,7 +12,17 @@ import sys
 
 from benchmarks.support import parser, say
 
-ALL = ("broker", "clients", "transactions", "start", "codec", "append", "records", "groups")
+ALL = (
+    "broker",
+    "clients",
+    "transactions",
+    "start",
+    "codec",
+    "append",
+    "records",
+    "validation",
+    "groups",
+)
 
 
 def main() -> None:

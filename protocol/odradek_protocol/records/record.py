@@ -256,7 +256,7 @@ def scan_records(data: Buffer, count: int) -> RecordsScanned:
     """
     codec = native.CODEC
     if codec is not None and (found := codec.scan(data, count)) is not None:
-        return RecordsScanned(*found)
+        return RecordsScanned._make(found)
     if count < 1:
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
     parsed = parse_records(bytes(data), count)

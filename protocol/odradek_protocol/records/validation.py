@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from odradek_protocol.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
@@ -20,8 +21,7 @@ MAX_RECORD_ERRORS = 100
 """An answer lists at most so many bad records, lest one request ask for millions of strings."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRules:
+class RecordRules(NamedTuple):
     """What a topic demands of its records."""
 
     log_append_time: bool = False

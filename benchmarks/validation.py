@@ -1,0 +1,162 @@
+"""What it costs a broker to look at the records of what is produced.
+
+    python -m benchmarks.validation [--rounds 7] [--count 3000] [--json]
+
+Three brokers of ours take turns at the same Produce requests, one batch of 16 KB each, sent as ready frames: one that
+believes headers (`record.validation=header`), one that checks records, and one that does so without the compiled codec
+(ODRADEK_PURE). Counted is their processor time per request, so that others on the machine matter little; the share is
+of the whole request as the first broker serves it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+from collections.abc import Iterator
+
+from benchmarks.support import Report, Spread, Target, odradek_broker, parser, say
+
+from odradek_protocol import frames
+from odradek_protocol.compression import Codec
+from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.records import BatchBuilder
+from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek_protocol.schemas.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+
+BATCH_BYTES = 16 * 1024
+NOW_MS = 1_700_000_000_000
+TOPIC = "bench"
+_VERSION = 9
+_IN_FLIGHT = 4
+_LETTERS = b'abcdefghijklmnop {}:,"0123456789'
+
+
+def make_batch(record_bytes: int, codec: Codec) -> bytes:
+    """16 KB as the producer counts them: before compression. Text of the compressible kind."""
+    letters = random.Random(1)
+    builder = BatchBuilder(codec)
+    while builder.estimated_bytes + record_bytes < BATCH_BYTES:
+        value = bytes(letters.choices(_LETTERS, k=record_bytes))
+        builder.append(NOW_MS + builder.record_count // 10, b"key", value)
+    return bytes(builder.build())
+
+
+def frame_of(batch: bytes) -> bytes:
+    partition = PartitionProduceData(index=0, records=batch)
+    request = ProduceRequest(
+        acks=1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name=TOPIC, partition_data=[partition])],
+    )
+    return b"".join(frames.encode_request(request, _VERSION, 1, "bench"))
+
+
+def _answers(connection: socket.socket, count: int) -> None:
+    """Read so many of them; one that refuses ends the run."""
+    stream = connection.makefile("rb")
+    for _ in range(count):
+        answer = stream.read(int.from_bytes(stream.read(4), "big"))
+        found = frames.decode_response(API_OF_REQUEST[ProduceRequest], _VERSION, answer)
+        if found.responses[0].partition_responses[0].error_code:
+            raise SystemExit(f"refused: {found}")
+
+
+def request_us(target: Target, frame: bytes, count: int) -> float:
+    """Microseconds of the broker's processor time for each of `count` requests."""
+    host, port = target.bootstrap.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        before = target.cpu_s()
+        for _ in range(count // _IN_FLIGHT):
+            connection.sendall(frame * _IN_FLIGHT)
+            _answers(connection, _IN_FLIGHT)
+        after = target.cpu_s()
+    if before is None or after is None:
+        raise SystemExit("the processor time of a process cannot be read on this system")
+    return (after - before) / (count // _IN_FLIGHT * _IN_FLIGHT) * 1e6
+
+
+def _create_topic(target: Target) -> None:
+    host, port = target.bootstrap.rsplit(":", 1)
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+    request = CreateTopicsRequest(timeout_ms=30_000, topics=[topic])
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"".join(frames.encode_request(request, 7, 1, "bench")))
+        stream = connection.makefile("rb")
+        stream.read(int.from_bytes(stream.read(4), "big"))
+
+
+@contextlib.contextmanager
+def _brokers() -> Iterator[dict[str, Target]]:
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for name, validation, pure in (
+            ("header", "header", "0"),
+            ("full", "full", "0"),
+            ("full, pure", "full", "1"),
+        ):
+            os.environ["ODRADEK_PURE"] = pure
+            settings = {"record.validation": validation, "log.retention.bytes": 1 << 28}
+            found[name] = stack.enter_context(odradek_broker("page-cache", settings, metrics=False))
+            _create_topic(found[name])
+        os.environ["ODRADEK_PURE"] = "0"
+        yield found
+
+
+def measure(report: Report, rounds: int, count: int) -> None:
+    report.table(
+        "Broker CPU of a Produce request with one batch of 16 KB, page-cache",
+        ("records", "header us", "full us", "more", "pure us", "more, pure"),
+    )
+    with _brokers() as brokers:
+        for record_bytes in (100, 1000):
+            for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.GZIP, Codec.SNAPPY):
+                frame = frame_of(make_batch(record_bytes, codec))
+                say(f"{record_bytes} B, {codec.name.lower()}")
+                times: dict[str, list[float]] = {name: [] for name in brokers}
+                for _ in range(rounds):
+                    for name, target in brokers.items():
+                        times[name].append(request_us(target, frame, count))
+                _row(report, f"{record_bytes} B, {codec.name.lower()}", times)
+
+
+def _row(report: Report, name: str, times: dict[str, list[float]]) -> None:
+    header, full, pure = times.values()
+    more = Spread.of([b / a - 1 for a, b in zip(header, full, strict=True)])
+    more_pure = Spread.of([b / a - 1 for a, b in zip(header, pure, strict=True)])
+    medians = [Spread.of(each).median for each in (header, full, pure)]
+    report.row(
+        (
+            name,
+            f"{medians[0]:.0f}",
+            f"{medians[1]:.0f}",
+            f"{more.median:.0%}",
+            f"{medians[2]:.0f}",
+            f"{more_pure.median:.0%}",
+        ),
+        header_us=medians[0],
+        full_us=medians[1],
+        more=more.median,
+        pure_us=medians[2],
+        more_pure=more_pure.median,
+    )
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--count", type=int, default=3000)
+    arguments = options.parse_args()
+    report = Report("validation", as_json=arguments.json)
+    report.machine()
+    measure(report, arguments.rounds, arguments.count)
+
+
+if __name__ == "__main__":
+    main()
