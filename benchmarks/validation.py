@@ -26,6 +26,7 @@ from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsR
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 
@@ -63,6 +64,7 @@ def _answers(connection: socket.socket, count: int) -> None:
     for _ in range(count):
         answer = stream.read(int.from_bytes(stream.read(4), "big"))
         found = frames.decode_response(API_OF_REQUEST[ProduceRequest], _VERSION, answer)
+        assert isinstance(found, ProduceResponse)
         if found.responses[0].partition_responses[0].error_code:
             raise SystemExit(f"refused: {found}")
 

@@ -381,8 +381,9 @@ def test_k16_a_wrong_checksum_is_raised_behind_what_is_good() -> None:
     damaged[-1] ^= 1
     scene.answer(scene.fetch(), p0=records(0, 2) + bytes(damaged))
     assert scene.offsets() == [(0, 0), (0, 1)]
-    with pytest.raises(CorruptRecord, match="t-0, offset 2"):
+    with pytest.raises(CorruptRecord, match="t-0, offset 2") as caught:
         scene.offsets()
+    assert (caught.value.first_offset, caught.value.next_offset) == (2, 4)
     assert scene.position(0) == 2
     # The same bytes are fetched again: perhaps they were damaged on their way.
     assert asked(scene.fetch()) == [(0, 2)]
@@ -417,6 +418,19 @@ def test_k16_unknown_formats_are_never_skipped(damage: Callable[[bytearray], Non
     with pytest.raises(CorruptRecord):
         scene.offsets()
     assert scene.position(0) == 0
+
+
+@pytest.mark.parametrize("last", [-5, 2**31 - 1])
+def test_k16_a_header_without_sense_names_no_place_behind(last: int) -> None:
+    """A wrong checksum may mean a wrong last offset: only one before the position is seen to be wrong."""
+    scene = Scene()
+    batch = bytearray(records(0, 3))
+    batch[23:27] = last.to_bytes(4, "big", signed=True)
+    scene.answer(scene.fetch(), p0=bytes(batch))
+    with pytest.raises(CorruptRecord) as caught:
+        scene.offsets()
+    assert caught.value.next_offset == (None if last < 0 else last + 1)
+    assert ("a later offset" in str(caught.value)) == (last < 0)
 
 
 @pytest.mark.parametrize("size", [5, 30, 70])

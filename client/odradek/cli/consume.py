@@ -30,6 +30,7 @@ from odradek_client.consumer.listener import RebalanceListener
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
+    from odradek_client.consumer.errors import CorruptRecord
     from odradek_client.consumer.types import TopicPartition
 
 _POLL_RECORDS = 5000
@@ -48,6 +49,7 @@ class Reading:
     printer: Printer
     shown: Progress
     records_left: int | None
+    group: str | None = None
     ends: dict[TopicPartition, int] | None = None
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     read: dict[TopicPartition, int] = field(default_factory=dict)
@@ -254,12 +256,17 @@ async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
 
 
 async def _print(consumer: Consumer, reading: Reading) -> None:
+    from odradek_client.consumer.errors import CorruptRecord
+
     out = sys.stdout.buffer
     while not reading.done:
         limit = _POLL_RECORDS
         if reading.records_left is not None:
             limit = min(limit, reading.records_left)
-        found = await consumer.getmany(timeout_ms=500, max_records=limit)
+        try:
+            found = await consumer.getmany(timeout_ms=500, max_records=limit)
+        except CorruptRecord as error:
+            fail(_way_past(error, reading.group))
         for partition, records in found.items():
             out.write(reading.take(partition, records))
             if reading.ends is not None and partition in reading.finished:
@@ -271,6 +278,19 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
             reading.show()
         if reading.ends is not None and not found:
             await _note_positions(consumer, reading)
+
+
+def _way_past(error: CorruptRecord, group: str | None) -> str:
+    """What cannot be read, and the command that goes on behind it."""
+    topic, number = error.partition
+    trouble = f"{topic}-{number}, offset {error.offset}: {error.what}"
+    behind = "OFFSET" if error.next_offset is None else error.next_offset
+    if group is None:
+        return f"{trouble}\nGo on behind it: odradek consume {topic} -p {number} -o {behind}"
+    return (
+        f"{trouble}\nMove the group behind it: odradek group reset-offsets {group} "
+        f"--topic {topic}:{number} --to-offset {behind} --execute"
+    )
 
 
 async def _note_positions(consumer: Consumer, reading: Reading) -> None:
@@ -366,7 +386,7 @@ def consume(
         **client_settings(bootstrap, setting),
     }
     with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
-        reading = Reading(printer, shown, count)
+        reading = Reading(printer, shown, count, group)
         run(
             _consume(settings, topics, partition or [], span, exit_at_end, reading),
             close_on_sigterm=True,

@@ -119,7 +119,32 @@ class RecordError(LocalError):
 
 
 class CorruptRecord(RecordError):
-    """The batch is damaged or in a format that we do not read (K-16). Never skipped silently."""
+    """The batch is damaged or in a format that we do not read (K-16). Never skipped silently.
+
+    `first_offset` and `last_offset` are the batch's, `next_offset` is where the log goes on behind it: `seek`
+    there to leave it out. All are None where the batch's header makes no sense either. `what`: the trouble alone.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        trouble: str,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        self.first_offset = None if span is None else span[0]
+        self.last_offset = None if span is None else span[1]
+        self.next_offset = None if span is None else span[1] + 1
+        self.what = f"a batch that cannot be read: {trouble}"
+        if span is not None:
+            self.what = f"the batch of offsets {span[0]} to {span[1]} cannot be read: {trouble}"
+        topic, number = partition
+        behind = "a later offset" if span is None else self.next_offset
+        super().__init__(
+            partition,
+            offset,
+            f"{self.what}; to go on behind it: consumer.seek(({topic!r}, {number}), {behind})",
+        )
 
 
 class OversizedRecord(RecordError):

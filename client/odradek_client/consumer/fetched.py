@@ -180,6 +180,7 @@ class FetchedPartition:
             self.next_offset = self._failure.offset
             raise self._failure.again()
         while len(self._data) - self._at >= LOG_OVERHEAD_BYTES:
+            header: BatchHeader | None = None
             try:
                 header = read_header(self._data, self._at)
                 if self._settings.check_crcs and self._body is None:
@@ -192,7 +193,9 @@ class FetchedPartition:
                     ) from truncated
                 return False
             except (BatchError, ControlMarkerError) as error:
-                raise CorruptRecord(self.partition, self.next_offset, str(error)) from error
+                raise CorruptRecord(
+                    self.partition, self.next_offset, str(error), self._span(header)
+                ) from error
             self._batch_at = self._at
             self._at += header.size_bytes
             if found:
@@ -203,6 +206,12 @@ class FetchedPartition:
         if self._at == 0 and len(self._data):
             raise OversizedRecord(self.partition, self.next_offset, LOG_OVERHEAD_BYTES)
         return False
+
+    def _span(self, header: BatchHeader | None) -> tuple[int, int] | None:
+        """First and last offset of a batch that cannot be read, if its header makes sense."""
+        if header is None or header.last_offset < max(self.next_offset, header.base_offset):
+            return None
+        return header.base_offset, header.last_offset
 
     def _wanted(self, header: BatchHeader) -> bool:
         """Whether the batch may have something for the application."""
