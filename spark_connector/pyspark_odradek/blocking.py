@@ -27,6 +27,7 @@ from odradek_client.producer.producer import Producer
 from pyspark_odradek.errors import SinkError, SourceError
 from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.identity import Names, Writer
+from pyspark_odradek.exactly_once.inheritance import Inheritance, default_folder
 from pyspark_odradek.options import ClientSettings
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ class Shared:
         self.networks: Pool[Network] = Pool(_start_network, Network.close)
         self.producers: Pool[Producer] = Pool(_start_producer, Producer.close)
         self.brokers: Pool[Brokers] = Pool(_start_brokers, Brokers.close)
-        self.names: OrderedDict[Writer, Names] = OrderedDict()
+        self.names: OrderedDict[Writer, tuple[Names, Inheritance | None]] = OrderedDict()
         self.nonce = uuid.uuid4().hex[:12]
         self.numbers = count()
         self._told: set[str] = set()
@@ -197,16 +198,21 @@ def brokers(settings: ClientSettings) -> Brokers:
         raise SinkError(f"odradek: {error}") from error
 
 
-def names(writer: Writer) -> Names:
-    """The names of transactions that are this process's own."""
+def names(writer: Writer, *, lasting: bool = False) -> Names:
+    """The names of transactions that are this process's own; `lasting`: of a run with many batches."""
     here = shared()
     if writer not in here.names:
+        folder = default_folder() if lasting else None
+        inherited = None if folder is None else Inheritance(folder, writer)
         # A name must not come back when its run is forgotten and met again.
-        here.names[writer] = Names(f"{here.nonce}-{next(here.numbers)}")
-    found = here.names[writer]
+        made = Names(f"{here.nonce}-{next(here.numbers)}", inherited=inherited)
+        here.names[writer] = made, inherited
+    found, _ = here.names[writer]
     here.names.move_to_end(writer)
     while len(here.names) > _RUNS_MAX:
-        here.names.popitem(last=False)
+        _, (_, forgotten) = here.names.popitem(last=False)
+        if forgotten is not None:
+            forgotten.close()
     return found
 
 

@@ -91,7 +91,8 @@ class _Sink:
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
             return Prepared(terms.writer, Outcome(0))
-        name = blocking.names(terms.writer).take(terms.batch, begun.over)
+        names = blocking.names(terms.writer, lasting=isinstance(self, TransactionalStreamWriter))
+        name = names.take(terms.batch, begun.over)
         prepared, count = write_transaction(
             chain([first], rows),
             self.options,

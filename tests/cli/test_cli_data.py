@@ -39,8 +39,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(odradek_broker_session: SubprocessBroker) -> Shell:
-    return Shell(odradek_broker_session.bootstrap)
+def shell(live_bootstrap: str) -> Shell:
+    return Shell(live_bootstrap)
 
 
 def test_lines_with_keys_come_back_in_the_format_asked_for(shell: Shell, unique_topic: str) -> None:
@@ -175,6 +175,7 @@ def test_log_dump_reads_what_the_broker_wrote_and_names_damage(
     shell.run("log", "dump", str(tmp_path / "odd.txt"), code=2)
 
 
+@pytest.mark.own_broker
 def test_topic_commands(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic, "-n", "2", "--config", "retention.bytes=1000")
     assert shell.stderr == f"created {unique_topic}\n"

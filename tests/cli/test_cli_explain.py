@@ -45,6 +45,7 @@ def transactional(shell: Shell, name: str, client: str) -> confluent_kafka.Produ
     )
 
 
+@pytest.mark.own_broker
 def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic)
     zombie = transactional(shell, unique_topic, "zombie")
@@ -97,6 +98,7 @@ def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
     assert any("fences client zombie" in text for text in sentences(by_name))
 
 
+@pytest.mark.own_broker
 def test_what_is_unknown_is_an_error(shell: Shell) -> None:
     shell.run("explain", "txn", "nobody", code=1)
     assert shell.stderr == "odradek: nothing is known of transactional id 'nobody'\n"

@@ -36,6 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             spark_sql_warehouse_dir=str(folder / "warehouse"),
             # Short jobs: the second compiler would cost more than it brings.
             spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
+            # A worker that starts late on a busy machine is no failure.
+            spark_python_authenticate_socketTimeout="120s",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",
         )

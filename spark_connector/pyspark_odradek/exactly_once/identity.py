@@ -6,8 +6,9 @@ listing of a cluster's transactions it can be told whose each one is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 PREFIX = "odradek-spark"
 _SEPARATOR = "."
@@ -44,6 +45,16 @@ def split_id(query: str, found: str) -> tuple[str, str] | None:
     return (_unquoted(run), name) if separator and name else None
 
 
+class Inherited(Protocol):
+    """Names that processes which have ended have left; see `inheritance`."""
+
+    def take(self) -> tuple[str, int] | None:
+        """A name that belongs to this process from now on, and the batch it was last used for."""
+
+    def used(self, name: str, batch: int) -> bool:
+        """Before it is used. False: it must not be."""
+
+
 class Names:
     """The names of transactions that belong to one process, for one run (S-02, S-13).
 
@@ -52,17 +63,39 @@ class Names:
     transactional id for days.
     """
 
-    def __init__(self, owner: str, last: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        owner: str,
+        last: Mapping[str, int] | None = None,
+        inherited: Inherited | None = None,
+    ) -> None:
         self._owner = owner
+        self._inherited = inherited
         #: The batch that each was last used for.
         self.last = dict(last or {})
 
     def take(self, batch: int, over: int) -> str:
         """A name for a transaction of `batch`; `over`: the newest batch that needs none of its own."""
-        unused = (name for name, last in self.last.items() if last <= over and last < batch)
-        name = next(unused, f"{self._owner}-{len(self.last)}")
+        for name in self._candidates():
+            last = self.last[name]
+            if not (last <= over and last < batch):
+                continue
+            self.last[name] = batch
+            if self._inherited is None or self._inherited.used(name, batch):
+                return name
+        name = f"{self._owner}-{len(self.last)}"
         self.last[name] = batch
         return name
+
+    def _candidates(self) -> Iterator[str]:
+        yield from list(self.last)
+        while self._inherited is not None:
+            found = self._inherited.take()
+            if found is None:
+                break
+            name, last = found
+            self.last[name] = last
+            yield name
 
 
 def _quoted(text: str) -> str:

@@ -1,0 +1,151 @@
+"""Names of transactions pass from a worker that has ended to the next one, and never before (S-02)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyspark_odradek import blocking
+from pyspark_odradek.exactly_once import inheritance
+from pyspark_odradek.exactly_once.identity import Names, Writer
+from pyspark_odradek.exactly_once.inheritance import Inheritance
+
+WRITER = Writer("query", "run")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such locks there")
+
+WORKER = """
+import sys
+from pathlib import Path
+from pyspark_odradek.exactly_once.identity import Names, Writer
+from pyspark_odradek.exactly_once.inheritance import Inheritance
+names = Names("own", inherited=Inheritance(Path(sys.argv[1]), Writer("query", "run")))
+for line in sys.stdin:
+    print(names.take(*map(int, line.split())), flush=True)
+"""
+
+
+class Worker:
+    """A process that takes names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"PYTHONPATH": ":".join(filter(None, sys.path))},
+        )
+
+    def take(self, batch: int, over: int) -> str:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(batch, over, file=self._process.stdin, flush=True)
+        name = self._process.stdout.readline().strip()
+        assert name
+        return name
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def test_s02_a_name_passes_on_when_its_process_has_ended_and_not_before(tmp_path: Path) -> None:
+    first, second = Worker(tmp_path), Worker(tmp_path)
+    try:
+        name = first.take(1, 0)
+        other = second.take(1, 0)
+        assert name != other, "both live"
+        first.kill()
+        assert second.take(1, 0) not in (name, other), "its batch is not over"
+        third = Worker(tmp_path)
+        try:
+            assert third.take(2, 1) == name
+        finally:
+            third.kill()
+    finally:
+        first.kill()
+        second.kill()
+
+
+def names(folder: Path, writer: Writer = WRITER) -> tuple[Names, Inheritance]:
+    inherited = Inheritance(folder, writer)
+    return Names("own", inherited=inherited), inherited
+
+
+def test_s13_an_heir_is_bound_as_the_last_owner_was(tmp_path: Path) -> None:
+    """A process may end between taking a name and the decision: the batch may still need it."""
+    taken, inherited = names(tmp_path)
+    name = taken.take(5, 4)
+    inherited.close()
+    for batch, over in ((5, 4), (6, 4), (5, 5)):
+        heir, inherited = names(tmp_path)
+        assert heir.take(batch, over) != name
+        inherited.close()
+    heir, inherited = names(tmp_path)
+    assert heir.take(6, 5) == name
+    inherited.close()
+
+
+def test_many_short_lives_need_few_names(tmp_path: Path) -> None:
+    """A query that is triggered every few minutes has new workers for each batch."""
+    used = set()
+    for batch in range(50):
+        taken, inherited = names(tmp_path)
+        used |= {taken.take(batch, batch - 1) for _ in range(4)}
+        inherited.close()
+    assert len(used) == 4
+
+
+def test_runs_have_names_of_their_own_and_leave_no_files(tmp_path: Path) -> None:
+    taken, first = names(tmp_path)
+    old = taken.take(1, 0)
+    taken, second = names(tmp_path, Writer("query", "next run"))
+    assert taken.take(2, 1) != old
+    taken, third = names(tmp_path, Writer("other query", "run"))
+    assert taken.take(2, 1) != old
+    assert len([each for each in tmp_path.rglob("*") if each.is_file()]) == 2, "of the old run none"
+    # The old run was given up too early: it goes on, with other names.
+    again, fourth = names(tmp_path)
+    assert again.take(2, 1) != old
+    for each in (first, second, third, fourth):
+        each.close()
+
+
+def test_a_file_that_says_nothing_makes_a_new_name(tmp_path: Path) -> None:
+    taken, inherited = names(tmp_path)
+    name = taken.take(1, 0)
+    inherited.close()
+    (file,) = [each for each in tmp_path.rglob("*") if each.is_file()]
+    file.write_text("rubbish")
+    taken, inherited = names(tmp_path)
+    assert taken.take(2, 1) != name
+    inherited.close()
+
+
+def test_where_nothing_can_be_inherited_every_process_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "no-folder"
+    file.write_text("")
+    taken, _ = names(file)
+    assert [taken.take(1, 0), taken.take(1, 0), taken.take(2, 1)] == ["own-0", "own-1", "own-0"]
+    monkeypatch.setattr(inheritance, "_BOOT_ID", tmp_path / "none")
+    assert inheritance.default_folder() is None
+    writer = Writer("q", "r")
+    one = blocking.names(writer, lasting=True).take(1, 0)
+    assert blocking.names(writer, lasting=True).take(2, 1) == one
+
+
+def test_what_cannot_be_noted_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next owner would take it while the batch still needs it."""
+    taken, inherited = names(tmp_path)
+    name = taken.take(1, 0)
+
+    def full(descriptor: int, name: str, batch: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(inheritance, "_write", full)
+    assert taken.take(2, 1) != name
+    inherited.close()
