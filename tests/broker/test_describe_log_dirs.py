@@ -13,6 +13,7 @@ from logs import append, make_batch
 from node_world import NodeWorld
 from odradek_broker.authorizer import Operation, ResourceType
 from odradek_broker.handlers import describe_log_dirs
+from odradek_broker.later import Later
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
@@ -34,6 +35,8 @@ EVERYTHING = DescribeLogDirsRequest(topics=None)
 
 def call(world: NodeWorld, request: DescribeLogDirsRequest, version: int = 5) -> Any:
     answer = describe_log_dirs.handle(world.node, context(version), request)
+    if isinstance(answer, Later):
+        answer = answer.result()
     return codec.decode(DescribeLogDirsResponse, version, codec.encode_bytes(answer, version))
 
 
@@ -125,3 +128,37 @@ def test_a18_it_wants_describe_on_the_cluster(world: NodeWorld) -> None:
     assert (denied.error_code, denied.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     rules.rules.append(Rule(Operation.DESCRIBE, ResourceType.CLUSTER, "*"))
     assert len(told(call(world, EVERYTHING))) == 3
+
+
+@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
+def test_others_get_their_turn_between_slices_of_partitions(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch, slice_size: int
+) -> None:
+    monkeypatch.setattr(describe_log_dirs, "_SLICE", slice_size)
+    due: list[Any] = []
+    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
+    assert isinstance(answer, Later)
+    turns = 1
+    while not answer.done:
+        (step,), due[:] = due[:], []
+        if turns == 1:
+            world.delete("b")
+        step()
+        turns += 1
+    assert turns == 3 // slice_size + 1
+    gone = slice_size < 3
+    assert set(told(answer.result())) == {("a", 0), ("a", 1)} | (set() if gone else {("b", 0)})
+
+
+def test_nothing_is_looked_for_any_more_when_nobody_waits(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe_log_dirs, "_SLICE", 1)
+    due: list[Any] = []
+    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
+    assert isinstance(answer, Later)
+    answer.abandon()
+    due.pop()()
+    assert not due and not answer.done

@@ -6,11 +6,13 @@ lies in a directory of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from odradek_broker.authorizer import CLUSTER, Operation
 from odradek_broker.context import RequestContext
+from odradek_broker.later import Later
 from odradek_broker.node import Node
+from odradek_broker.seams import Volume
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_log_dirs import (
@@ -21,10 +23,14 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
+#: Partitions that are looked at before others get their turn: a log that nobody has used since the start
+#: is opened for it.
+_SLICE = 200
+
 
 def handle(
     node: Node, context: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+) -> DescribeLogDirsResponse | Later[DescribeLogDirsResponse]:
     """Partitions that are not here, or offline, are left out, as in Kafka; a name counts once."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -35,28 +41,53 @@ def handle(
             error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=node.logs.data_dir
         )
         return DescribeLogDirsResponse(results=[failed])
-    topics = [
-        DescribeLogDirsTopic(name=name, partitions=found)
-        for name, indexes in _asked(node, request).items()
-        if (found := [told for index in indexes if (told := _partition(node, name, index))])
-    ]
+    asked = _asked(node, request)
+    slices = (asked[start : start + _SLICE] for start in range(0, len(asked), _SLICE))
+    found: dict[str, list[DescribeLogDirsPartition]] = {}
+    later: Later[DescribeLogDirsResponse] = Later()
+
+    def look() -> None:
+        if later.abandoned:
+            return
+        places = next(slices, None)
+        if places is None:
+            later.resolve(_response(volume, found))
+            return
+        for name, index in places:
+            told = _partition(node, name, index)
+            if told is not None:
+                found.setdefault(name, []).append(told)
+        if len(places) < _SLICE:
+            later.resolve(_response(volume, found))
+        else:
+            node.call_later(0, look)
+
+    look()
+    return later
+
+
+def _response(
+    volume: Volume, found: Mapping[str, list[DescribeLogDirsPartition]]
+) -> DescribeLogDirsResponse:
     result = DescribeLogDirsResult(
         log_dir=volume.directory,
-        topics=topics,
+        topics=[
+            DescribeLogDirsTopic(name=name, partitions=partitions)
+            for name, partitions in found.items()
+        ],
         total_bytes=volume.total_bytes,
         usable_bytes=volume.usable_bytes,
     )
     return DescribeLogDirsResponse(results=[result])
 
 
-def _asked(node: Node, request: DescribeLogDirsRequest) -> dict[str, Iterable[int]]:
-    """The partitions to look for, by topic, each of them once."""
+def _asked(node: Node, request: DescribeLogDirsRequest) -> list[tuple[str, int]]:
+    """The partitions to look for, each of them once."""
     if request.topics is None:
-        return {topic.name: topic.partitions for topic in node.metadata.topics.values()}
-    asked: dict[str, dict[int, None]] = {}
-    for topic in request.topics:
-        asked.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
-    return dict(asked)
+        topics = node.metadata.topics.values()
+        return [(topic.name, index) for topic in topics for index in topic.partitions]
+    named = ((topic.topic, index) for topic in request.topics for index in topic.partitions)
+    return list(dict.fromkeys(named))
 
 
 def _partition(node: Node, name: str, index: int) -> DescribeLogDirsPartition | None:
