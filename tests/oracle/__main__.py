@@ -46,7 +46,7 @@ def _address(given: str | None, ours: bool) -> Iterator[tuple[str, int]]:
             try:
                 yield "127.0.0.1", broker.port
             finally:
-                broker.stop()
+                broker.kill()
         else:
             with KafkaCluster(Path(folder)) as cluster:
                 yield "127.0.0.1", cluster.nodes[0].port

@@ -22,9 +22,11 @@ def verdict(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
     broker.start()
     try:
         runs = [(scenario, version) for _, scenario in chosen("*") for version in scenario.runs()]
-        return compare(asyncio.run(play("127.0.0.1", broker.port, runs, "t")))
+        played = asyncio.run(play("127.0.0.1", broker.port, runs, "t"))
+        broker.assert_alive()
+        return compare(played)
     finally:
-        broker.stop()
+        broker.kill()
 
 
 def test_the_broker_answers_as_kafka_did(verdict: Verdict) -> None:

@@ -83,6 +83,11 @@ class BrokerProcess:
         assert found is not None
         return int(found[1]) * 1024
 
+    def kill(self) -> None:
+        """SIGKILL: where nobody wants what it wrote, and to write it out would take long."""
+        self._process.kill()
+        self._process.wait(DEADLINE_S)
+
     def stop(self) -> None:
         """SIGTERM; it must end by itself, with 0."""
         if self._process.poll() is None:
