@@ -223,7 +223,9 @@ class Server:
 
     def _bind(self, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # With its protocol named, or asyncio leaves Nagle's algorithm on for accepted connections, and
+        # the kernel holds small answers back until the ones before are acknowledged.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -103,6 +104,21 @@ async def test_f01_nothing_to_read_waits_for_the_deadline(client: RawClient, top
     answer = partitions(await client.call(fetch((topic, 0, 5), max_wait_ms=60), 11))[topic, 0]
     assert answer.records == b""
     assert asyncio.get_running_loop().time() - started >= 0.05
+
+
+async def test_f01_a_fetch_of_what_is_there_is_never_parked(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    """Consumers with short queues ask for one batch at a time: what a fetch may wait for others must
+    not be added to each. Nor may the kernel hold small answers back."""
+    for offset in range(5):
+        request = fetch((topic, 0, offset), max_wait_ms=2**31 - 1, partition_max_bytes=1200)
+        answer = partitions(await client.call(request, 11))[topic, 0]
+        assert offsets(answer.records) == [offset]
+        assert not broker.node.parked_fetches
+    for session in broker.server._sessions:
+        accepted = session._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_f01_f03_a_parked_fetch_wakes_with_the_append(

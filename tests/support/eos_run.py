@@ -26,8 +26,8 @@ from running_broker import BrokerProcess, wait_until
 PARTITIONS = 4
 #: How long everything may take after the last kill.
 REST_S = 120.0
-#: librdkafka 2.16 now and then waits for itself for ever, in `send_offsets_to_transaction` or while
-#: it is destroyed, whatever its timeouts say. A worker of its that stands still for so long after
+#: librdkafka 2.16 now and then waits for itself for ever, in `send_offsets_to_transaction` (confluentinc/
+#: librdkafka#5456; against Apache Kafka as well) or while it is destroyed, whatever its timeouts say. A worker of its that stands still for so long after
 #: the last kill is killed once more, which is no more than what happened to it all the time.
 FOREIGN_PATIENCE_S = 30.0
 NAMES = ("worker-0", "worker-1", "worker-2")
