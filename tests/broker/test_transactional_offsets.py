@@ -124,13 +124,21 @@ def test_o17_one_producers_marker_decides_its_own_offsets_only(world: GroupWorld
     assert world.committed() == 2, "the first one was written before"
 
 
-def test_o17_an_aborted_commit_leaves_no_group_behind(world: GroupWorld) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_o17_o11_a_group_of_an_aborted_commit_goes_at_the_next_look(
+    world: GroupWorld, restarts: bool
+) -> None:
+    """Until then it is there, empty, and can be deleted, as in Kafka."""
     commit(world, 7)
     assert [listing.group_id for listing in world.groups.groups()] == [GROUP]
     end(world, committed=False)
+    if restarts:
+        world.restart()
+    assert [listing.group_id for listing in world.groups.groups()] == [GROUP]
+    before = len(world.log.records)
+    world.wait(600_000)
     assert list(world.groups.groups()) == []
-    world.restart()
-    assert list(world.groups.groups()) == []
+    assert len(world.log.records) == before, "nothing to be forgotten in the log"
 
 
 def test_o05_members_generations_and_states(world: GroupWorld) -> None:

@@ -124,7 +124,7 @@ DIFFERENCES: tuple[Difference, ...] = (
 )
 
 #: Scenarios (`*` as above) whose differences nobody has looked into yet. To be empty.
-OPEN: tuple[str, ...] = ("txn-offsets-aborted",)
+OPEN: tuple[str, ...] = ()
 
 
 def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

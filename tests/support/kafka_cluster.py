@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,6 +32,11 @@ _ARTIFACTS = (
     ("org.apache.kafka", "kafka-tools", VERSION),
     # So that Kafka's own log can be read when it answers something unexpected.
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+)
+#: What the programs in tests/interop/java want besides.
+_MORE_ARTIFACTS = (
+    ("org.apache.kafka", "kafka-streams", VERSION),
+    ("org.apache.kafka", "connect-file", VERSION),
 )
 #: config/server.properties of the distribution, without what names a place.
 SHIPPED_SETTINGS: Mapping[str, str] = {
@@ -88,7 +93,15 @@ def class_path() -> str:
     return str(folder / "*")
 
 
-def _fetch_jars(folder: Path) -> None:
+def streams_class_path() -> str:
+    """Kafka Streams and the file connectors besides `class_path`, from Maven as well."""
+    folder = Path.home() / ".cache" / "odradek" / f"kafka-streams-{VERSION}"
+    if not any(folder.glob(f"kafka-streams-{VERSION}.jar")):
+        _fetch_jars(folder, _MORE_ARTIFACTS)
+    return os.pathsep.join((class_path(), str(folder / "*")))
+
+
+def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIFACTS) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(
@@ -98,7 +111,7 @@ def _fetch_jars(folder: Path) -> None:
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
         f"<version>{version}</version></dependency>"
-        for group, artifact, version in _ARTIFACTS
+        for group, artifact, version in artifacts
     )
     pom = folder / "pom.xml"
     pom.write_text(

@@ -141,11 +141,8 @@ class OffsetStore:
             undecided = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
             undecided[place] = Committed(value, self._position)
 
-    def end_transaction(self, producer_id: int, commit: bool) -> list[str]:
-        """The marker came: take the pending values that are younger than what is stored (O-17).
-
-        Returns the groups that it concerned.
-        """
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        """The marker came: take the pending values that are younger than what is stored (O-17)."""
         ended = self._pending.pop(producer_id, {})
         for group_id, undecided in ended.items():
             if not commit:
@@ -155,7 +152,6 @@ class OffsetStore:
                 held = stored.get(place)
                 if held is None or held.position < candidate.position:
                     stored[place] = candidate
-        return list(ended)
 
     def _remove(self, group_id: str, place: Place) -> None:
         """What is undecided goes too: whoever deletes an offset does not want it back later."""

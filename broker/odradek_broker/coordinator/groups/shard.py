@@ -147,9 +147,9 @@ class GroupShard:
         self._replay_record(key, value, producer_id)
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """The transaction of this producer is decided (O-17)."""
-        for group_id in self.offsets.end_transaction(producer_id, commit):
-            self._drop_if_void(group_id)
+        """The transaction of this producer is decided (O-17). A group that it leaves without anything
+        is forgotten at the next look for what expired."""
+        self.offsets.end_transaction(producer_id, commit)
 
     def _replay_record(self, key: bytes, value: bytes | None, producer_id: int) -> None:
         kind = _INT16.unpack_from(key)[0] if len(key) >= _INT16.size else -1
@@ -584,6 +584,7 @@ class GroupShard:
             if len(records) >= TOMBSTONES_MAX:
                 break
             records += self._expire_group(group_id, retention_ms, moment.wall_ms)
+            self._drop_if_void(group_id)
         if len(records) >= TOMBSTONES_MAX:
             self.timers.set(TimerName(Deadline.EXPIRY), moment.now_ms + _EXPIRY_PAUSE_MS)
         return Outcome(records=records)

@@ -1,0 +1,135 @@
+"""Kafka's own Java clients, Streams and Connect, against our broker and against Kafka's.
+
+The programs are single files in `java/`; each says in its last line how many of how many it found good.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kafka_cluster
+from kafka_cluster import KafkaCluster
+from running_broker import BrokerProcess, wait_until
+
+pytestmark = pytest.mark.kafka
+
+PROGRAMS = Path(__file__).parent / "java"
+DEADLINE_S = 300
+LINES = 500
+#: Kafka's shipped settings, where ours are others.
+SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.durability=page-cache")
+
+
+@pytest.fixture(scope="module", params=["ours", "kafka"])
+def address(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Where a broker listens: ours, then Kafka's, which must find the programs sound."""
+    if request.param == "kafka":
+        cluster: KafkaCluster = request.getfixturevalue("kafka")
+        yield cluster.bootstrap
+        return
+    broker = BrokerProcess(tmp_path_factory.mktemp("java"), SETTINGS)
+    broker.start()
+    yield broker.address
+    broker.stop()
+
+
+def run(class_path: str, program: str, *arguments: str) -> list[str]:
+    """The lines that a program prints; it must end well."""
+    done = subprocess.run(
+        [kafka_cluster.java(), "-cp", class_path, str(PROGRAMS / f"{program}.java"), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("how", ["commit", "abort", "both"])
+def test_t65_transactions_right_behind_each_other(address: str, how: str) -> None:
+    """Nobody is fenced by the markers of its own last transaction."""
+    printed = run(kafka_cluster.class_path(), "Transactions", address, "100", how)
+    assert printed[-1] == "100 of 100 rounds"
+
+
+@pytest.mark.parametrize(
+    ("codec", "protocol"),
+    [
+        ("none", "classic"),
+        ("gzip", "consumer"),
+        ("snappy", "classic"),
+        ("lz4", "consumer"),
+        ("zstd", "classic"),
+        ("zstd", "consumer"),
+    ],
+)
+def test_groups_read_everything_once(address: str, codec: str, protocol: str) -> None:
+    printed = run(kafka_cluster.class_path(), "Groups", address, "2000", codec, protocol)
+    assert printed[-1] == "2000 of 2000 records"
+
+
+def test_streams_count_exactly_once(address: str) -> None:
+    printed = run(kafka_cluster.streams_class_path(), "Streams", address, "2000")
+    assert printed[-1] == "2000 of 2000 records"
+
+
+def test_connect_copies_a_file(address: str, tmp_path: Path) -> None:
+    """Connect's standalone worker: a file into a topic, and the topic into a file."""
+    given, copied = tmp_path / "given", tmp_path / "copied"
+    given.write_text("".join(f"line {number}\n" for number in range(LINES)))
+    topic = f"connect-{tmp_path.name}"
+    connectors = {
+        "worker": {
+            "bootstrap.servers": address,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "offset.storage.file.filename": str(tmp_path / "offsets"),
+            "listeners": "http://127.0.0.1:0",
+            "plugin.discovery": "service_load",
+        },
+        "source": {
+            "name": f"{topic}-source",
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "file": str(given),
+            "topic": topic,
+        },
+        "sink": {
+            "name": f"{topic}-sink",
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+            "file": str(copied),
+            "topics": topic,
+        },
+    }
+    files = []
+    for name, properties in connectors.items():
+        file = tmp_path / f"{name}.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        files.append(str(file))
+    log = tmp_path / "log"
+    main = "org.apache.kafka.connect.cli.ConnectStandalone"
+    with log.open("wb") as output:
+        worker = subprocess.Popen(
+            [kafka_cluster.java(), "-cp", kafka_cluster.streams_class_path(), main, *files],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_until(
+                lambda: (
+                    worker.poll() is not None
+                    or (copied.is_file() and len(copied.read_bytes()) >= len(given.read_bytes()))
+                ),
+                "the copy",
+                DEADLINE_S,
+            )
+        finally:
+            worker.terminate()
+            worker.wait(60)
+    assert copied.read_text() == given.read_text(), log.read_text()[-4000:]
