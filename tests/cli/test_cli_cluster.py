@@ -18,11 +18,10 @@ def odradek(live_bootstrap: str) -> Commands:
 @pytest.fixture
 def topic(live_bootstrap: str, unique_topic: str) -> str:
     """Ten records in partition 0, a second apart from 2024 on, and five in partition 1."""
-    bootstrap = live_bootstrap
     begin_ms = round(datetime(2024, 1, 1, tzinfo=UTC).timestamp() * 1000)
     with (
-        sync.Admin(bootstrap_servers=bootstrap) as admin,
-        sync.Producer(bootstrap_servers=bootstrap) as producer,
+        sync.Admin(bootstrap_servers=live_bootstrap) as admin,
+        sync.Producer(bootstrap_servers=live_bootstrap) as producer,
     ):
         admin.create_topics(NewTopic(unique_topic, 2))
         for partition, count in ((0, 10), (1, 5)):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from odradek import Admin, ConfigResource, NewTopic, Producer, TopicPartition, sync
-from odradek.broker import SubprocessBroker
 from odradek_client.admin import EARLIEST, LATEST
 from odradek_client.errors import OffsetOutOfRange, Refused, UnknownTopicOrPartition
 
@@ -17,16 +16,16 @@ START = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-async def admin(odradek_broker_session: SubprocessBroker) -> AsyncIterator[Admin]:
-    async with Admin(bootstrap_servers=odradek_broker_session.bootstrap) as running:
+async def admin(live_bootstrap: str) -> AsyncIterator[Admin]:
+    async with Admin(bootstrap_servers=live_bootstrap) as running:
         yield running
 
 
 @pytest.fixture
-async def topic(admin: Admin, odradek_broker_session: SubprocessBroker, unique_topic: str) -> str:
+async def topic(admin: Admin, live_bootstrap: str, unique_topic: str) -> str:
     """Ten records a minute apart in each of two partitions."""
     await admin.create_topics(NewTopic(unique_topic, 2))
-    async with Producer(bootstrap_servers=odradek_broker_session.bootstrap) as producer:
+    async with Producer(bootstrap_servers=live_bootstrap) as producer:
         for minute in range(10):
             at_ms = round((START + timedelta(minutes=minute)).timestamp() * 1000)
             for partition in range(2):
@@ -88,8 +87,8 @@ async def test_a_broker_says_which_apis_and_features_it_has(admin: Admin) -> Non
     assert found.finalized_features.keys() <= found.supported_features.keys()
 
 
-def test_the_blocking_admin_has_the_same(odradek_broker_session: SubprocessBroker) -> None:
-    with sync.Admin(bootstrap_servers=odradek_broker_session.bootstrap) as admin:
+def test_the_blocking_admin_has_the_same(live_bootstrap: str) -> None:
+    with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
         assert admin.describe_log_dirs().keys() == {1}
         assert "Fetch" in admin.describe_broker(1).apis
         with pytest.raises(UnknownTopicOrPartition):
