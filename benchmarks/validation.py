@@ -2,7 +2,8 @@
 
     python -m benchmarks.validation [--rounds 7] [--count 3000] [--json]
 
-Three brokers of ours take turns at the same Produce requests, one batch of 16 KB each, sent as ready frames: one that
+First the check alone, in this process: a batch made ready for its log (structure, checksum, records), with and without
+the records. Then three brokers of ours take turns at the same Produce requests, one batch of 16 KB each, sent as ready frames: one that
 believes headers (`record.validation=header`), one that checks records, and one that does so without the compiled codec
 (ODRADEK_PURE). Counted is their processor time per request, so that others on the machine matter little; the share is
 of the whole request as the first broker serves it.
@@ -14,14 +15,18 @@ import contextlib
 import os
 import random
 import socket
+import time
+import timeit
 from collections.abc import Iterator
 
 from benchmarks.support import Report, Spread, Target, odradek_broker, parser, say
 
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_broker.storage.validation import prepare
 from odradek_protocol import frames
 from odradek_protocol.compression import Codec
 from odradek_protocol.keys import API_OF_REQUEST
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records import BatchBuilder, native
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
@@ -33,6 +38,7 @@ from odradek_protocol.schemas.produce import (
 BATCH_BYTES = 16 * 1024
 NOW_MS = 1_700_000_000_000
 TOPIC = "bench"
+CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.GZIP, Codec.SNAPPY)
 _VERSION = 9
 _IN_FLIGHT = 4
 _LETTERS = b'abcdefghijklmnop {}:,"0123456789'
@@ -118,7 +124,7 @@ def measure(report: Report, rounds: int, count: int) -> None:
     )
     with _brokers() as brokers:
         for record_bytes in (100, 1000):
-            for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.GZIP, Codec.SNAPPY):
+            for codec in CODECS:
                 frame = frame_of(make_batch(record_bytes, codec))
                 say(f"{record_bytes} B, {codec.name.lower()}")
                 times: dict[str, list[float]] = {name: [] for name in brokers}
@@ -126,6 +132,41 @@ def measure(report: Report, rounds: int, count: int) -> None:
                     for name, target in brokers.items():
                         times[name].append(request_us(target, frame, count))
                 _row(report, f"{record_bytes} B, {codec.name.lower()}", times)
+
+
+def _alone_us(batch: memoryview, config: LogConfig) -> float:
+    """Microseconds of processor time, of the best round."""
+    timer = timeit.Timer(
+        lambda: prepare(batch, config, AppendOrigin.CLIENT, NOW_MS), timer=time.process_time
+    )
+    return min(timer.repeat(25, 100)) / 100 * 1e6
+
+
+def measure_alone(report: Report) -> None:
+    report.table(
+        "A batch of 16 KB checked, without a broker",
+        ("records", "stored bytes", "header us", "full us", "pure us"),
+    )
+    compiled = native.CODEC
+    for record_bytes in (100, 1000):
+        for codec in CODECS:
+            batch = memoryview(bytearray(make_batch(record_bytes, codec)))
+            times = []
+            for validation, twin in (("header", compiled), ("full", compiled), ("full", None)):
+                native.CODEC = twin
+                config = LogConfig(record_validation=validation)
+                times.append(_alone_us(batch, config))
+            native.CODEC = compiled
+            report.row(
+                (
+                    f"{record_bytes} B, {codec.name.lower()}",
+                    f"{len(batch):,}",
+                    *(f"{each:.1f}" for each in times),
+                ),
+                header_us=times[0],
+                full_us=times[1],
+                pure_us=times[2],
+            )
 
 
 def _row(report: Report, name: str, times: dict[str, list[float]]) -> None:
@@ -157,6 +198,7 @@ def main() -> None:
     arguments = options.parse_args()
     report = Report("validation", as_json=arguments.json)
     report.machine()
+    measure_alone(report)
     measure(report, arguments.rounds, arguments.count)
 
 
