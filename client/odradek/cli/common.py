@@ -99,7 +99,8 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
     log.setLevel(logging.ERROR)
     try:
         await client.start(None if patient else _START_TIMEOUT_MS)
-        await _check_addresses(client, settings["bootstrap_servers"])
+        limit_ms = client._network.config.request_timeout_ms if patient else _CONNECT_ALL_MS
+        await _check_addresses(client, settings["bootstrap_servers"], limit_ms)
     except BaseException:
         await client.close()
         raise
@@ -111,12 +112,12 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
         await client.close()
 
 
-async def _check_addresses(client: Client, bootstrap: str) -> None:
+async def _check_addresses(client: Client, bootstrap: str, limit_ms: int) -> None:
     """ConnectionLost where the brokers name addresses that lead nowhere: everything would hang."""
     from odradek_client.errors import ConnectionLost
 
     try:
-        await client._network.reach_a_broker(_CONNECT_ALL_MS)
+        await client._network.reach_a_broker(limit_ms)
     except ConnectionLost as error:
         raise ConnectionLost(
             f"{bootstrap} answers, but names addresses that cannot be reached: {error}; check "
