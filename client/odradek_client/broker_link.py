@@ -436,7 +436,8 @@ class BrokerLink:
         for pending in overdue:
             pending.late_at = now + LATE_AGAIN_S
         opening = self.state is LinkState.OPENING
-        if overdue or opening:
+        # While the broker throttles it is we who wait.
+        if opening or (overdue and now >= self._throttled_until):
             self._late = True
             self._on_late(self)
         due = [min(pending.deadline, pending.late_at) for pending in waiting]

@@ -220,6 +220,20 @@ async def test_what_waits_for_the_group_is_not_late(cluster: list[ScriptedBroker
         await join
 
 
+async def test_n11_a_broker_that_throttles_is_not_late(cluster: list[ScriptedBroker]) -> None:
+    network = await a_network(*cluster)
+    cluster[0].always(
+        ApiKey.DESCRIBE_CLUSTER,
+        lambda request, version: DescribeClusterResponse(cluster_id="c", throttle_time_ms=300),
+    )
+    await network.refresh_metadata()
+    await network.send(1, DescribeClusterRequest())
+    asked = sum(len(each.received(ApiKey.METADATA)) for each in cluster)
+    await network.send(1, DescribeClusterRequest())
+    assert sum(len(each.received(ApiKey.METADATA)) for each in cluster) == asked
+    await network.close()
+
+
 async def test_a_lone_broker_that_hangs_is_waited_for_with_one_question(
     cluster: list[ScriptedBroker],
 ) -> None:
