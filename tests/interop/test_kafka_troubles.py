@@ -21,7 +21,7 @@ from odradek_protocol.stored.offset_commit import decode_key, decode_value
 
 pytestmark = pytest.mark.kafka
 
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 PARTITIONS = 3
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"heartbeat_interval_ms": 100},
@@ -176,7 +176,7 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
     topic = await new_topic(nodes)
     group_id = f"g-{topic}"
     chance = random.Random(9)
-    stop = asyncio.Event()
+    stop, committed = asyncio.Event(), 0
     settings: dict[str, Any] = {
         "bootstrap_servers": nodes.bootstrap,
         "group_id": group_id,
@@ -189,14 +189,18 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
         **PROTOCOLS[protocol],
     }
 
+    def count(task: asyncio.Task[None]) -> None:
+        nonlocal committed
+        committed += not task.cancelled() and task.exception() is None
+
     async def member(life_s: float) -> None:
         async with Consumer(topic, **settings) as consumer:
-            end = asyncio.get_running_loop().time() + life_s
+            end, has_read = asyncio.get_running_loop().time() + life_s, False
             while asyncio.get_running_loop().time() < end:
-                await consumer.poll(20)
+                has_read |= bool(await consumer.poll(20))
                 match chance.randrange(12):
-                    case 0 | 1:
-                        consumer.commit_soon()
+                    case 0 | 1 if has_read:
+                        consumer.commit_soon().add_done_callback(count)
                     case 2:
                         for node in (1, 2, 3):
                             consumer._network.close_link(node, "the test cuts it", "coordinator")
@@ -206,7 +210,7 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
 
     async def succession() -> None:
         while not stop.is_set():
-            await member(chance.uniform(0.3, 2.0))
+            await member(chance.uniform(1.0, 4.0))
 
     async with asyncio.timeout(DEADLINE_S):
         async with (
@@ -215,9 +219,9 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
         ):
             for _ in range(3):
                 tasks.create_task(succession())
-            for n in range(400):
+            while committed < 100:
                 for partition in range(PARTITIONS):
-                    await producer.send(topic, b"%d" % n, partition=partition)
+                    await producer.send(topic, b"x", partition=partition)
                 await asyncio.sleep(0.02)
             stop.set()
         commits = await commits_of(nodes.bootstrap, group_id)
@@ -225,4 +229,4 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
     for where, offsets in commits.items():
         back = [pair for pair in itertools.pairwise(offsets) if pair[1] < pair[0]]
         assert back == [], where
-        assert len(offsets) > 20
+    assert sum(len(set(each)) for each in commits.values()) > 50
