@@ -59,7 +59,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "metadata-without-name-and-id",
-        ("*error_code",),
+        ("*error_code", "*.name"),
         "Metadata of a topic with neither name nor id: UNKNOWN_TOPIC_ID for that topic, where "
         "Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
     ),
@@ -127,11 +127,17 @@ DIFFERENCES: tuple[Difference, ...] = (
 OPEN: tuple[str, ...] = ()
 
 
+#: For a field that is not there, which means its default; null is a value.
+ABSENT = "<absent>"
+
+
 def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(path, Kafka's value, our value) wherever the two differ; a value that is absent is None."""
+    """(path, Kafka's value, our value) wherever the two differ."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         for key in sorted(theirs.keys() | ours.keys()):
-            yield from differing(theirs.get(key), ours.get(key), f"{path}.{key}" if path else key)
+            yield from differing(
+                theirs.get(key, ABSENT), ours.get(key, ABSENT), f"{path}.{key}" if path else key
+            )
     elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
         for index, (one, other) in enumerate(zip(theirs, ours, strict=True)):
             yield from differing(one, other, f"{path}.{index}" if path else str(index))
@@ -141,7 +147,8 @@ def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any
 
 def _says_more(path: str, theirs: Any, ours: Any) -> bool:
     """An error message where Kafka has none: its words are ours anyway, and more help is no harm."""
-    return path.endswith("error_message") and theirs is None and isinstance(ours, str)
+    has_none = theirs is None or theirs == ABSENT
+    return path.endswith("error_message") and has_none and isinstance(ours, str)
 
 
 def unexplained(
