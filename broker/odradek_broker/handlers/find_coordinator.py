@@ -95,7 +95,7 @@ def _find(node: Node, topic: str, key: str) -> Coordinator:
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     host, port = node.advertised
     return Coordinator(
-        key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message=None
+        key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message=""
     )
 
 
