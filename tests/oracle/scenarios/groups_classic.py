@@ -679,4 +679,57 @@ _LEAVE = [
     ),
 ]
 
-SCENARIOS = [*_JOIN, *_STATIC, *_SYNC, *_HEARTBEAT, *_LEAVE]
+_TIME = [
+    Scenario(
+        "join-phase-ends-without-a-member",
+        "JoinGroup",
+        [
+            *stable(rebalance_timeout_ms=1_000),
+            Send(
+                Ask(
+                    "JoinGroup",
+                    join_body(rebalance_timeout_ms=1_000),
+                    on="b",
+                    save={"n": "member_id"},
+                )
+            ),
+            rebalancing(),
+            Receive("b"),
+            heartbeat(),
+            described(),
+        ],
+        versions="1-3",
+    ),
+    Scenario(
+        "sync-phase-ends-without-a-member",
+        "SyncGroup",
+        [
+            *joined(rebalance_timeout_ms=1_000),
+            Ask(
+                "DescribeGroups",
+                {"groups": ["@g"]},
+                version=5,
+                until={"groups.0.group_state": "Empty"},
+            ),
+            _sync(assignments={"$m": b"\xaa"}),
+            heartbeat(),
+        ],
+    ),
+    Scenario(
+        "session-ends",
+        "Heartbeat",
+        [
+            *stable(session_timeout_ms=6_000),
+            Ask(
+                "DescribeGroups",
+                {"groups": ["@g"]},
+                version=5,
+                until={"groups.0.group_state": "Empty"},
+            ),
+            heartbeat(),
+        ],
+        versions="4",
+    ),
+]
+
+SCENARIOS = [*_TIME, *_JOIN, *_STATIC, *_SYNC, *_HEARTBEAT, *_LEAVE]

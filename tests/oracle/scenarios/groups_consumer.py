@@ -294,6 +294,34 @@ _HEARTBEAT = [
         versions="1",
     ),
     Scenario(
+        "consumer-regex-matches",
+        "ConsumerGroupHeartbeat",
+        [
+            *_START,
+            *topic("@u"),
+            *topic("@tt", partitions=2),
+            _KNOWN,
+            # An expression is resolved beside the requests.
+            Ask(
+                "ConsumerGroupHeartbeat",
+                _beat_body(subscribed_topic_names=[], subscribed_topic_regex="@t+"),
+                until={"assignment.topic_partitions.1.partitions": [0, 1]},
+                ignore=("member_epoch",),
+            ),
+            Ask(
+                "ConsumerGroupDescribe",
+                {"group_ids": ["@g"]},
+                version=1,
+                until={"groups.0.group_state": "Stable"},
+                ignore=(
+                    *("groups.0.group_epoch", "groups.0.assignment_epoch"),
+                    "groups.0.members.0.member_epoch",
+                ),
+            ),
+        ],
+        versions="1",
+    ),
+    Scenario(
         "consumer-owns-what-it-was-not-given",
         "ConsumerGroupHeartbeat",
         [
