@@ -27,7 +27,7 @@ from odradek_client.producer.producer import Producer
 from pyspark_odradek.errors import SinkError, SourceError
 from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.identity import Names, Writer
-from pyspark_odradek.exactly_once.inheritance import Inheritance, default_folder
+from pyspark_odradek.exactly_once.inheritance import Inheritance, default_place
 from pyspark_odradek.options import ClientSettings
 
 T = TypeVar("T")
@@ -202,8 +202,8 @@ def names(writer: Writer, *, lasting: bool = False) -> Names:
     """The names of transactions that are this process's own; `lasting`: of a run with many batches."""
     here = shared()
     if writer not in here.names:
-        folder = default_folder() if lasting else None
-        inherited = None if folder is None else Inheritance(folder, writer)
+        place = default_place() if lasting else None
+        inherited = None if place is None else Inheritance(place, writer)
         # A name must not come back when its run is forgotten and met again.
         made = Names(f"{here.nonce}-{next(here.numbers)}", inherited=inherited)
         here.names[writer] = made, inherited

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from pyspark_odradek import blocking
 from pyspark_odradek.exactly_once import inheritance
 from pyspark_odradek.exactly_once.identity import Names, Writer
-from pyspark_odradek.exactly_once.inheritance import Inheritance
+from pyspark_odradek.exactly_once.inheritance import Inheritance, Place
 
 WRITER = Writer("query", "run")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such locks there")
@@ -20,8 +21,8 @@ WORKER = """
 import sys
 from pathlib import Path
 from pyspark_odradek.exactly_once.identity import Names, Writer
-from pyspark_odradek.exactly_once.inheritance import Inheritance
-names = Names("own", inherited=Inheritance(Path(sys.argv[1]), Writer("query", "run")))
+from pyspark_odradek.exactly_once.inheritance import Inheritance, Place
+names = Names("own", inherited=Inheritance(Place(Path(sys.argv[1]), "boot"), Writer("query", "run")))
 for line in sys.stdin:
     print(names.take(*map(int, line.split())), flush=True)
 """
@@ -69,8 +70,8 @@ def test_s02_a_name_passes_on_when_its_process_has_ended_and_not_before(tmp_path
         second.kill()
 
 
-def names(folder: Path, writer: Writer = WRITER) -> tuple[Names, Inheritance]:
-    inherited = Inheritance(folder, writer)
+def names(root: Path, writer: Writer = WRITER, boot: str = "boot") -> tuple[Names, Inheritance]:
+    inherited = Inheritance(Place(root, boot), writer)
     return Names("own", inherited=inherited), inherited
 
 
@@ -132,7 +133,7 @@ def test_where_nothing_can_be_inherited_every_process_has_its_own(
     taken, _ = names(file)
     assert [taken.take(1, 0), taken.take(1, 0), taken.take(2, 1)] == ["own-0", "own-1", "own-0"]
     monkeypatch.setattr(inheritance, "_BOOT_ID", tmp_path / "none")
-    assert inheritance.default_folder() is None
+    assert inheritance.default_place() is None
     writer = Writer("q", "r")
     one = blocking.names(writer, lasting=True).take(1, 0)
     assert blocking.names(writer, lasting=True).take(2, 1) == one
@@ -149,3 +150,32 @@ def test_what_cannot_be_noted_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(inheritance, "_write", full)
     assert taken.take(2, 1) != name
     inherited.close()
+
+
+def test_what_is_long_past_leaves_no_files(tmp_path: Path) -> None:
+    """Earlier starts of the machine, and queries that have not begun a run for a week."""
+    for boot, query in (("other boot", "q"), ("boot", "old"), ("boot", "young")):
+        taken, inherited = names(tmp_path, Writer(query, "run"), boot)
+        taken.take(1, 0)
+        inherited.close()
+
+    def folder(query: str) -> Path:
+        return Inheritance(Place(tmp_path, "boot"), Writer(query, "run"))._runs
+
+    old = folder("old")
+    os.utime(old, (1_000_000_000, 1_000_000_000))
+    taken, inherited = names(tmp_path, Writer("new", "run"))
+    taken.take(1, 0)
+    inherited.close()
+    assert set((tmp_path / "boot").iterdir()) == {folder("young"), folder("new")}
+    assert list(tmp_path.iterdir()) == [tmp_path / "boot"]
+
+
+def test_a_link_that_somebody_else_has_put_there_is_not_followed(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    (ours / "precious").mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(ours)
+    taken, _ = names(link)
+    assert taken.take(1, 0) == "own-0"
+    assert list(ours.iterdir()) == [ours / "precious"]

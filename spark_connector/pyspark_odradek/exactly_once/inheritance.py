@@ -15,9 +15,12 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
+import time
 import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark_odradek.exactly_once.identity import Writer
 
@@ -30,31 +33,40 @@ except ImportError:  # no POSIX
 LOCKS_MAX = 10_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_BYTES_MAX = 64
+#: As long as brokers remember an id that is not used.
+_QUERY_AGE_MAX_S = 7 * 24 * 3600
 _NEVER = -1
 
 
-def default_folder() -> Path | None:
-    """Where this user's names are on this machine, since it was started; None if that cannot be told.
+class Place(NamedTuple):
+    """Where names are. Everything below `root` is ours; `boot` tells this start of the machine from others.
 
     After a crash of the machine a file may be older than what it should say: so each start of the machine
     has names of its own.
     """
+
+    root: Path
+    boot: str
+
+
+def default_place() -> Place | None:
+    """Of this user on this machine; None if its start cannot be told."""
     try:
         boot = _BOOT_ID.read_text().strip()
     except OSError:
         return None
     if fcntl is None or not boot:
         return None
-    return Path(tempfile.gettempdir(), f"odradek-spark-{os.getuid()}", boot)
+    return Place(Path(tempfile.gettempdir(), f"odradek-spark-{os.getuid()}"), boot)
 
 
 class Inheritance:
     """The names of one run that this process owns, or may come to own."""
 
-    def __init__(self, folder: Path, writer: Writer) -> None:
-        query, run = (hashlib.sha256(each.encode()).hexdigest()[:24] for each in _parts(writer))
-        self._runs = folder / query
-        self._folder = self._runs / run
+    def __init__(self, place: Place, writer: Writer) -> None:
+        self._place = place
+        self._runs = place.root / place.boot / _hashed(writer.query)
+        self._folder = self._runs / _hashed(writer.run)
         self._next = 0
         self._held: dict[str, int] = {}
         self._is_ready = False
@@ -99,20 +111,33 @@ class Inheritance:
         self._held.clear()
 
     def _prepare(self) -> None:
-        user_folder = self._runs.parent.parent
-        user_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if user_folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{user_folder} is somebody else's")
+        root = self._place.root
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = root.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            # Also where it is a link, to a folder of ours that holds other things.
+            raise PermissionError(f"{root} is somebody else's")
         self._folder.mkdir(parents=True, exist_ok=True)
-        # A name is made of what is in its file: one that is deleted never comes back.
-        for other in self._runs.iterdir():
-            if other != self._folder:
-                shutil.rmtree(other, ignore_errors=True)
+        self._tidy()
         self._is_ready = True
 
+    def _tidy(self) -> None:
+        """Earlier runs of the query, queries of long ago, earlier starts of the machine.
 
-def _parts(writer: Writer) -> tuple[str, str]:
-    return writer.query, writer.run
+        A name is in its file and nowhere else: one whose file is deleted never comes back.
+        """
+        boot = self._runs.parent
+        old = [each for each in self._place.root.iterdir() if each != boot]
+        old += [each for each in self._runs.iterdir() if each != self._folder]
+        long_ago = time.time() - _QUERY_AGE_MAX_S
+        with contextlib.suppress(FileNotFoundError):  # others tidy, too
+            old += [each for each in boot.iterdir() if each.stat().st_mtime < long_ago]
+        for each in old:
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _read(descriptor: int) -> tuple[str, int]:
