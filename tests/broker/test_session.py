@@ -215,6 +215,20 @@ async def test_d11_connections_have_a_limit(start_broker: StartBroker) -> None:
         assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
 
 
+async def test_the_limit_of_connections_changes_while_the_broker_runs(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker()
+    first, second = await broker.client(), await broker.client()
+    await first.set_for_brokers(max_connections="1")
+    third = await broker.client()
+    assert await third.closed()
+    assert (await second.call(ApiVersionsRequest(), 0)).error_code == 0, "who is there stays"
+    await first.set_for_brokers(max_connections="3")
+    fourth = await broker.client()
+    assert (await fourth.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
 @pytest.mark.parametrize("open_files", [64, 256, 1024, 10_240])
 def test_d11_connections_leave_files_for_the_logs(open_files: int) -> None:
     budget = _divide_files(open_files)

@@ -475,6 +475,20 @@ async def test_t62_without_verification_version_1_is_believed_and_version_2_stil
     assert [question.add for question in verifier.questions] == [True]
 
 
+async def test_t62_verification_is_switched_off_while_the_broker_runs(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    verifier = broker.node.gate._verifier = FakeVerifier(error=E.TRANSACTION_ABORTABLE)
+    request = transactional_produce(transactional_batch(0))
+    assert codes(await client.call(request, 11)) == [E.TRANSACTION_ABORTABLE]
+    await client.set_for_brokers(transaction_partition_verification_enable="false")
+    assert codes(await client.call(request, 11)) == [E.NONE]
+    assert len(verifier.questions) == 1
+
+
 async def test_t62_with_verification_version_1_is_asked_about(start_broker: StartBroker) -> None:
     broker = await start_broker()
     client = await broker.client()

@@ -16,6 +16,11 @@ from odradek_protocol.schemas.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from odradek_protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -75,6 +80,19 @@ class RawClient:
 
     def close(self) -> None:
         self.writer.close()
+
+    async def set_for_brokers(self, **settings: str) -> None:
+        """Change settings of all brokers while they run."""
+        resource = AlterConfigsResource(
+            resource_type=4,
+            resource_name="",
+            configs=[
+                AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value)
+                for key, value in settings.items()
+            ],
+        )
+        response = await self.call(IncrementalAlterConfigsRequest(resources=[resource]))
+        assert response.responses[0].error_code == 0, response
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         response = await self.call(
