@@ -363,6 +363,19 @@ def test_a_commit_whose_place_was_taken_fails_as_the_newer_one_does() -> None:
     run(story)
 
 
+def test_k31_a_commit_before_a_rebalance_is_older_than_what_is_read_after_it() -> None:
+    """Members of cooperative groups read on what they keep: the same pass may hand out more."""
+
+    async def story() -> None:
+        world = World()
+        before = world.offsets.commit_quietly_soon(_given({"p0": 145}), 60_000, "before")
+        later = world.commit_soon(p0=146)
+        await asyncio.gather(before, later)
+        assert world.committed[ALL[0]] == 146
+
+    run(story)
+
+
 def test_a_commit_that_was_cancelled_before_it_began_holds_nobody_up() -> None:
     async def story() -> None:
         world = World()
@@ -418,6 +431,13 @@ class Life:
         chosen = self.random.sample(range(3), self.random.randint(1, 3))
         offsets = {f"p{n}": self.position for n in chosen}
         self.tasks.append((self.world.commit_soon(**offsets), offsets))
+
+    def before_a_rebalance(self) -> None:
+        """The commit of that pass, which then hands out more of what is kept."""
+        offsets = self.world.subscription.consumed()
+        self.world.offsets.commit_quietly_soon(offsets, 60_000, "before a rebalance")
+        self.read()
+        self.commit()
 
     def rebalance(self) -> None:
         """Some go; perhaps others go on with them; perhaps some come back."""

@@ -172,10 +172,9 @@ class Group(ABC):
                 for each, at in consumed.items()
                 if partitions is None or each in partitions
             }
-            self._commit_first = self._network.loop.create_task(
-                self._offsets.commit_quietly(
-                    offsets, self._config.max_poll_interval_ms, "before the rebalance"
-                )
+            # In line at once: positions that are kept go on, and a commit of later ones must come after it.
+            self._commit_first = self._offsets.commit_quietly_soon(
+                offsets, self._config.max_poll_interval_ms, "before the rebalance"
             )
             self._commit_first.add_done_callback(lambda _: self._signal())
         if not self._commit_first.done():

@@ -198,8 +198,18 @@ class GroupOffsets:
 
     async def commit_quietly(self, offsets: Offsets | None, timeout_ms: float, when: str) -> None:
         """Commit; what fails is logged, and comes again with the next commit or the next reader."""
+        await self._finish_quietly(self._wish_for(offsets), timeout_ms, when)
+
+    def commit_quietly_soon(
+        self, offsets: Offsets, timeout_ms: float, when: str
+    ) -> asyncio.Task[None]:
+        """`commit_quietly`, beside the caller; it is in line when this returns."""
+        call = self._wish_for(offsets)
+        return self._begin(self._finish_quietly(call, timeout_ms, when), call)
+
+    async def _finish_quietly(self, call: _Commit, timeout_ms: float, when: str) -> None:
         try:
-            await self.commit(offsets, timeout_ms)
+            await self._finish(call, timeout_ms)
         except (OdradekError, WireError) as error:
             log.warning("group %s: automatic commit %s: %s", self._group_id, when, error)
 
@@ -209,12 +219,11 @@ class GroupOffsets:
         """Commit `offsets`, or all positions if None. Raises CommitFailed; RebalanceInProgress, also for
         partitions that this consumer has given up; or RequestTimedOut when retrying did not help within
         `timeout_ms`."""
-        call = self._wish(self._subscription.consumed() if offsets is None else offsets)
-        await self._finish(call, timeout_ms)
+        await self._finish(self._wish_for(offsets), timeout_ms)
 
     def commit_soon(self, offsets: Offsets | None, timeout_ms: float) -> asyncio.Task[None]:
         """`commit`, carried out beside the caller; it is in line when this returns."""
-        call = self._wish(self._subscription.consumed() if offsets is None else offsets)
+        call = self._wish_for(offsets)
         return self._begin(self._finish(call, timeout_ms), call)
 
     def under_way(self) -> Collection[object]:
@@ -232,6 +241,9 @@ class GroupOffsets:
         # Also one that was cancelled before it began must not stay in line.
         task.add_done_callback(lambda _: self._settle(call, asyncio.CancelledError()))
         return task
+
+    def _wish_for(self, offsets: Offsets | None) -> _Commit:
+        return self._wish(self._subscription.consumed() if offsets is None else offsets)
 
     def _wish(self, offsets: Offsets, *, asked_for: bool = True) -> _Commit:
         """Into the line, at once: it is newer than all that are in it."""
