@@ -37,6 +37,17 @@ def test_few_runs_differ_for_a_reason(verdict: Verdict) -> None:
     assert verdict.explained_runs <= MOST_RUNS
 
 
+def test_every_version_that_is_served_is_played() -> None:
+    played = {(scenario.api, version) for _, scenario in chosen("*") for version in scenario.runs()}
+    served = {
+        (api.name, version)
+        for api in APIS.values()
+        if api.key not in PRIVATE_KEYS
+        for version in api.versions
+    }
+    assert not served - played
+
+
 def test_nothing_is_recorded_that_no_scenario_plays() -> None:
     known = {
         recordings.path_of(module, scenario.name)
