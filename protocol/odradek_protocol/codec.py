@@ -60,7 +60,9 @@ def decode_at(
             buffer, position, len(buffer), [elements_max]
         )
         return found
-    except (struct_error, IndexError, UnicodeDecodeError) as error:
+    except (struct_error, IndexError) as error:
+        raise DecodeError(f"the frame ends inside {cls.__name__} v{version}") from error
+    except UnicodeDecodeError as error:
         raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
 
 
