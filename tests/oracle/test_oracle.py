@@ -12,6 +12,7 @@ from tests.oracle.page import PAGE, page
 from tests.oracle.play import play
 from tests.oracle.scenarios import all_scenarios, chosen
 
+from odradek_protocol.keys import APIS, PRIVATE_KEYS
 from running_broker import BrokerProcess
 
 

@@ -221,7 +221,9 @@ class _Produce:
             return _refused(data, _E.INVALID_RECORD, "no records")
         batch = memoryview(records)
         if self._version < _ZSTD_SINCE and len(batch) >= HEADER_BYTES:
-            codec = batch[_ATTRIBUTES_AT] & _CODEC_MASK
+            codec = (
+                batch[_ATTRIBUTES_AT] & _CODEC_MASK if batch[_MAGIC_AT] == _MAGIC else Codec.NONE
+            )
             if codec == Codec.ZSTD:
                 code = _E.UNSUPPORTED_COMPRESSION_TYPE
                 return _refused(data, code, "zstd needs Produce 7 or newer")
