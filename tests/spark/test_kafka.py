@@ -157,7 +157,7 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self.count = 0
         self._topic = topic
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -168,7 +168,7 @@ class Writer(threading.Thread):
         )
 
     def run(self) -> None:
-        while not self._stop.wait(0.05):
+        while not self._ended.wait(0.05):
             for _ in range(20):
                 self._producer.produce(
                     self._topic, str(self.count).encode(), partition=self.count % PARTITIONS
@@ -177,7 +177,7 @@ class Writer(threading.Thread):
             self._producer.poll(0)
 
     def finish(self) -> None:
-        self._stop.set()
+        self._ended.set()
         self.join()
         assert self._producer.flush(WAIT_S) == 0
 
