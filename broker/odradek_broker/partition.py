@@ -14,6 +14,7 @@ from odradek_broker.later import Later
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import AppendResult, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import control_batch, iter_batches, read_records, simple_batch
 from odradek_protocol.stored.control_marker import ControlType
@@ -73,6 +74,7 @@ class Partition:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 1,
+        budget: DecompressionBudget | None = None,
     ) -> AppendResult:
         """Append one batch and have it made durable. StorageError if it is refused."""
         log = self.log
@@ -82,6 +84,7 @@ class Partition:
             now_ms=now_ms,
             leader_epoch=self.leader_epoch,
             transaction_version=transaction_version,
+            budget=budget,
         )
         if log.high_watermark < log.log_end_offset:
             self._request_flush(log)

@@ -24,6 +24,7 @@ from logs import (
 from odradek_broker.storage.errors import AppendRejected, PartitionOffline
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.compression import Codec, compress
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import read_header, update_crc, verify_crc
@@ -253,6 +254,34 @@ def test_r12_what_inflates_beyond_the_limit_is_too_large(log: PartitionLog) -> N
     rejection = refused(log, memoryview(batch))
     assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
     assert "134217728 bytes" in rejection.message
+
+
+def test_r12_the_batches_of_a_request_share_what_they_may_inflate_to(log: PartitionLog) -> None:
+    batch = bytes(make_batch(1, codec=Codec.GZIP))
+    budget = DecompressionBudget()
+    whole = budget.left_bytes
+    log.append(
+        memoryview(bytearray(batch)),
+        origin=AppendOrigin.CLIENT,
+        now_ms=NOW_MS,
+        leader_epoch=0,
+        budget=budget,
+    )
+    inflated = whole - budget.left_bytes
+    assert inflated > 0
+    budget.left_bytes = inflated - 1
+    for _ in range(2):
+        with pytest.raises(AppendRejected) as refusal:
+            log.append(
+                memoryview(bytearray(batch)),
+                origin=AppendOrigin.CLIENT,
+                now_ms=NOW_MS,
+                leader_epoch=0,
+                budget=budget,
+            )
+        assert refusal.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert budget.left_bytes == 0
+    assert log.log_end_offset == 1
 
 
 def test_r04_wrong_maximum_is_corrected(files: MemoryFiles) -> None:

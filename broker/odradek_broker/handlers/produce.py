@@ -18,7 +18,7 @@ from odradek_broker.node import Node
 from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.validation import check_batch
+from odradek_broker.storage.validation import DecompressionBudget, check_batch
 from odradek_broker.transaction_gate import PASSING, Candidate
 from odradek_protocol.codec import Buffer
 from odradek_protocol.compression import Codec
@@ -184,6 +184,7 @@ class _Produce:
 
     __slots__ = (
         "_acks",
+        "_budget",
         "_finished",
         "_node",
         "_now_ms",
@@ -200,6 +201,7 @@ class _Produce:
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._now_ms = node.clock.wall_ms()
+        self._budget = DecompressionBudget()
         #: What is not known yet of the answer, by `id`.
         self._open: dict[int, PartitionProduceResponse] = {}
         self._finished: Callable[[], None] | None = None
@@ -242,7 +244,7 @@ class _Produce:
         """Append and write down what came of it. While it is not durable the answer is open."""
         node = self._node
         try:
-            result = partition.append(batch, self._now_ms)
+            result = partition.append(batch, self._now_ms, budget=self._budget)
         except AppendRejected as rejected:
             _fail(answer, rejected.error, rejected.message)
             answer.record_errors = [

@@ -55,7 +55,7 @@ from odradek_broker.storage.recovery import LogLoader, RecoveryReport, rebuild_a
 from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, TruncateFailed
 from odradek_broker.storage.segments import SegmentList
-from odradek_broker.storage.validation import prepare
+from odradek_broker.storage.validation import DecompressionBudget, prepare
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError, BatchHeader, stamp
 
@@ -412,16 +412,18 @@ class PartitionLog:
         now_ms: int,
         leader_epoch: int,
         transaction_version: int = 1,
+        budget: DecompressionBudget | None = None,
     ) -> AppendResult:
         """Validate, stamp in place and write exactly one batch (L-07).
 
         `batch` must be writable and is changed. With origin REPLAY it keeps its offsets, which
-        must not be below the log end. `transaction_version` matters for markers only (T-41).
+        must not be below the log end. `transaction_version` matters for markers only (T-41), `budget`
+        for compressed batches.
         Raises AppendRejected, with nothing written and no state changed (P-18, L-08).
         """
         if self.offline or not self._loaded:
             self._ensure_appendable(now_ms)
-        batch, header, log_append_time_ms = prepare(batch, self.config, origin, now_ms)
+        batch, header, log_append_time_ms = prepare(batch, self.config, origin, now_ms, budget)
         has_producer = header.producer_id >= 0
         marker: EndMarker | None = None
         if has_producer:

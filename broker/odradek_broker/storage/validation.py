@@ -1,7 +1,7 @@
 """What a batch must satisfy before a log takes it, and what the log changes in it (P-07, R-03..R-08).
 
 Usually (`record.validation=full`) every record is looked at, by a walk that makes no object of one; what is
-compressed is inflated for it, up to DEFAULT_MAX_DECOMPRESSED_BYTES. With `header` the 61 header bytes
+compressed is inflated for it, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With `header` the 61 header bytes
 and the checksum are all that is seen (D6), and what they claim is believed: a batch with too few records, or
 none that parse, is stored, and stops every reader.
 """
@@ -12,7 +12,12 @@ from typing import NamedTuple
 
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_protocol.compression import BytesBehind, Codec, DecompressionLimitExceeded
+from odradek_protocol.compression import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    BytesBehind,
+    Codec,
+    DecompressionLimitExceeded,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import (
     LOG_OVERHEAD_BYTES,
@@ -186,6 +191,18 @@ def _log_append_time_from_client() -> AppendRejected:
     )
 
 
+class DecompressionBudget:
+    """What the batches of one request may inflate to together (R-12, D11).
+
+    One batch alone takes the loop for a few tenths of a second at most; a request may hold thousands.
+    """
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, left_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
+        self.left_bytes = left_bytes
+
+
 class Prepared(NamedTuple):
     """A batch ready to be stamped. `batch` is the caller's, changed in place, or a recompressed
     one."""
@@ -195,10 +212,16 @@ class Prepared(NamedTuple):
     log_append_time_ms: int
 
 
-def prepare(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_ms: int) -> Prepared:
+def prepare(
+    batch: memoryview,
+    config: LogConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    budget: DecompressionBudget | None = None,
+) -> Prepared:
     """Everything that is checked before producer state is asked. Raises AppendRejected.
 
-    Records of coordinators are opened only to be recompressed: they are our own.
+    `budget`: of the request; without one the batch has the limit to itself. Records of coordinators are opened only to be recompressed: they are our own.
     """
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
@@ -207,17 +230,23 @@ def prepare(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_ms: 
         batch = batch[: header.size_bytes]
     codec = _CODECS.get(config.compression_type, header.codec)
     if codec is not header.codec and not header.is_control:
-        return _recompressed(batch, header, config, origin, codec, now_ms)
+        return _recompressed(batch, header, config, origin, codec, now_ms, budget)
     if origin is AppendOrigin.CLIENT and config.opens_records:
-        log_append_time_ms = _check_records(batch, header, config, now_ms)
+        log_append_time_ms = _check_records(batch, header, config, now_ms, budget)
     else:
         log_append_time_ms = apply_timestamp_rules(batch, header, config, now_ms)
     return Prepared(batch, header, log_append_time_ms)
 
 
-def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
+def _check_records(
+    batch: memoryview,
+    header: BatchHeader,
+    config: LogConfig,
+    now_ms: int,
+    budget: DecompressionBudget | None,
+) -> int:
     """R-03 to R-08 for every record; the log append time, -1 with CreateTime."""
-    checked = _opened(batch, header, config, AppendOrigin.CLIENT, now_ms)
+    checked = _opened(batch, header, config, AppendOrigin.CLIENT, now_ms, budget)
     if not checked.in_order and header.codec is not Codec.NONE:
         # Kafka would number them anew, and fails at it.
         raise AppendRejected(
@@ -240,7 +269,12 @@ def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, no
 
 
 def _opened(
-    batch: memoryview, header: BatchHeader, config: LogConfig, origin: AppendOrigin, now_ms: int
+    batch: memoryview,
+    header: BatchHeader,
+    config: LogConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    budget: DecompressionBudget | None,
 ) -> RecordsChecked:
     """The records, held to the topic's rules (R-04 to R-07). Raises AppendRejected."""
     if origin is AppendOrigin.CLIENT:
@@ -252,12 +286,17 @@ def _opened(
         )
     else:
         rules = RecordRules(log_append_time=config.uses_log_append_time)
+    limit_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES if budget is None else budget.left_bytes
     try:
-        checked = validate_records(batch, 0, header, rules, now_ms)
+        checked = validate_records(batch, 0, header, rules, now_ms, limit_bytes)
     except BodyNotDecompressed as problem:
+        if budget is not None and isinstance(problem.__cause__, DecompressionLimitExceeded):
+            budget.left_bytes = 0
         raise AppendRejected(_decompression_error(problem), str(problem)) from None
     except CorruptBatch as problem:
         raise _invalid(str(problem)) from None
+    if budget is not None and header.codec is not Codec.NONE:
+        budget.left_bytes -= len(checked.body)
     if not checked.accepted:
         raise AppendRejected(
             ErrorCode.INVALID_TIMESTAMP if checked.invalid_timestamp else ErrorCode.INVALID_RECORD,
@@ -284,9 +323,10 @@ def _recompressed(
     origin: AppendOrigin,
     codec: Codec,
     now_ms: int,
+    budget: DecompressionBudget | None,
 ) -> Prepared:
     """R-08: the topic has a codec of its own, and the batch another one."""
-    checked = _opened(batch, header, config, origin, now_ms)
+    checked = _opened(batch, header, config, origin, now_ms, budget)
     log_append_time_ms = now_ms if config.uses_log_append_time else None
     try:
         recompressed = memoryview(recompress(header, checked.body, codec, log_append_time_ms))
