@@ -225,8 +225,9 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
                 await asyncio.sleep(0.02)
             stop.set()
         commits = await commits_of(nodes.bootstrap, group_id)
-    assert set(commits) == {TopicPartition(topic, n) for n in range(PARTITIONS)}
+    # With KIP-848 a member may be gone again before its first partition has come (5 s between heartbeats).
+    assert set(commits) <= {TopicPartition(topic, n) for n in range(PARTITIONS)}
     for where, offsets in commits.items():
         back = [pair for pair in itertools.pairwise(offsets) if pair[1] < pair[0]]
         assert back == [], where
-    assert sum(len(set(each)) for each in commits.values()) > 50
+    assert sum(len(set(each)) for each in commits.values()) > 10
