@@ -102,8 +102,8 @@ class ClusterMetadata:
         return self._names_by_id.get(topic_id)
 
     def topic_names(self) -> list[str]:
-        """All topics but the broker's own."""
-        return [topic.name for topic in self.topics.values() if not topic.is_internal]
+        """All topics, the broker's own as well: expressions match those too, as in Kafka."""
+        return list(self.topics)
 
     def topic_id(self, name: str) -> bytes:
         """The id of a topic; zeros if there is none."""

@@ -322,6 +322,20 @@ _HEARTBEAT = [
         versions="1",
     ),
     Scenario(
+        "consumer-regex-matches-internal",
+        "ConsumerGroupHeartbeat",
+        [
+            *_START,
+            Ask(
+                "ConsumerGroupHeartbeat",
+                _beat_body(subscribed_topic_names=[], subscribed_topic_regex="__consumer_.ffsets"),
+                until={"assignment.topic_partitions.0.partitions": list(range(50))},
+                ignore=("member_epoch",),
+            ),
+        ],
+        versions="1",
+    ),
+    Scenario(
         "consumer-owns-what-it-was-not-given",
         "ConsumerGroupHeartbeat",
         [
