@@ -45,10 +45,22 @@ def handle(
             later.resolve(_response(zip(request.markers, results, strict=True)))
 
     for number, marker in enumerate(request.markers):
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            written(number, _of_nobody(marker))
+            continue
         write_marker(node, _asked(marker)).then(
             lambda codes, number=number: written(number, codes)  # type: ignore[misc]
         )
     return later
+
+
+def _of_nobody(marker: WritableTxnMarker) -> MarkerResults:
+    """A marker ends a producer's transaction; without one it must not reach a log."""
+    return {
+        (topic.name, index): ErrorCode.UNKNOWN_SERVER_ERROR
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    }
 
 
 def _asked(marker: WritableTxnMarker) -> MarkerRequest:

@@ -681,6 +681,35 @@ SCENARIOS = [
     ),
     # --- markers from outside ---
     *(
+        Scenario(
+            f"markers-of-nobody-{name}",
+            "WriteTxnMarkers",
+            [
+                *topic(),
+                Ask(
+                    "WriteTxnMarkers",
+                    {
+                        "markers": [
+                            {
+                                "producer_id": pid,
+                                "producer_epoch": epoch,
+                                "transaction_result": True,
+                                "coordinator_epoch": 0,
+                                "topics": [{"name": "@t", "partition_indexes": [0]}],
+                            }
+                        ]
+                    },
+                ),
+                _LOG,
+            ],
+        )
+        for name, pid, epoch in (
+            ("no-id", -1, 0),
+            ("no-epoch", 4242, -1),
+            ("known-to-none", 4242, 0),
+        )
+    ),
+    *(
         _scenario(
             f"markers-{name}",
             "WriteTxnMarkers",
