@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.sim.files import Failure, MemoryFiles
 
-from logs import DIRECTORY, EVERYTHING, NOW_MS, append, headers, make_batch, make_log, read_all
+from logs import (
+    DIRECTORY,
+    EVERYTHING,
+    NOW_MS,
+    Workers,
+    append,
+    headers,
+    make_batch,
+    make_log,
+    read_all,
+)
 from node_world import NodeWorld
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.index import OffsetIndex
@@ -54,23 +63,6 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Segment, "_scan", noting)
     return scanned
-
-
-class Workers:
-    """What would run beside the loop runs when a test says so."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
-        log._options.handles.aside = lambda work, done: self.jobs.append((work, done))
-
-    def run(self) -> None:
-        work, done = self.jobs.pop(0)
-        try:
-            work()
-        except OSError as problem:
-            done(problem)
-        else:
-            done(None)
 
 
 def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: bytes) -> None:

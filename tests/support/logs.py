@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from odradek_broker.real import RealRandomness
@@ -133,3 +134,24 @@ def records(data: bytes) -> list[Record]:
         for position, header in iter_batches(data)
         for record in read_records(data, position, header)
     ]
+
+
+class Workers:
+    """What would run beside the loop runs when a test says so."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
+        log._options.handles.aside = lambda work, done: self.jobs.append((work, done))
+
+    def run(self) -> None:
+        self.work()()
+
+    def work(self) -> Callable[[], None]:
+        """Do the oldest job; the result tells of its end."""
+        work, done = self.jobs.pop(0)
+        problem: Exception | None = None
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - told to whom it concerns
+            problem = error
+        return lambda: done(problem)

@@ -12,7 +12,7 @@ from odradek_broker.fetch_sessions import FetchPlan, Wanted
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
-from odradek_broker.storage.errors import OffsetOutOfRange, StorageError
+from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange, StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.fetch import (
@@ -28,6 +28,7 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 _TOP_LEVEL_ERROR_SINCE = 7
 _TOPIC_IDS_SINCE = 13
+_NOT_AVAILABLE_SINCE = 11
 
 
 def handle(
@@ -58,6 +59,7 @@ class _Fetch:
         "_plan",
         "_replica_id",
         "_timer",
+        "_version",
     )
 
     def __init__(
@@ -65,6 +67,7 @@ class _Fetch:
     ) -> None:
         self._node = node
         self._plan = plan
+        self._version = context.api_version
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -191,6 +194,10 @@ class _Fetch:
                     minimum_one=nothing_yet,
                 )
             aborted = self._aborted(partition, wanted.fetch_offset, bound, records)
+        except IndexesBeingRebuilt as later:
+            # Whoever does not know the one asks again after the other.
+            known = self._version >= _NOT_AVAILABLE_SINCE
+            return _failed(wanted, later.error if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         except StorageError as error:
             return _failed(wanted, error.error)
         return PartitionData(

@@ -173,6 +173,14 @@ class AbortedIndex:
         self._size_bytes = kept * ENTRY_BYTES
         self._last_offset = next(self._scan(kept - 1)).last_offset if kept else -1
 
+    def take_place(self, path: str) -> None:
+        """Be the file of that name, whatever it is now; no file without entries."""
+        if self._file is None:
+            self._files.remove(path)
+        else:
+            self._files.rename(self.path, path)
+        self.path = path
+
     def sync(self) -> None:
         if self._file is not None:
             self._file.sync()

@@ -9,12 +9,12 @@ check and append are one critical section (P-19).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from odradek_broker.seams import Files, Randomness
-from odradek_broker.storage.aborted_index import CorruptAbortedIndex
+from odradek_broker.storage.aborted_index import AbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -27,7 +27,6 @@ from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import (
     AppendRejected,
     DeleteRecordsRejected,
-    LogCorrupt,
     OffsetOutOfRange,
     PartitionOffline,
     StorageError,
@@ -51,7 +50,7 @@ from odradek_broker.storage.reading import (
     read_whole_batches,
     with_rebuild,
 )
-from odradek_broker.storage.recovery import LogLoader, RecoveryReport, rebuild_aborted_index
+from odradek_broker.storage.recovery import LogLoader, RecoveryReport, fill_aborted_index
 from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, TruncateFailed
 from odradek_broker.storage.segments import SegmentList
@@ -244,13 +243,13 @@ class PartitionLog:
         self._move_high_watermark(loaded.log_end_offset)
         return self.report
 
-    def _new_producers(self) -> Producers:
+    def _new_producers(self, tally: ProducerTally | None = None) -> Producers:
         return Producers(
             self._files,
             self.directory,
             max_producer_ids=self._options.max_producer_ids,
             expiration_ms=self._options.producer_expiration_ms,
-            tally=self._options.producer_tally,
+            tally=tally or self._options.producer_tally,
         )
 
     def create_files(self, now_ms: int) -> None:
@@ -292,7 +291,7 @@ class PartitionLog:
                 if self._epochs.changed:
                     self._write_epochs()
         finally:
-            self._producers.close()
+            self._producers.aborted_indexes.close()
             self._segments.close()
             self._loaded = False
             self._start = LogStart(
@@ -571,7 +570,7 @@ class PartitionLog:
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         sealed = self._segments.roll(base_offset, self.config, self._options.randomness, now_ms)
-        self._producers.forget_segment(sealed)
+        self._producers.aborted_indexes.close_index(sealed)
         self._unsynced_paths.update((sealed.path_of("index"), sealed.path_of("timeindex")))
         self._directory_dirty = True
         try:
@@ -622,26 +621,27 @@ class PartitionLog:
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of every transaction that was aborted with a marker at or
-        above `start` and began below `end` (F-09). Raises LogCorrupt, PartitionOffline."""
+        above `start` and began below `end` (F-09). Raises LogCorrupt, IndexesBeingRebuilt,
+        PartitionOffline."""
         self._ensure_loaded()
         segments = self._segments.starting_at(start)
         try:
-            try:
-                return self._producers.aborted(segments, start, end)
-            except CorruptAbortedIndex:
-                for segment in segments:
-                    self._rebuild_aborted_index(segment)
-                return self._producers.aborted(segments, start, end)
-        except (SegmentCorrupt, BatchError, CorruptAbortedIndex) as problem:
-            raise LogCorrupt(str(problem)) from problem
+            return self._producers.aborted_indexes.search(
+                segments,
+                start,
+                end,
+                self._segments.all,
+                self._fill_aborted_index,
+                self._options.handles.aside,
+            )
         except OSError as problem:
             raise self._read_failed(problem) from problem
 
-    def _rebuild_aborted_index(self, segment: Segment) -> None:
-        earlier = [other for other in self._segments if other.base_offset < segment.base_offset]
-        rebuild_aborted_index(
-            segment, earlier, self._new_producers(), self._producers, self.log_start_offset
-        )
+    def _fill_aborted_index(
+        self, segment: Segment, earlier: Sequence[Segment], index: AbortedIndex
+    ) -> None:
+        scratch = self._new_producers(ProducerTally())
+        fill_aborted_index(segment, earlier, index, scratch, self.log_start_offset)
 
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record that is not older than `timestamp`; None if
@@ -788,7 +788,7 @@ class PartitionLog:
             self._roll(self.log_end_offset, now_ms)
         gone = self._segments.discard_oldest(count, now_ms + self.config.file_delete_delay_ms)
         for segment in gone:
-            self._producers.forget_segment(segment)
+            self._producers.aborted_indexes.forget(segment)
         if self._segments.bases[0] > self.log_start_offset:
             self._move_log_start(self._segments.bases[0])
         return count
@@ -828,8 +828,8 @@ class PartitionLog:
             self._segments.active.file.sync()
             self._files.sync_dir(self.directory)
             for segment in gone:
-                self._producers.forget_segment(segment)
-            self._producers.truncate_to(self._segments.active, end)
+                self._producers.aborted_indexes.forget(segment)
+            self._producers.aborted_indexes.truncate_to(self._segments.active, end)
             self._producers.remove_snapshots(lambda at: at > end)
             self._producers.load(self._segments.all, min(self.log_start_offset, end), end, now_ms)
         except (OSError, SegmentCorrupt, BatchError) as problem:

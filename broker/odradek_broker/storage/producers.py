@@ -6,12 +6,12 @@ it is found again (P-26..P-28, L-04).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from odradek_broker.seams import Files
-from odradek_broker.storage.aborted_index import AbortedIndex, AbortedTransaction
+from odradek_broker.storage.aborted_index import AbortedTransaction
+from odradek_broker.storage.aborted_indexes import AbortedIndexes
 from odradek_broker.storage.producer_snapshot import CorruptSnapshot
 from odradek_broker.storage.producer_state import ProducerStateManager, ProducerTally
 from odradek_broker.storage.segment import Segment, read_batches, segment_name
@@ -19,7 +19,6 @@ from odradek_protocol.records.batch import BatchHeader, CorruptBatch
 from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
-_OPEN_ABORTED_INDEXES_MAX = 4
 _SNAPSHOT = "snapshot"
 
 EndMarker = tuple[int, int]
@@ -41,7 +40,15 @@ def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
 class Producers:
     """`state` is what appends are checked against; files are in `directory`."""
 
-    __slots__ = ("_aborted", "_directory", "_files", "_options", "restored_to", "state", "unsynced")
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_options",
+        "aborted_indexes",
+        "restored_to",
+        "state",
+        "unsynced",
+    )
 
     def __init__(
         self,
@@ -59,12 +66,12 @@ class Producers:
             "expiration_ms": expiration_ms,
             "tally": tally,
         }
-        self._aborted: OrderedDict[int, AbortedIndex] = OrderedDict()
         self.state = ProducerStateManager(**self._options)
         self.restored_to = 0
         """What `load` found: state of batches below this offset."""
         self.unsynced: set[str] = set()
         """Paths written since the last flush took them."""
+        self.aborted_indexes = AbortedIndexes(files, self.unsynced)
 
     # ---- appended and replayed batches
 
@@ -82,8 +89,7 @@ class Producers:
         if marker is not None:
             aborted = self._apply_marker(header, marker, last_offset)
             if aborted is not None:
-                self._aborted_index(segment).append(aborted)
-                self.unsynced.add(segment.path_of("txnindex"))
+                self.aborted_indexes.append(segment, aborted)
 
     def _apply_marker(
         self, header: BatchHeader, marker: EndMarker, offset: int
@@ -98,43 +104,53 @@ class Producers:
             header.max_timestamp,
         )
 
-    def replay(self, header: BatchHeader, batch: memoryview, segment: Segment | None) -> None:
-        """Take over a batch that a scan found. With `segment` its aborted index is filled too."""
+    def replay(self, header: BatchHeader, batch: memoryview, segment: Segment) -> None:
+        """Take over a batch that a scan found, and fill the aborted index of its segment."""
         marker = read_end_marker(header, batch) if header.is_control else None
-        if segment is not None:
-            self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
-            return
+        self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
+
+    def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTransaction | None:
+        """Take over a batch whose aborted index is somebody else's business: what belongs there."""
+        marker = read_end_marker(header, batch) if header.is_control else None
         self.state.update(header, header.base_offset, header.last_offset, 0)
-        if marker is not None:
-            self._apply_marker(header, marker, header.last_offset)
+        if marker is None:
+            return None
+        return self._apply_marker(header, marker, header.last_offset)
 
     # ---- loading
 
     def load(
-        self, segments: Sequence[Segment], log_start_offset: int, end_offset: int, now_ms: int
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        end_offset: int,
+        now_ms: int,
+        *,
+        alone: bool = False,
     ) -> None:
         """State as of `end_offset`: the newest good snapshot, then the batches behind it (P-28).
+        `alone`: in whatever thread; nothing on disk is changed.
 
         SegmentCorrupt, BatchError: a batch in between cannot be read.
         """
-        start = self._load_snapshot(log_start_offset, end_offset)
+        start = self._load_snapshot(log_start_offset, end_offset, keep_damaged=alone)
         self.state.remove_expired(now_ms)
         for segment in segments:
             if segment.next_offset <= start or segment.base_offset >= end_offset:
                 continue
             position = 0
-            if start > segment.base_offset:
+            if start > segment.base_offset and not alone:
                 segment.load_indexes()
                 position = segment.position_of(start)
             for _, header, batch in read_batches(segment, position):
                 if header.base_offset >= end_offset:
                     break
                 if header.last_offset >= start:
-                    self.replay(header, batch, None)
+                    self.follow(header, batch)
         self.state.map_end_offset = self.restored_to = end_offset
         self.state.high_watermark_moved(end_offset)
 
-    def _load_snapshot(self, log_start_offset: int, end_offset: int) -> int:
+    def _load_snapshot(self, log_start_offset: int, end_offset: int, *, keep_damaged: bool) -> int:
         """The offset from which batches must be replayed."""
         for offset in sorted(self.snapshot_offsets(), reverse=True):
             if not log_start_offset < offset <= end_offset:
@@ -145,7 +161,8 @@ class Producers:
                     self._read(path), map_end_offset=offset, **self._options
                 )
             except CorruptSnapshot:
-                self._files.remove(path)
+                if not keep_damaged:
+                    self._files.remove(path)
                 continue
             return offset
         self.state = ProducerStateManager(**self._options)
@@ -196,47 +213,3 @@ class Producers:
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self._directory}/{segment_name(offset)}.{_SNAPSHOT}"
-
-    # ---- aborted transactions
-
-    def aborted(
-        self, segments: Sequence[Segment], start_offset: int, end_offset: int
-    ) -> list[tuple[int, int]]:
-        """(producer id, first offset) of what was aborted in [start, end) (F-09)."""
-        found: list[tuple[int, int]] = []
-        for segment in segments:
-            entries, complete = self._aborted_index(segment).search(start_offset, end_offset)
-            found += [(entry.producer_id, entry.first_offset) for entry in entries]
-            if complete:
-                break
-        return found
-
-    def _aborted_index(self, segment: Segment) -> AbortedIndex:
-        index = self._aborted.get(segment.base_offset)
-        if index is not None:
-            self._aborted.move_to_end(segment.base_offset)
-            return index
-        while len(self._aborted) >= _OPEN_ABORTED_INDEXES_MAX:
-            self._aborted.popitem(last=False)[1].close()
-        index = AbortedIndex(self._files, segment.path_of("txnindex"))
-        self._aborted[segment.base_offset] = index
-        return index
-
-    def start_rebuild(self, segment: Segment) -> None:
-        """Forget what was aborted in a segment; `replay` finds it again."""
-        self.forget_segment(segment)
-        self._files.remove(segment.path_of("txnindex"))
-
-    def forget_segment(self, segment: Segment) -> None:
-        """The segment is going away, or its index has changed on disk."""
-        index = self._aborted.pop(segment.base_offset, None)
-        if index is not None:
-            index.close()
-
-    def truncate_to(self, segment: Segment, offset: int) -> None:
-        """Drop what was aborted by markers at or above the offset. OSError (L-36)."""
-        self._aborted_index(segment).truncate_to(offset)
-
-    def close(self) -> None:
-        while self._aborted:
-            self._aborted.popitem()[1].close()

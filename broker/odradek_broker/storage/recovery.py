@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from odradek_broker.seams import Files
+from odradek_broker.storage.aborted_index import AbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
     CorruptCheckpoint,
@@ -262,7 +263,7 @@ def scan_segment(
     """Check every batch of a segment, rebuild what is derived from it, and cut it at the first
     batch that is not good (L-31). Returns what was wrong, empty if nothing. OSError."""
     segment.start_rebuild()
-    producers.start_rebuild(segment)
+    producers.aborted_indexes.remove(segment)
     problem, position = "", 0
     try:
         for position, header, batch in read_batches(segment, 0):
@@ -287,18 +288,19 @@ def scan_segment(
     return problem
 
 
-def rebuild_aborted_index(
+def fill_aborted_index(
     segment: Segment,
     earlier: Sequence[Segment],
+    index: AbortedIndex,
     scratch: Producers,
-    producers: Producers,
     log_start_offset: int,
 ) -> None:
-    """Write a segment's transaction index again (L-05): producer state as it was at its start, in
-    `scratch`, then its batches. BatchError, SegmentCorrupt, OSError."""
-    scratch.load(earlier, log_start_offset, segment.base_offset, 0)
-    producers.start_rebuild(segment)
+    """Write a segment's transaction index (L-05): producer state as it was at its start, in
+    `scratch`, then its batches. In whatever thread. BatchError, SegmentCorrupt, OSError."""
+    scratch.load(earlier, log_start_offset, segment.base_offset, 0, alone=True)
     for _, header, batch in read_batches(segment, 0):
-        scratch.replay(header, batch, segment)
-    scratch.close()
-    producers.unsynced |= scratch.unsynced
+        if header.is_control:
+            verify_crc(batch, 0, header)
+        aborted = scratch.follow(header, batch)
+        if aborted is not None:
+            index.append(aborted)

@@ -430,15 +430,16 @@ class Segment:
             return True
         if not self._repairing:
             self._repairing = True
-            copy = Segment(
-                HandleCache(self._files, limit=1),
-                self._directory,
-                self.base_offset,
-                created_ms=self.created_ms,
-            )
-            copy.size_bytes = self.size_bytes
+            copy = self.detached(HandleCache(self._files, limit=1))
             aside(copy.scan_alone, lambda problem: self._repaired(copy, problem))
         return False
+
+    def detached(self, handles: HandleCache) -> Segment:
+        """What is there now, for another thread to read: nothing in memory is shared."""
+        copy = Segment(handles, self._directory, self.base_offset, created_ms=self.created_ms)
+        copy.size_bytes = self.size_bytes
+        copy.next_offset = self.next_offset
+        return copy
 
     def scan_alone(self) -> None:
         """Fill the indexes in memory, in whatever thread. OSError."""

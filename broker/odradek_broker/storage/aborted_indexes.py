@@ -1,0 +1,259 @@
+"""The transaction indexes of one log: a few that are open, and those that must be made anew.
+
+A file that cannot be believed is neither read nor added to: readers are told to ask again until a
+worker has written another beside it, which then takes its place (L-05, L-33). So at any moment the
+file on disk is whole or known to be damaged, and nobody is shown aborted records (F-09).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from odradek_broker.seams import Files
+from odradek_broker.storage.aborted_index import (
+    AbortedIndex,
+    AbortedTransaction,
+    CorruptAbortedIndex,
+)
+from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
+from odradek_broker.storage.handles import Aside, HandleCache
+from odradek_broker.storage.segment import Segment
+
+_OPEN_MAX = 4
+#: Of so many aborts during one rebuild it is given up, and begun again with the next reader.
+_LATE_MAX = 100_000
+# No two attempts write the same file, also where a log was closed and opened between them.
+_attempts = itertools.count()
+
+Fill = Callable[[Segment, Sequence[Segment], AbortedIndex], None]
+"""Writes the index of a segment, given those before it, in whatever thread. OSError; anything else
+says that batches are damaged."""
+
+
+class _Broken:
+    """What is known of an index that cannot be believed.
+
+    `late`: aborted while a worker makes another, behind what it reads. `damage`: why that cannot be
+    done; empty if nobody knows of any. `failure`: what the disk said, for the next reader.
+    """
+
+    __slots__ = ("damage", "failure", "late", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = False
+        self.late: list[AbortedTransaction] = []
+        self.damage = ""
+        self.failure: OSError | None = None
+
+
+def _at_once(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+    try:
+        work()
+    except Exception as problem:  # noqa: BLE001 - told to whom it concerns
+        done(problem)
+    else:
+        done(None)
+
+
+class AbortedIndexes:
+    """`unsynced` takes the paths that were written. Errors of the operating system pass."""
+
+    __slots__ = ("_broken", "_files", "_open", "_unsynced")
+
+    def __init__(self, files: Files, unsynced: set[str]) -> None:
+        self._files = files
+        self._unsynced = unsynced
+        self._open: OrderedDict[int, AbortedIndex] = OrderedDict()
+        self._broken: dict[int, _Broken] = {}
+
+    def append(self, segment: Segment, entry: AbortedTransaction) -> None:
+        """The marker is in the log already, where a rebuild that begins later finds it."""
+        broken = self._broken.get(segment.base_offset)
+        if broken is None:
+            try:
+                self._opened(segment).append(entry)
+            except CorruptAbortedIndex:
+                self._broken[segment.base_offset] = _Broken()
+            else:
+                self._unsynced.add(segment.path_of("txnindex"))
+        elif broken.under_way:
+            broken.late.append(entry)
+            if len(broken.late) >= _LATE_MAX:
+                self._broken[segment.base_offset] = _Broken()
+
+    def search(
+        self,
+        segments: Sequence[Segment],
+        start_offset: int,
+        end_offset: int,
+        earlier: Sequence[Segment],
+        fill: Fill,
+        aside: Aside | None,
+    ) -> list[tuple[int, int]]:
+        """(producer id, first offset) of what was aborted in [start, end) (F-09). `earlier`: at
+        least the segments before each of `segments`. IndexesBeingRebuilt, LogCorrupt."""
+        found: list[tuple[int, int]] = []
+        for segment in segments:
+            entries, complete = self._search(
+                segment,
+                start_offset,
+                end_offset,
+                lambda broken, segment=segment: self._repair(  # type: ignore[misc]
+                    segment, broken, earlier, fill, aside or _at_once
+                ),
+            )
+            found += [(entry.producer_id, entry.first_offset) for entry in entries]
+            if complete:
+                break
+        return found
+
+    def _search(
+        self,
+        segment: Segment,
+        start_offset: int,
+        end_offset: int,
+        repair: Callable[[_Broken], None],
+    ) -> tuple[list[AbortedTransaction], bool]:
+        base = segment.base_offset
+        broken = self._broken.get(base)
+        if broken is None:
+            try:
+                return self._opened(segment).search(start_offset, end_offset)
+            except CorruptAbortedIndex:
+                self.close_index(segment)
+                broken = self._broken[base] = _Broken()
+        repair(broken)
+        if base in self._broken:
+            raise IndexesBeingRebuilt(segment.path)
+        return self._opened(segment).search(start_offset, end_offset)
+
+    def _opened(self, segment: Segment) -> AbortedIndex:
+        index = self._open.get(segment.base_offset)
+        if index is not None:
+            self._open.move_to_end(segment.base_offset)
+            return index
+        index = AbortedIndex(self._files, segment.path_of("txnindex"))
+        self._keep(segment, index)
+        return index
+
+    def _keep(self, segment: Segment, index: AbortedIndex) -> None:
+        while len(self._open) >= _OPEN_MAX:
+            self._open.popitem(last=False)[1].close()
+        self._open[segment.base_offset] = index
+
+    # ---- making one anew
+
+    def _repair(
+        self,
+        segment: Segment,
+        broken: _Broken,
+        all_segments: Sequence[Segment],
+        fill: Fill,
+        aside: Aside,
+    ) -> None:
+        """Have another made, unless that is under way or is of no use. LogCorrupt; OSError where
+        the last attempt met one."""
+        if not (broken.under_way or broken.damage or broken.failure):
+            self._begin(segment, broken, all_segments, fill, aside)
+        if broken.damage:
+            raise LogCorrupt(broken.damage)
+        failure, broken.failure = broken.failure, None
+        if failure is not None:
+            raise failure
+
+    def _begin(
+        self,
+        segment: Segment,
+        broken: _Broken,
+        all_segments: Sequence[Segment],
+        fill: Fill,
+        aside: Aside,
+    ) -> None:
+        path = f"{segment.path_of('txnindex')}.{next(_attempts)}.tmp"
+        index = AbortedIndex.create(self._files, path)
+        earlier = [other for other in all_segments if other.base_offset < segment.base_offset]
+        handles = HandleCache(self._files, limit=1)
+        copies = [other.detached(handles) for other in (*earlier, segment)]
+
+        def work() -> None:
+            try:
+                fill(copies[-1], copies[:-1], index)
+                index.sync()
+            finally:
+                for copy in copies:
+                    copy.drop_handle()
+
+        def done(problem: Exception | None) -> None:
+            broken.under_way = False
+            if isinstance(problem, FileNotFoundError) and any(one.closing for one in earlier):
+                # Retention was faster; there is less to read now.
+                broken.late.clear()
+            else:
+                self._filled(segment, broken, index, problem)
+
+        broken.under_way = True
+        aside(work, done)
+
+    def _filled(
+        self, segment: Segment, broken: _Broken, index: AbortedIndex, problem: Exception | None
+    ) -> None:
+        """A worker is done. What was made for a segment that is gone or was cut is dropped."""
+        wanted = self._broken.get(segment.base_offset) is broken
+        if wanted and problem is None:
+            try:
+                for entry in broken.late:
+                    index.append(entry)
+                if broken.late:
+                    # A crash must not leave a file without them that looks whole.
+                    index.sync()
+                index.take_place(segment.path_of("txnindex"))
+            except OSError as failure:
+                problem = failure
+            else:
+                del self._broken[segment.base_offset]
+                self._keep(segment, index)
+                self._unsynced.add(index.path)
+                return
+        broken.late.clear()
+        if isinstance(problem, OSError):
+            broken.failure = problem
+        elif problem is not None:
+            broken.damage = f"{segment.path} does not say what was aborted in it: {problem}"
+        with suppress(OSError):
+            index.remove()
+
+    # ---- segments that change
+
+    def remove(self, segment: Segment) -> None:
+        """Forget what was aborted in a segment: a scan finds it again. OSError."""
+        self.forget(segment)
+        self._files.remove(segment.path_of("txnindex"))
+
+    def forget(self, segment: Segment) -> None:
+        """The segment is going away."""
+        self._broken.pop(segment.base_offset, None)
+        self.close_index(segment)
+
+    def close_index(self, segment: Segment) -> None:
+        """Give its handle back."""
+        index = self._open.pop(segment.base_offset, None)
+        if index is not None:
+            index.close()
+
+    def truncate_to(self, segment: Segment, offset: int) -> None:
+        """Drop what was aborted by markers at or above the offset (L-36)."""
+        if segment.base_offset not in self._broken:
+            with suppress(CorruptAbortedIndex):
+                self._opened(segment).truncate_to(offset)
+                return
+            self.close_index(segment)
+        # What a worker reads, or found damaged, is not what there is now.
+        self._broken[segment.base_offset] = _Broken()
+
+    def close(self) -> None:
+        self._broken.clear()
+        while self._open:
+            self._open.popitem()[1].close()
