@@ -140,6 +140,62 @@ def test_l30_clean_stop_opens_nothing(files: MemoryFiles, two_topics: LogManager
     assert not logs["a-0"].loaded
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (f"{2:020d}.index", None),
+        (f"{2:020d}.timeindex", None),
+        (f"{4:020d}.snapshot", None),
+        (f"{4:020d}.snapshot", b""),
+        (f"{4:020d}.snapshot", b"\0\1" + b"\xff" * 40),
+        ("leader-epoch-checkpoint", None),
+        ("leader-epoch-checkpoint", b"7\n"),
+    ],
+)
+def test_l30_what_cannot_be_opened_without_its_batches_is_opened_before_anybody_waits(
+    files: MemoryFiles, name: str, content: bytes | None
+) -> None:
+    """And not at the first use, when a scan would hold up everybody."""
+    manager, _ = start(files)
+    for partition in range(2):
+        log = manager.create("a", partition, ID_A)
+        append(log, make_batch(2, producer_id=1), leader_epoch=3)
+        log.roll(NOW_MS)
+        append(log, make_batch(2, producer_id=1, sequence=2), leader_epoch=3)
+    assert manager.close() == []
+    if content is None:
+        files.remove(f"data/a-1/{name}")
+    else:
+        files.put(f"data/a-1/{name}", content)
+    manager, report = start(files)
+    whole, opened = manager.get("a", 0), manager.get("a", 1)
+    assert whole is not None and opened is not None
+    assert (whole.loaded, opened.loaded) == (False, True)
+    assert [(r.topic, r.partition) for r in report.recovered] == [("a", 1)]
+    (problem,) = report.problems
+    assert "a-1" in problem and name in problem
+    for log in (whole, opened):
+        assert append(log, make_batch(2, producer_id=1, sequence=2), leader_epoch=3).duplicate
+        assert append(log, make_batch(1, producer_id=1, sequence=4)).base_offset == 4
+        assert log.leader_epochs.entries == [(3, 0)]
+    assert manager.close() == []
+    _, report = start(files)
+    assert (report.recovered, report.problems) == ([], [])
+
+
+def test_l30_an_empty_log_needs_no_epochs(files: MemoryFiles) -> None:
+    manager, _ = start(files)
+    manager.create("a", 0, ID_A)
+    log = manager.create("a", 1, ID_A)
+    append(log)
+    log.flush()
+    log.delete_records(1)
+    assert log.apply_retention(NOW_MS) == 1
+    assert manager.close() == []
+    _, report = start(files)
+    assert (report.clean, report.recovered, report.problems) == (True, [], [])
+
+
 def test_l30_crash_recovers_all(files: MemoryFiles, two_topics: LogManager) -> None:
     crash(files, keep_page_cache=False)
     manager, report = start(files)

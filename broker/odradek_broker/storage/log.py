@@ -50,7 +50,12 @@ from odradek_broker.storage.reading import (
     read_whole_batches,
     with_rebuild,
 )
-from odradek_broker.storage.recovery import LogLoader, RecoveryReport, fill_aborted_index
+from odradek_broker.storage.recovery import (
+    LogLoader,
+    RecoveryReport,
+    fill_aborted_index,
+    missing_at_first_use,
+)
 from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, TruncateFailed
 from odradek_broker.storage.segments import SegmentList
@@ -242,6 +247,16 @@ class PartitionLog:
         self._durable_offset = loaded.log_end_offset
         self._move_high_watermark(loaded.log_end_offset)
         return self.report
+
+    def missing_at_first_use(self) -> str:
+        """Which file is missing or damaged without which `load` reads batches, maybe many, although
+        it was left by a clean stop; empty if none. PartitionOffline."""
+        try:
+            return missing_at_first_use(
+                self._files, self.directory, self.log_end_offset, self._new_producers()
+            )
+        except OSError as problem:
+            raise self._failed("opening it", problem) from problem
 
     def _new_producers(self, tally: ProducerTally | None = None) -> Producers:
         return Producers(

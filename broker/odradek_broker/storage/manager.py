@@ -51,9 +51,9 @@ _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 @dataclass(slots=True)
 class StartReport:
-    """What `open_all` found. `recovered`: one report for each log that had to be looked at after a
-    crash, even if nothing was wrong with it. `problems`: logs that are offline, files computed
-    again."""
+    """What `open_all` found. `recovered`: one report for each log that had to be looked at, after a
+    crash or because a file of it is missing, even if nothing was wrong with it. `problems`: logs
+    that are offline, files computed again."""
 
     clean: bool
     logs: int = 0
@@ -210,8 +210,9 @@ class LogManager:
         before all others: it may be where the settings are read from.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
-        (L-30). After a crash every log is opened and recovered now. A log that cannot be opened is
-        offline and named in the report. Raises DataDirectoryError.
+        (L-30), but for those that could be opened only by reading their batches, for which nobody
+        shall wait later. After a crash every log is opened and recovered now. A log that cannot be
+        opened is offline and named in the report. Raises DataDirectoryError.
         """
         left = self._read_what_was_left()
         keys = {key: name for name in left.names if (key := _parse_directory(name)) is not None}
@@ -267,11 +268,16 @@ class LogManager:
             key, self._read_topic_id(directory, left.report), directory, config, start
         )
         self._logs[key] = log
-        if not start.clean:
-            try:
+        try:
+            missing = log.missing_at_first_use() if start.clean else ""
+            if missing:
+                left.report.problems.append(
+                    f"{directory}/{missing} is missing or damaged, and computed again"
+                )
+            if missing or not start.clean:
                 left.report.recovered.append(log.load(self._clock.wall_ms()))
-            except StorageError as problem:
-                left.report.problems.append(str(problem))
+        except StorageError as problem:
+            left.report.problems.append(str(problem))
 
     def _new_log(
         self,

@@ -113,11 +113,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     return head + body
 
 
-def decode_snapshot(content: bytes, *, map_end_offset: int) -> list[ProducerEntry]:
-    """The producers of a file, in its order. CorruptSnapshot says what is wrong with it.
-
-    `map_end_offset`: the offset in the file's name; nothing in the file may lie at or above it.
-    """
+def check_snapshot(content: bytes) -> int:
+    """How many producers a file that is whole claims to have. CorruptSnapshot."""
     if len(content) < _FILE_HEAD.size:
         raise CorruptSnapshot(f"{len(content)} bytes are too few for a producer snapshot")
     version, crc, count = _FILE_HEAD.unpack_from(content)
@@ -126,6 +123,15 @@ def decode_snapshot(content: bytes, *, map_end_offset: int) -> list[ProducerEntr
     computed = crc32c(memoryview(content)[_CRC_COVERS_FROM:])
     if crc != computed:
         raise CorruptSnapshot(f"producer snapshot with CRC {crc:#x}, its bytes give {computed:#x}")
+    return int(count)
+
+
+def decode_snapshot(content: bytes, *, map_end_offset: int) -> list[ProducerEntry]:
+    """The producers of a file, in its order. CorruptSnapshot says what is wrong with it.
+
+    `map_end_offset`: the offset in the file's name; nothing in the file may lie at or above it.
+    """
+    count = check_snapshot(content)
     entries_end = _FILE_HEAD.size + count * _PACKED_ENTRY.size
     if count < 0 or entries_end > len(content):
         raise CorruptSnapshot(f"producer snapshot of {len(content)} bytes claims {count} entries")

@@ -12,7 +12,7 @@ from typing import Any
 from odradek_broker.seams import Files
 from odradek_broker.storage.aborted_index import AbortedTransaction
 from odradek_broker.storage.aborted_indexes import AbortedIndexes
-from odradek_broker.storage.producer_snapshot import CorruptSnapshot
+from odradek_broker.storage.producer_snapshot import CorruptSnapshot, check_snapshot
 from odradek_broker.storage.producer_state import ProducerStateManager, ProducerTally
 from odradek_broker.storage.segment import Segment, read_batches, segment_name
 from odradek_protocol.records.batch import BatchHeader, CorruptBatch
@@ -175,6 +175,17 @@ class Producers:
         finally:
             file.close()
 
+    def has_snapshot(self, offset: int) -> bool:
+        """Is there one that is whole? OSError."""
+        try:
+            check_snapshot(self._read(self._snapshot_path(offset)))
+        except (FileNotFoundError, CorruptSnapshot):
+            return False
+        return True
+
+    def snapshot_name(self, offset: int) -> str:
+        return f"{segment_name(offset)}.{_SNAPSHOT}"
+
     def start_empty(self, offset: int) -> None:
         self.state.map_end_offset = offset
         self.remove_snapshots(lambda _: True)
@@ -212,4 +223,4 @@ class Producers:
         self.remove_snapshots(lambda offset: offset not in kept)
 
     def _snapshot_path(self, offset: int) -> str:
-        return f"{self._directory}/{segment_name(offset)}.{_SNAPSHOT}"
+        return f"{self._directory}/{self.snapshot_name(offset)}"

@@ -252,6 +252,31 @@ class LogLoader:
         return epochs
 
 
+def missing_at_first_use(
+    files: Files, directory: str, log_end_offset: int, producers: Producers
+) -> str:
+    """Which file a log that was left by a clean stop at `log_end_offset` lacks, or has damaged, so
+    that opening it takes reading batches, as far as a few small files tell; empty if none.
+    OSError."""
+    names = set(files.list(directory))
+    bases = [name.removesuffix(".log") for name in names if name.endswith(".log")]
+    if not bases:
+        return ""
+    active = max(bases)
+    for name in (f"{active}.index", f"{active}.timeindex"):
+        if name not in names:
+            return name
+    if not producers.has_snapshot(log_end_offset):
+        return producers.snapshot_name(log_end_offset)
+    try:
+        text = read_small_file(files, f"{directory}/{LEADER_EPOCHS}")
+        if text is not None:
+            decode_epochs(text)
+    except CorruptCheckpoint:
+        return LEADER_EPOCHS
+    return LEADER_EPOCHS if text is None and int(min(bases)) < log_end_offset else ""
+
+
 def _set_next_offsets(segments: list[Segment]) -> None:
     for segment, following in pairwise(segments):
         segment.next_offset = following.base_offset
