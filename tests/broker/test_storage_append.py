@@ -284,6 +284,30 @@ def test_r12_the_batches_of_a_request_share_what_they_may_inflate_to(log: Partit
     assert log.log_end_offset == 1
 
 
+def test_r12_refused_batches_count_as_well(log: PartitionLog) -> None:
+    """Many small batches that inflate to much, and hold no record, would otherwise cost without end."""
+    batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[21:23] = Codec.ZSTD.to_bytes(2, "big")
+    update_crc(batch, 0)
+    damaged = bytearray(make_batch(1, codec=Codec.ZSTD))
+    damaged[-1] ^= 0xFF
+    update_crc(damaged, 0)
+    budget = DecompressionBudget()
+    for refused_batch in (batch, damaged):
+        before = budget.left_bytes
+        with pytest.raises(AppendRejected):
+            log.append(
+                memoryview(bytearray(refused_batch)),
+                origin=AppendOrigin.CLIENT,
+                now_ms=NOW_MS,
+                leader_epoch=0,
+                budget=budget,
+            )
+        assert before - budget.left_bytes >= 1 << 20
+    assert budget.left_bytes > 0, "a sound batch behind them is still taken"
+
+
 def test_r04_wrong_maximum_is_corrected(files: MemoryFiles) -> None:
     log = make_log(files)
     lying = with_field(make_batch(3), 35, (NOW_MS + 1000).to_bytes(8, "big"))

@@ -202,6 +202,13 @@ class DecompressionBudget:
     def __init__(self, left_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
         self.left_bytes = left_bytes
 
+    def refused(self, problem: CorruptBatch) -> None:
+        """Count a batch that was refused. How far it was inflated is not known, so it takes half of what
+        is left: all together come to twice the limit at most, and a sound batch behind a damaged one
+        still has room."""
+        too_large = isinstance(problem.__cause__, DecompressionLimitExceeded)
+        self.left_bytes = 0 if too_large else self.left_bytes // 2
+
 
 class Prepared(NamedTuple):
     """A batch ready to be stamped. `batch` is the caller's, changed in place, or a recompressed
@@ -289,11 +296,11 @@ def _opened(
     limit_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES if budget is None else budget.left_bytes
     try:
         checked = validate_records(batch, 0, header, rules, now_ms, limit_bytes)
-    except BodyNotDecompressed as problem:
-        if budget is not None and isinstance(problem.__cause__, DecompressionLimitExceeded):
-            budget.left_bytes = 0
-        raise AppendRejected(_decompression_error(problem), str(problem)) from None
     except CorruptBatch as problem:
+        if budget is not None and header.codec is not Codec.NONE:
+            budget.refused(problem)
+        if isinstance(problem, BodyNotDecompressed):
+            raise AppendRejected(_decompression_error(problem), str(problem)) from None
         raise _invalid(str(problem)) from None
     if budget is not None and header.codec is not Codec.NONE:
         budget.left_bytes -= len(checked.body)
