@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from odradek_broker.config_resources import ResourceKind, resource_kind
+from odradek_broker.config_resources import ResourceKind, check_room, resource_kind
 from odradek_broker.config_types import ConfigError, Kind, UnknownSettingError, read_value
 from odradek_broker.metadata import ClusterMetadata
 from odradek_broker.topic_admin import AdminError
@@ -67,6 +67,7 @@ def alter_configs(
     times = Counter((changes.resource_type, changes.resource_name) for changes in wanted)
     records: list[MetadataRecord] = []
     results = []
+    added: Counter[int] = Counter()
     for changes in wanted:
         result = ChangeResult(changes.resource_type, changes.resource_name)
         results.append(result)
@@ -75,13 +76,19 @@ def alter_configs(
                 raise AdminError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            records += _alter_one(metadata, changes)
+            kind, name = changes.resource_type, changes.resource_name
+            made = _alter_one(metadata, changes, added[kind])
+            added[kind] += bool(made) and name not in metadata.configured(kind)
+            records += made
         except AdminError as error:
             result.error, result.message = error.error, error.message
     return records, results
 
 
-def _alter_one(metadata: ClusterMetadata, changes: ResourceChanges) -> list[MetadataRecord]:
+def _alter_one(
+    metadata: ClusterMetadata, changes: ResourceChanges, added: int
+) -> list[MetadataRecord]:
+    """`added`: names of its type that get their first settings by what was decided before."""
     kind = resource_kind(changes.resource_type)
     name = changes.resource_name
     keys = Counter(change.name for change in changes.changes)
@@ -91,6 +98,7 @@ def _alter_one(metadata: ClusterMetadata, changes: ResourceChanges) -> list[Meta
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
         )
     kind.check_altered(metadata, name)
+    check_room(metadata, changes.resource_type, name, added)
     before = metadata.overrides(changes.resource_type, name)
     after: dict[str, str | None] = {} if changes.replaces else dict(before)
     try:

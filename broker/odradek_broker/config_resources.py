@@ -47,6 +47,7 @@ Texts = Mapping[str, str]
 #: So many groups, and so many subscriptions, may have settings: neither has to exist, so that nothing else
 #: limits them.
 _NAMES_MAX = 10_000
+_NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
 
 
 class ResourceKind(Protocol):
@@ -186,16 +187,6 @@ class _Brokers:
         ]
 
 
-def _check_room(metadata: ClusterMetadata, resource_type: int, name: str) -> None:
-    """AdminError if one more would be too many."""
-    names = metadata.configured(resource_type)
-    if name not in names and len(names) >= _NAMES_MAX:
-        raise AdminError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{_NAMES_MAX} names of this kind have settings already; delete some of them first.",
-        )
-
-
 class _Groups:
     """A group need not exist: its settings may be there before it."""
 
@@ -209,7 +200,6 @@ class _Groups:
     def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-        _check_room(metadata, RESOURCE_GROUP, name)
 
     def kind_of(self, key: str) -> Kind:
         return _group_setting(key).kind
@@ -305,7 +295,6 @@ class _ClientMetrics:
     def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-        _check_room(metadata, RESOURCE_CLIENT_METRICS, name)
 
     def kind_of(self, key: str) -> Kind:
         row = METRICS_SETTINGS.get(key)
@@ -365,6 +354,19 @@ _KINDS: dict[int, ResourceKind] = {
     RESOURCE_CLIENT_METRICS: _ClientMetrics(),
     RESOURCE_GROUP: _Groups(),
 }
+
+
+def check_room(metadata: ClusterMetadata, resource_type: int, name: str, added: int) -> None:
+    """AdminError if one more name with settings would be too many; `added`: so many more come with
+    the same request."""
+    if resource_type not in _NAMES_LIMITED:
+        return
+    names = metadata.configured(resource_type)
+    if name not in names and len(names) + added >= _NAMES_MAX:
+        raise AdminError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{_NAMES_MAX} names of this kind have settings already; delete some of them first.",
+        )
 
 
 def configured_resource(resource_type: int, name: str) -> Resource:

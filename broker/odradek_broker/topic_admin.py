@@ -82,9 +82,10 @@ def check_topic_name(name: str) -> None:
         )
 
 
-_TOO_MANY = AdminError(
-    ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-)
+def _too_many() -> AdminError:
+    return AdminError(
+        ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+    )
 
 
 class _Room:
@@ -98,7 +99,7 @@ class _Room:
     def check(self, count: int) -> None:
         """AdminError if so many are too many."""
         if count > self._in_request:
-            raise _TOO_MANY
+            raise _too_many()
         if count > self._on_broker:
             raise AdminError(
                 ErrorCode.POLICY_VIOLATION,
@@ -122,7 +123,7 @@ def create_topics(
     """
     times = Counter(topic.name for topic in wanted)
     if sum(_count_asked(metadata, topic) for topic in wanted) > _PARTITIONS_PER_REQUEST_MAX:
-        return [], [TopicResult.refused(name, _TOO_MANY) for name in times]
+        return [], [TopicResult.refused(name, _too_many()) for name in times]
     # '.' and '_' are one character in the names of metrics, so a topic that differs only in them from
     # one that exists is refused; of two in one request Kafka creates both.
     taken = {name.replace(".", "_"): name for name in metadata.topics}
@@ -322,9 +323,11 @@ def _named_once(
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
     """The references to topics that nothing else refers to, and the refusals of all others."""
     times = Counter(wanted)
+    once = [ref for ref, count in times.items() if count == 1]
     ids = {ref.topic_id for ref in wanted if ref.name is None}
+    # Given by their name and by their id too.
     doubles: dict[bytes, str] = {}
-    for ref in wanted:
+    for ref in once:
         if ref.name is not None and ref.topic_id == ZERO_UUID:
             topic_id = metadata.topic_id(ref.name)
             if topic_id in ids and topic_id != ZERO_UUID:
@@ -347,16 +350,10 @@ def _named_once(
             "The provided topic name maps to an ID that was already supplied.",
         )
         for topic_id, name in doubles.items()
-        if times[TopicRef(name)] == 1 and times[TopicRef(None, topic_id)] == 1
     ]
-    once = [
-        ref
-        for ref, count in times.items()
-        if count == 1
-        and not (ref.name is None and ref.topic_id in doubles)
-        and ref.name not in doubles.values()
-    ]
-    return once, refused
+    both = {TopicRef(name) for name in doubles.values()}
+    both.update(TopicRef(None, topic_id) for topic_id in doubles)
+    return [ref for ref in once if ref not in both], refused
 
 
 def _find(metadata: ClusterMetadata, ref: TopicRef) -> Topic:

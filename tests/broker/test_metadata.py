@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from odradek_broker.topic_admin import (
     delete_topics,
 )
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import DecodeError
+from odradek_protocol.primitives import ZERO_UUID, DecodeError
 from odradek_protocol.stored.cluster_metadata import (
     ConfigRecord,
     PartitionRecord,
@@ -368,6 +369,53 @@ def test_one_topic_by_name_and_by_id_is_refused_once() -> None:
     ]
 
 
+def test_every_topic_to_be_deleted_is_answered_also_if_given_twice_and_the_other_way() -> None:
+    node = FakeNode()
+    first, second = node.create("a"), node.create("b")
+    refs = [TopicRef("a"), TopicRef("a"), TopicRef(None, first)]
+    refs += [TopicRef("b"), TopicRef(None, second), TopicRef(None, second)]
+    records, results = delete_topics(node.metadata, refs)
+    assert records == [RemoveTopicRecord(topic_id=first)]
+    assert [(result.name, result.topic_id, result.error) for result in results] == [
+        ("a", ZERO_UUID, ErrorCode.INVALID_REQUEST),
+        (None, second, ErrorCode.INVALID_REQUEST),
+        ("b", second, ErrorCode.INVALID_REQUEST),
+        ("a", first, ErrorCode.NONE),
+    ]
+
+
+class _CountedName(str):
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        type(self).compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_topics_by_name_and_by_id_cost_no_search_through_all_the_others() -> None:
+    node = FakeNode()
+    refs = []
+    for number in range(200):
+        refs.append(TopicRef(None, node.create(f"t{number}")))
+        refs.append(TopicRef(_CountedName(f"t{number}")))
+    _, results = delete_topics(node.metadata, refs)
+    assert len(results) == 200
+    assert _CountedName.compared < 20 * len(refs)
+
+
+def test_a_refusal_of_too_many_partitions_keeps_nothing_of_the_request() -> None:
+    """An exception that is raised again and again gathers the frames of all its raisers."""
+    node = FakeNode()
+    node.create("t")
+    more = [MorePartitions("t", 16_001)]
+    for _ in range(3):
+        _, results = create_partitions(node.metadata, more)
+        assert results[0].error is ErrorCode.POLICY_VIOLATION
+    assert len(gc.get_referrers(more)) <= 1
+
+
 def test_internal_topics_stay() -> None:
     node = FakeNode()
     node.commit_metadata(node.metadata.internal_topic_records(OFFSETS_TOPIC))
@@ -590,6 +638,19 @@ def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.Monkey
     ]
     metrics = Change("interval.ms", Operation.SET, "1000")
     assert alter(node, RESOURCE_CLIENT_METRICS, "s", metrics)[0] is ErrorCode.NONE
+
+
+def test_the_groups_of_one_request_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
+    node = FakeNode()
+    change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    wanted = [ResourceChanges(RESOURCE_GROUP, name, [change]) for name in "abc"]
+    _, results = alter_configs(node.metadata, wanted)
+    assert [result.error for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,19 @@ _DELETE = [
         versions="6",
     ),
     Scenario(
+        "delete-topics-repeated-and-given-the-other-way",
+        "DeleteTopics",
+        [
+            *topic(),
+            *topic("@u"),
+            _delete("@u", ids=["$u", "$u"]),
+            _known("@u", "NONE"),
+            _delete("@t", "@t", ids=["$t"]),
+            _known("@t", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ],
+        versions="6",
+    ),
+    Scenario(
         "delete-topics-and-create-again",
         "DeleteTopics",
         [
