@@ -271,7 +271,7 @@ async def _transaction(producer: Producer, work: _Run) -> AsyncIterator[None]:
 
 
 async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) -> None:
-    from odradek_client.errors import RecordTooLarge
+    from odradek_client.errors import OdradekError, RecordTooLarge
 
     name = "standard input" if source == _STANDARD_INPUT else str(source)
     number = 0
@@ -288,6 +288,8 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
         except (ValueError, RecordTooLarge, InputError) as error:
             await work.finish(producer)
             raise InputError(f"{name}, record {number}: {error}") from error
+        except OdradekError:
+            raise  # those that say "not in time" are OSErrors as well
         except OSError as error:
             raise InputError(f"{name} cannot be read: {error.strerror}") from error
 
