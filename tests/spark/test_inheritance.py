@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +139,57 @@ def test_where_nothing_can_be_inherited_every_process_has_its_own(
     writer = Writer("q", "r")
     one = blocking.names(writer, lasting=True).take(1, 0)
     assert blocking.names(writer, lasting=True).take(2, 1) == one
+
+
+def test_a_process_without_a_folder_for_temporary_files_inherits_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a container whose file system is read-only: Python finds none, and says so."""
+
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    assert inheritance.default_place() is None
+
+
+@pytest.mark.parametrize(
+    "broken", ["fcntl.flock", "pyspark_odradek.exactly_once.inheritance._write"]
+)
+def test_files_that_cannot_be_locked_or_written_are_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """Not every network file system has locks; and a worker may live through thousands of batches."""
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(broken, refuse)
+    opened = []
+    really_open = os.open
+
+    def counting_open(*arguments: Any, **more: Any) -> int:
+        opened.append(really_open(*arguments, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", counting_open)
+    taken, _ = names(tmp_path)
+    for batch in range(5):
+        assert taken.take(batch, batch - 1).startswith("own-")
+    assert opened
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+def test_a_run_of_more_than_a_week_keeps_its_names(tmp_path: Path) -> None:
+    taken, inherited = names(tmp_path)
+    name = taken.take(1, 0)
+    inherited.close()
+    os.utime(inherited._runs, (1_000_000_000, 1_000_000_000))
+    heir, inherited = names(tmp_path)
+    assert heir.take(2, 1) == name
+    inherited.close()
 
 
 def test_what_cannot_be_noted_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

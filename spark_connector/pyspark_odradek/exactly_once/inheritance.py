@@ -50,14 +50,15 @@ class Place(NamedTuple):
 
 
 def default_place() -> Place | None:
-    """Of this user on this machine; None if its start cannot be told."""
+    """Of this user on this machine; None if its start cannot be told, or nothing can be written."""
     try:
         boot = _BOOT_ID.read_text().strip()
+        folder = tempfile.gettempdir()
     except OSError:
         return None
     if fcntl is None or not boot:
         return None
-    return Place(Path(tempfile.gettempdir(), f"odradek-spark-{os.getuid()}"), boot)
+    return Place(Path(folder, f"odradek-spark-{os.getuid()}"), boot)
 
 
 class Inheritance:
@@ -82,10 +83,13 @@ class Inheritance:
                 descriptor = os.open(self._folder / str(number), os.O_RDWR | os.O_CREAT, 0o600)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    name, last = _read(descriptor)
                 except BlockingIOError:
                     os.close(descriptor)
                     continue
-                name, last = _read(descriptor)
+                except OSError:
+                    os.close(descriptor)
+                    raise
                 self._held[name] = descriptor
                 return name, last
         except OSError:
@@ -118,11 +122,12 @@ class Inheritance:
             # Also where it is a link, to a folder of ours that holds other things.
             raise PermissionError(f"{root} is somebody else's")
         self._folder.mkdir(parents=True, exist_ok=True)
+        os.utime(self._runs)  # for `_tidy`: a run may go on for longer than a week
         self._tidy()
         self._is_ready = True
 
     def _tidy(self) -> None:
-        """Earlier runs of the query, queries of long ago, earlier starts of the machine.
+        """Earlier runs of the query, queries that had no new worker for a week, earlier starts of the machine.
 
         A name is in its file and nowhere else: one whose file is deleted never comes back.
         """
