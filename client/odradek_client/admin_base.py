@@ -39,6 +39,8 @@ V = TypeVar("V")
 
 #: How long nodes may contradict each other about a topic that this admin has not created.
 UNKNOWN_TOPIC_PATIENCE_MS = 2_000
+#: The same about one that this admin has created, from then on. Later, somebody may have deleted it.
+CREATED_PATIENCE_MS = 30_000
 #: Topics that an admin remembers to have created.
 _CREATED_MAX = 1000
 
@@ -49,10 +51,10 @@ class AdminBase:
     config: AdminConfig
     _network: Network
     _backoff: Backoff
-    #: Topics of which the controller has said that they are there, the newest last, with the number
-    #: of their partitions if it has told. The other nodes hear of them later (KRaft), and say until
-    #: then that there are no such.
-    _created: OrderedDict[str, int | None]
+    #: Topics of which the controller has said that they are there, the newest last: the number of
+    #: their partitions if it has told, and when that was. The other nodes hear of them later (KRaft), and say
+    #: until then that there are no such.
+    _created: OrderedDict[str, tuple[int | None, float]]
 
     # --- how requests find their broker -----------------------------------------------------------
 
@@ -216,7 +218,7 @@ class AdminBase:
         return errors
 
     def _remember_created(self, topic: str, partitions: int | None) -> None:
-        self._created[topic] = partitions
+        self._created[topic] = partitions, self._network.now_ms()
         self._created.move_to_end(topic)
         while len(self._created) > _CREATED_MAX:
             self._created.popitem(last=False)
@@ -224,11 +226,12 @@ class AdminBase:
     def _may_turn_up(self, topic: str, partition: int, patience_ms: float) -> bool:
         """Whether a partition that a node does not know may be there all the same.
 
-        Certainly if this admin has created it. Otherwise for a moment, where there are several nodes.
+        Certainly if this admin has just created it. Otherwise for a moment, where there are several
+        nodes.
         """
-        if topic in self._created:
-            count = self._created[topic]
-            return count is None or partition < count
+        created = self._created.get(topic)
+        if created is not None and self._network.now_ms() - created[1] < CREATED_PATIENCE_MS:
+            return created[0] is None or partition < created[0]
         return len(self._network.cluster.brokers) > 1 and patience_ms > 0
 
     async def _retrying(self, ask: Callable[[], Awaitable[V]]) -> V:

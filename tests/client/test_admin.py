@@ -8,6 +8,7 @@ import pytest
 from tests.client.scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
 
 from odradek import Admin, ConfigResource, NewTopic, TopicPartition
+from odradek_client import admin_base
 from odradek_client.admin import ConfigChange, ConfigOperation, ConfigSource
 from odradek_client.errors import (
     InvalidConfig,
@@ -416,6 +417,22 @@ async def test_what_was_not_created_is_missing_at_once() -> None:
                 with pytest.raises(UnknownTopicOrPartition, match=topic):
                     await running.describe_topics(topic)
                 assert len(broker.received(ApiKey.METADATA)) == before + 2
+
+
+async def test_what_was_created_long_ago_and_is_gone_is_missing_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody else may have deleted it: nodes hear of a new topic within seconds, or never."""
+    async with ScriptedBroker() as broker:
+        broker.always(ApiKey.CREATE_TOPICS, created(broker))
+        async with admin(broker) as running:
+            await running.create_topics([NewTopic("t", 1)])
+            broker.topics.clear()
+            monkeypatch.setattr(admin_base, "CREATED_PATIENCE_MS", 0)
+            before = len(broker.received(ApiKey.METADATA))
+            with pytest.raises(UnknownTopicOrPartition):
+                await running.describe_topics("t")
+            assert len(broker.received(ApiKey.METADATA)) == before + 1
 
 
 async def test_where_there_are_several_nodes_one_may_not_have_heard_of_a_topic() -> None:
