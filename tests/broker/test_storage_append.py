@@ -284,6 +284,26 @@ def test_r12_the_batches_of_a_request_share_what_they_may_inflate_to(log: Partit
     assert log.log_end_offset == 1
 
 
+def test_r12_records_to_be_compressed_anew_count_each(files: MemoryFiles) -> None:
+    log = make_log(files, compression_type="gzip")
+    batch = bytes(make_batch(3))
+    budget = DecompressionBudget(500)
+    errors = []
+    for _ in range(2):
+        try:
+            log.append(
+                memoryview(bytearray(batch)),
+                origin=AppendOrigin.CLIENT,
+                now_ms=NOW_MS,
+                leader_epoch=0,
+                budget=budget,
+            )
+        except AppendRejected as rejected:
+            errors.append(rejected.error)
+    assert errors == [ErrorCode.MESSAGE_TOO_LARGE]
+    assert log.log_end_offset == 3
+
+
 def test_r12_refused_batches_count_as_well(log: PartitionLog) -> None:
     """Many small batches that inflate to much, and hold no record, would otherwise cost without end."""
     batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))

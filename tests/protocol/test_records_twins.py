@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import record_codecs
-from odradek_protocol.records import BatchBuilder, CorruptBatch, native
+from odradek_protocol.records import BatchBuilder, CorruptBatch, native, record
 from odradek_protocol.records.arrow import PureRows, TimestampBeyondMicroseconds, _microseconds
 from odradek_protocol.records.encoding import encode_headers, encode_rows
 from odradek_protocol.records.record import (
@@ -333,3 +333,17 @@ def test_builder_and_reader_agree_across_the_twins(compiled: ModuleType) -> None
         found = with_twin(reader, lambda: parsed(bytes(batch[61:]), 100))  # noqa: B023
         assert found[2] == [b"k%d" % n for n in range(100)]
         assert found[5]
+
+
+def test_among_very_many_records_nobody_looks_for_the_one_that_is_damaged(
+    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pure twin would take the better part of a microsecond for each of them."""
+    body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
+    damaged = body[:-1] + b"\x03"
+    told = with_twin(compiled, lambda: scan_records(damaged, 2))
+    assert told == with_twin(None, lambda: scan_records(damaged, 2))
+    monkeypatch.setattr(record, "MAX_RECORDS_READ_AGAIN", 1)
+    monkeypatch.setattr(record, "parse_records", None)
+    assert with_twin(compiled, lambda: scan_records(body, 2)) == (0, 1, True, 0, 9, True)
+    assert with_twin(compiled, lambda: scan_records(damaged, 2))[0] is CorruptBatch

@@ -16,6 +16,7 @@ from odradek_protocol.records import (
     set_log_append_time,
     simple_batch,
     validate_records,
+    validation,
 )
 from odradek_protocol.records.builder import seal
 from odradek_protocol.records.validation import MAX_RECORD_ERRORS, RecordsChecked
@@ -167,6 +168,40 @@ def test_the_list_of_bad_records_is_limited() -> None:
     batch = simple_batch([(None, b"v")] * 500, NOW)
     checked = check(batch, RecordRules(compacted=True))
     assert len(checked.record_errors) == MAX_RECORD_ERRORS
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+@pytest.mark.parametrize("timestamp", [NOW, NOW + HOUR + 1, 0])
+def test_of_too_many_records_is_told_that_some_are_bad_and_not_which(
+    monkeypatch: pytest.MonkeyPatch, timestamp: int, key: bytes | None
+) -> None:
+    """An object for each of millions would hold up everybody, and fill the memory."""
+    rules = RecordRules(
+        compacted=True, timestamp_before_max_ms=2 * HOUR, timestamp_after_max_ms=HOUR
+    )
+    builder = BatchBuilder(Codec.NONE)
+    for number in range(5):
+        builder.append(timestamp if number == 3 else NOW, key if number == 2 else b"k", b"v")
+    batch = builder.build()
+    named = check(batch, rules)
+    monkeypatch.setattr(validation, "MAX_RECORDS_LOOKED_AT", 4)
+    monkeypatch.setattr(validation, "parse_records", None)
+    checked = check(batch, rules)
+    assert (checked.accepted, checked.invalid_timestamp) == (
+        named.accepted,
+        named.invalid_timestamp,
+    )
+    assert bool(checked.trouble) is not checked.accepted
+    assert checked.record_errors == []
+
+
+@pytest.mark.parametrize("timestamps", [(-1, -1), (-1, NOW)])
+def test_r05_no_timestamp_within_no_limits_takes_no_second_look(
+    monkeypatch: pytest.MonkeyPatch, timestamps: tuple[int, ...]
+) -> None:
+    batch = batch_at(*timestamps)
+    monkeypatch.setattr(validation, "parse_records", None)
+    assert check(batch, RecordRules(timestamp_before_max_ms=2**63 - 1)).accepted
 
 
 def test_r12_limit_and_damage_raise() -> None:

@@ -41,6 +41,8 @@ _CODEC_MASK = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
 _CONTROL_BIT = 0x20
 _CODECS_KNOWN = 5
+#: What making a record anew takes, as bytes to inflate that take as long.
+_MADE_ANEW_BYTES = 100
 _CODECS = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -307,11 +309,20 @@ def _opened(
     if not checked.accepted:
         raise AppendRejected(
             ErrorCode.INVALID_TIMESTAMP if checked.invalid_timestamp else ErrorCode.INVALID_RECORD,
-            f"{len(checked.record_errors)} of {header.record_count} records break the topic's"
-            f" rules; the first: {checked.record_errors[0][1]}",
+            _told(checked, header),
             checked.record_errors,
         )
     return checked
+
+
+def _told(checked: RecordsChecked, header: BatchHeader) -> str:
+    """What is wrong with the records, for people."""
+    if checked.trouble:
+        return f"some of {header.record_count} records break the topic's rules: {checked.trouble}"
+    return (
+        f"{len(checked.record_errors)} of {header.record_count} records break the topic's rules;"
+        f" the first: {checked.record_errors[0][1]}"
+    )
 
 
 def _decompression_error(problem: BodyNotDecompressed) -> ErrorCode:
@@ -333,6 +344,15 @@ def _recompressed(
     budget: DecompressionBudget | None,
 ) -> Prepared:
     """R-08: the topic has a codec of its own, and the batch another one."""
+    budget = budget or DecompressionBudget()
+    cost_bytes = header.record_count * _MADE_ANEW_BYTES
+    if cost_bytes > budget.left_bytes:
+        raise AppendRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the request has too many records to be compressed as {codec.name.lower()}, which the topic"
+            " demands: send fewer at a time",
+        )
+    budget.left_bytes -= cost_bytes
     checked = _opened(batch, header, config, origin, now_ms, budget)
     log_append_time_ms = now_ms if config.uses_log_append_time else None
     try:
