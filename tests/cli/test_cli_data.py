@@ -265,6 +265,24 @@ def test_output_that_cannot_be_written_is_one_line_or_none(
         assert code in (None, done.returncode)
 
 
+def test_what_could_not_be_written_is_not_committed_as_read(
+    shell: Shell, unique_topic: str
+) -> None:
+    shell.run("produce", unique_topic, stdin=b"1\n2\n")
+    consume = ["consume", unique_topic, "-g", unique_topic, "-e"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", *consume],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_S,
+            env=shell.environment,
+            check=False,
+        )
+    assert done.returncode == 1, done.stderr
+    assert shell.run(*consume) == b"1\n2\n"
+
+
 @pytest.mark.parametrize(
     ("bootstrap", "cause"),
     [

@@ -267,14 +267,21 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
             found = await consumer.getmany(timeout_ms=500, max_records=limit)
         except CorruptRecord as error:
             fail(_way_past(error, reading.group))
-        for partition, records in found.items():
-            out.write(reading.take(partition, records))
+        try:
+            for partition, records in found.items():
+                out.write(reading.take(partition, records))
+            out.flush()
+        except BaseException:
+            # What was not printed must not be committed, as it is when the consumer is closed.
+            for partition in consumer.assignment() & found.keys():
+                consumer.seek(partition, found[partition][0].offset)
+            raise
+        for partition in found:
             if reading.ends is not None and partition in reading.finished:
-                # What came behind the end was not printed, and must not be committed as if it were.
+                # Nor what came behind the end.
                 consumer.seek(partition, reading.ends[partition])
                 consumer.pause(partition)
         if found:
-            out.flush()
             reading.show()
         if reading.ends is not None and not found:
             await _note_positions(consumer, reading)
