@@ -514,6 +514,7 @@ class Network:
         with the reason of each, if none can be reached."""
         reasons: dict[str, None] = {}
         asked: set[asyncio.Task[MetadataResponse]] = set()
+        done: set[asyncio.Task[MetadataResponse]] = set()
         candidates = deque(self._candidates())
         try:
             while candidates or asked:
@@ -532,7 +533,8 @@ class Network:
         finally:
             for task in asked:
                 task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            # Also of those that are done: of two that failed at once only one was looked at.
+            await asyncio.gather(*asked, *done, return_exceptions=True)
         raise ConnectionLost("; ".join(reasons) or "there is no broker to connect to")
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:

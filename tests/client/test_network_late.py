@@ -4,6 +4,7 @@ slow is waited for. "Late" is a few milliseconds here."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.client.scripted_broker import DEFAULT, SILENCE, ScriptedBroker, until
 from odradek_client import broker_link
 from odradek_client import network as network_module
 from odradek_client.config import AdminConfig
-from odradek_client.errors import ConnectionLost
+from odradek_client.errors import BadAnswer, ConnectionLost
 from odradek_client.network import Network
 from odradek_client.producer.producer import Producer
 from odradek_protocol.keys import APIS, ApiKey
@@ -189,6 +190,34 @@ async def test_metadata_comes_from_another_broker_when_the_one_asked_hangs(
     async with asyncio.timeout(DEADLINE_S):
         for _ in range(4):
             await network.refresh_metadata()
+    await network.close()
+
+
+async def test_brokers_that_fail_at_the_same_time_leave_no_failure_unseen(
+    cluster: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python complains about tasks whose exception nobody has looked at."""
+    network = await a_network(*cluster)
+    asked: list[int] = []
+    fail_now = asyncio.Event()
+
+    async def failing(node_id: int) -> Any:
+        asked.append(node_id)
+        await fail_now.wait()
+        raise BadAnswer(f"of node {node_id}")
+
+    monkeypatch.setattr(network, "_metadata_of", failing)
+    complaints: list[Any] = []
+    network.loop.set_exception_handler(lambda loop, context: complaints.append(context))
+    question = asyncio.ensure_future(network._first_metadata())
+    await until(lambda: len(asked) >= 3)
+    fail_now.set()
+    # Not raised here: its traceback would keep all of them.
+    await asyncio.wait([question])
+    assert isinstance(question.exception(), BadAnswer)
+    del question
+    gc.collect()
+    assert not complaints
     await network.close()
 
 
