@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -219,6 +220,29 @@ async def test_a_producer_that_is_dropped_with_records_says_how_many(
     ):
         sending._warn_of_lost_records()
     assert "3 records" in caplog.text
+    await sending._network.close()
+
+
+async def test_records_that_are_acknowledged_while_they_are_counted_are_no_error(
+    broker: ScriptedBroker,
+) -> None:
+    """At the end of a program the thread of `odradek.sync` still runs."""
+    sending = producer(broker)
+    await sending.start()
+    accumulator = sending._accumulator
+    assert accumulator is not None
+    unfinished: dict[Any, None] = {}
+
+    class Acknowledged:
+        @property
+        def builder(self) -> Any:
+            unfinished.pop(self, None)
+            return SimpleNamespace(record_count=1)
+
+    unfinished.update(dict.fromkeys([Acknowledged(), Acknowledged()]))
+    accumulator.incomplete = unfinished
+    with pytest.warns(ResourceWarning, match="2 records"):
+        sending._warn_of_lost_records()
     await sending._network.close()
 
 

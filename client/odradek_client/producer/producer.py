@@ -217,7 +217,7 @@ class Producer(TransactionCalls):
         if accumulator is None or self._pid != os.getpid():
             return  # never started; or the copy of a producer, in a forked child
         self._closing = True
-        count = sum(batch.builder.record_count for batch in accumulator.incomplete)
+        count = sum(batch.builder.record_count for batch in list(accumulator.incomplete))
         if count:
             text = (
                 f"{count} records are lost or unacknowledged, because their producer was never closed; "
