@@ -189,7 +189,7 @@ class Partition:
         log = self.log
         offset = log.log_start_offset
         while offset < log.log_end_offset:
-            data = log.read(offset, _LOAD_BYTES, upper_bound=log.log_end_offset, minimum_one=True)
+            data = log.read_at_once(offset, _LOAD_BYTES)
             if not data:
                 return
             for position, header in iter_batches(data):

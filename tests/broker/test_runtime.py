@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from odradek_broker.coordinator.runtime import (
 )
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.later import Later
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 
@@ -210,6 +212,21 @@ def test_a_record_that_cannot_be_read_stops_the_load() -> None:
     world = World()
     world.partition.records = [(b"a", b"1"), (b"bad", b"")]
     with pytest.raises(DecodeError):
+        world.runtime.load()
+    assert world.runtime.state is RuntimeState.FAILED
+    assert world.runtime.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_disk_that_fails_in_the_middle_stops_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks next must not meet half a state that passes for the whole."""
+    world = World()
+
+    def half() -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        yield 0, b"a", b"1"
+        raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is gone")
+
+    monkeypatch.setattr(world.partition, "read_all", half)
+    with pytest.raises(StorageError):
         world.runtime.load()
     assert world.runtime.state is RuntimeState.FAILED
     assert world.runtime.error is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -21,6 +21,7 @@ from logs import (
     read_all,
 )
 from node_world import NodeWorld
+from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.index import OffsetIndex
 from odradek_broker.storage.log import PartitionLog
@@ -145,6 +146,20 @@ def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_scan(
     log.segments[0].unload_indexes()
     assert at_time(log, 2) == expected
     assert scans == [f"{FIRST}.log"]
+
+
+def test_l33_a_coordinator_that_loads_waits_for_the_indexes(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """It could not come again, and neither could a broker that reads its metadata at start."""
+    workers = Workers(log)
+    ruin_indexes(log, files)
+    partition = Partition(log, 0, lambda _: None)
+    assert [offset for offset, _, _ in partition.read_all()] == list(range(180))
+    assert workers.jobs == []
+    ruin_indexes(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        log.read(3, 100, upper_bound=EVERYTHING, minimum_one=True)
 
 
 def test_l20_retention_comes_back_when_the_indexes_are_there() -> None:

@@ -21,7 +21,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.later import Later
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import DecodeError
 
 Record = tuple[bytes, bytes | None]
 
@@ -182,7 +181,8 @@ class Runtime(Generic[C]):
     def load(self, records_max: int = LOAD_SLICE_RECORDS) -> bool:
         """Replay up to so many records; True when the core is up to date and active.
 
-        DecodeError if a record cannot be read: the coordinator must not run on half its state.
+        DecodeError or StorageError if a record cannot be read: the coordinator must not run on half its
+        state.
         """
         if self.state is not RuntimeState.LOADING:
             raise RuntimeStep(f"a load in state {self.state.value}")
@@ -194,7 +194,7 @@ class Runtime(Generic[C]):
                     break
             else:
                 return False
-        except DecodeError:
+        except Exception:
             self.state, self._error = RuntimeState.FAILED, _E.COORDINATOR_NOT_AVAILABLE
             raise
         self._loading = None

@@ -6,7 +6,8 @@ Those that were not used lately go first; both can be had again at any time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from odradek_broker.seams import File, Files
@@ -62,6 +63,15 @@ class HandleCache:
         self.index_bytes = 0
         self._indexed: OrderedDict[int, tuple[HandleOwner, int]] = OrderedDict()
         self._owners: OrderedDict[int, HandleOwner] = OrderedDict()
+
+    @contextmanager
+    def nothing_aside(self) -> Iterator[None]:
+        """For who cannot come again later: inside, everything is done at once."""
+        aside, self.aside = self.aside, None
+        try:
+            yield
+        finally:
+            self.aside = aside
 
     def __len__(self) -> int:
         return len(self._owners)

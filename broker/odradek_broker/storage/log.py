@@ -616,6 +616,12 @@ class PartitionLog:
         except OSError as problem:
             raise self._read_failed(problem) from problem
 
+    def read_at_once(self, offset: int, max_bytes: int) -> bytes:
+        """As `read`, up to the end of the log. Indexes that do not fit are made anew before it
+        returns: a coordinator that loads, and a broker that starts, cannot ask again (L-33)."""
+        with self._options.handles.nothing_aside():
+            return self.read(offset, max_bytes, upper_bound=self.log_end_offset, minimum_one=True)
+
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
         """How many bytes lie between the batch that holds `offset` and the bound (F-04).
 

@@ -53,6 +53,7 @@ from odradek_broker.coordinator.transactional_runtime import (
 from odradek_broker.history import History
 from odradek_broker.later import Later, gather
 from odradek_broker.seams import Clock, Randomness
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
@@ -539,7 +540,7 @@ class GroupCoordinator:
     def _load_slice(self, index: int, runtime: TransactionalRuntime[GroupShard]) -> None:
         try:
             runtime.load()
-        except WireError as error:
+        except (WireError, StorageError) as error:
             # Half a state would hand out offsets that are wrong; none makes the clients wait.
             log.error(
                 "groups cannot be loaded: a record cannot be read",

@@ -51,6 +51,7 @@ from odradek_broker.fault_points import FaultPoints
 from odradek_broker.history import History
 from odradek_broker.later import Later
 from odradek_broker.seams import Clock
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
 
@@ -390,7 +391,7 @@ class TransactionCoordinator:
     def _load_slice(self, index: int, runtime: Runtime[TransactionShard]) -> None:
         try:
             runtime.load()
-        except WireError as error:
+        except (WireError, StorageError) as error:
             # Half a state would give out identities twice; none makes the clients wait.
             log.error(
                 "transactions cannot be loaded: a record cannot be read",
