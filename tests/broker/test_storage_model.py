@@ -117,6 +117,9 @@ class LogMachine(RuleBasedStateMachine):
         self.files.crash(data.draw(st.randoms(use_true_random=False)))
         self.open()
         assert self.durable <= self.log.log_end_offset <= self.end
+        if self.durable <= self.start:
+            # Of segments that nobody has synced the later may be there without the earlier.
+            self.start = max(self.start, self.log.log_start_offset)
         self.end = self.durable = self.log.log_end_offset
         del self.model[self.end :]
 

@@ -177,6 +177,24 @@ def test_l30_untouched_since_the_last_stop_is_not_scanned(files: MemoryFiles) ->
     assert after_crash(files, recovery_point=50).report.scanned_bytes > 0
 
 
+@pytest.mark.parametrize("torn", ["cut", "zeros"])
+def test_l30_a_torn_batch_behind_the_last_stop_is_cut_off(files: MemoryFiles, torn: str) -> None:
+    log = make_log(files)
+    append(log, make_batch(2))
+    log = reopen(log, files, clean=True)
+    sound = log.size_bytes
+    append(log, make_batch(1))
+    log.close(clean=False)
+    whole = files.content(log_path(0))
+    tail = whole[sound:-1] if torn == "cut" else bytes(len(whole) - sound)
+    damage(files, log_path(0), whole[:sound] + tail)
+    log = after_crash(files, recovery_point=2)
+    assert log.log_end_offset == 2
+    assert log.size_bytes == sound
+    append(log, make_batch(1))
+    assert [record.offset for record in records(read_all(log))] == [0, 1, 2]
+
+
 def test_l30_clean_stop_that_does_not_match_is_scanned(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(5))

@@ -122,7 +122,8 @@ class LogLoader:
         active = segments[-1]
         try:
             active.load_indexes()
-            if active.next_offset != self.expected_end_offset:
+            # A torn write has no whole batch, and so no offset: only the damage tells of it.
+            if active.damage or active.next_offset != self.expected_end_offset:
                 return None
             _set_next_offsets(segments)
             log_start_offset = max(self.log_start_offset, segments[0].base_offset)
