@@ -114,8 +114,9 @@ async def test_k34_what_is_lost_is_not_committed_at_the_end(
     async with asyncio.timeout(DEADLINE_S):
         await consumer.membership_lost.wait()
     await consumer.close()
-    assert listener.told == ["lost"]
-    assert [type(each) for each in listener.failures] == [RebalanceInProgress]
+    # More than once if the machine has kept it from polling before.
+    assert set(listener.told) == {"lost"}
+    assert {type(each) for each in listener.failures} == {RebalanceInProgress}
 
 
 @each_protocol
