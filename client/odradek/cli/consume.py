@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from odradek_client.consumer.types import TopicPartition
 
 _POLL_RECORDS = 5000
+#: How long a cluster may take until all of its nodes know a new topic.
 _NEW_TOPIC_S = 2.0
+_NEW_TOPIC_PAUSE_S = 0.25
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
 async def _require_topics(admin: Admin, topics: list[str]) -> None:
     """Ends the program for a topic that is not there: waiting for one is seldom what was meant.
 
-    Not at once: one that was just created is not known to every node of a cluster yet.
+    Not at once where there are several nodes: one that was just created is not known to all of them yet.
     """
     from odradek_client.errors import UnknownTopicOrPartition
 
@@ -184,9 +186,9 @@ async def _require_topics(admin: Admin, topics: list[str]) -> None:
             await admin.describe_topics(topics)
             return
         except UnknownTopicOrPartition:
-            if time.monotonic() >= deadline:
+            if len(admin._network.cluster.brokers) == 1 or time.monotonic() >= deadline:
                 break
-        await asyncio.sleep(_NEW_TOPIC_S / 8)
+        await asyncio.sleep(_NEW_TOPIC_PAUSE_S)
     there = await admin.list_topics(internal=True)
     missing = next((topic for topic in topics if topic not in there), topics[0])
     alike = get_close_matches(missing, there, n=1)

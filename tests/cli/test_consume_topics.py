@@ -1,0 +1,49 @@
+"""Whether `odradek consume` waits for a topic that a node does not know."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.cli import consume
+from odradek_client.errors import UnknownTopicOrPartition
+
+
+class FakeAdmin:
+    """Of so many nodes; the topic is known from the `known_at`-th question on."""
+
+    def __init__(self, nodes: int, known_at: int) -> None:
+        self._network = SimpleNamespace(cluster=SimpleNamespace(brokers=range(nodes)))
+        self._known_at = known_at
+        self.questions = 0
+
+    async def describe_topics(self, topics: list[str]) -> None:
+        self.questions += 1
+        if self.questions < self._known_at:
+            raise UnknownTopicOrPartition("no such topic")
+
+    async def list_topics(self, internal: bool) -> list[str]:
+        return ["orders"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "_NEW_TOPIC_PAUSE_S", 0.001)
+
+
+async def test_of_several_nodes_one_may_not_have_heard_of_the_topic() -> None:
+    admin: Any = FakeAdmin(nodes=3, known_at=4)
+    await consume._require_topics(admin, ["orders"])
+    assert admin.questions == 4
+
+
+async def test_a_lone_node_knows_and_a_slip_of_the_pen_is_told_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin: Any = FakeAdmin(nodes=1, known_at=4)
+    with pytest.raises(SystemExit):
+        await consume._require_topics(admin, ["order"])
+    assert admin.questions == 1
+    assert "is it 'orders'?" in capsys.readouterr().err
