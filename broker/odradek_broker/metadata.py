@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from odradek_broker.config import BrokerConfig, with_dynamic
 from odradek_broker.config_keys import SETTINGS
+from odradek_broker.config_types import ConfigError
 from odradek_broker.seams import Randomness
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.topic_config import TopicConfigs
@@ -84,6 +85,8 @@ class ClusterMetadata:
         #: Another number whenever a topic or a partition comes or goes. Soft.
         self.topics_version = 0
         self._static = config
+        #: Why the dynamic settings of the broker are not used as they are now; empty where they are.
+        self.config_problem = ""
         self._random = randomness
         self._names_by_id: dict[bytes, str] = {}
         #: By type of resource, then by its name.
@@ -341,12 +344,22 @@ class ClusterMetadata:
         if record.resource_type == RESOURCE_TOPIC:
             self._log_configs.pop(record.resource_name, None)
         elif record.resource_type == RESOURCE_BROKER:
+            self._use_dynamic_settings()
+            self._log_configs.clear()
+
+    def _use_dynamic_settings(self) -> None:
+        """Settings that do not fit together are not used: of a request that changes several, not all
+        may have come yet, and the static ones may be others than when these were checked."""
+        try:
             self.config = with_dynamic(
                 self._static,
                 self.broker_overrides(str(self.node_id)),
                 self.broker_overrides(""),
             )
-            self._log_configs.clear()
+        except ConfigError as problem:
+            self.config_problem = str(problem)
+        else:
+            self.config_problem = ""
 
     def _replay_producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._next_producer_id:

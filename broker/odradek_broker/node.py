@@ -157,6 +157,11 @@ class Node:
                     report.problems.append(str(problem))
                     self._missing[topic.name, index] = self.clock.monotonic_ms() + _OPEN_AGAIN_MS
         self._clear_away_strays(report)
+        if self.metadata.config_problem:
+            report.problems.append(
+                "the broker's dynamic settings are not all used, for they do not fit together:"
+                f" {self.metadata.config_problem}"
+            )
         self.groups.load()
         self._begin_transactions()
         return report

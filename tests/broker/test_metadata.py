@@ -626,6 +626,34 @@ def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
     assert found == 48_000, "within the broker's bounds, which have moved since"
 
 
+def test_settings_that_fit_together_may_change_together_in_either_direction() -> None:
+    """One record after the other, of which the first alone would not fit."""
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    node = FakeNode()
+    for low, high in (("5", "10"), ("50", "100"), ("1", "2")):
+        changes = [Change(least, Operation.SET, low), Change(most, Operation.SET, high)]
+        assert alter(node, RESOURCE_BROKER, "", *changes)[0] is ErrorCode.NONE
+        config = node.metadata.config
+        found = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
+        assert found == (int(low), int(high))
+        assert node.metadata.config_problem == ""
+    again = FakeNode()
+    for value in node.recorded:
+        again.metadata.replay_bytes(value)
+    assert again.metadata.config == node.metadata.config
+
+
+def test_dynamic_settings_that_fit_no_more_do_not_keep_the_broker_from_starting() -> None:
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    node = FakeNode()
+    assert alter(node, RESOURCE_BROKER, "", Change(least, Operation.SET, "5000"))[0] == 0
+    again = FakeNode(**{most.replace(".", "_"): "100"})
+    for value in node.recorded:
+        again.metadata.replay_bytes(value)
+    assert least in again.metadata.config_problem
+    assert again.metadata.config.log_cleaner_min_compaction_lag_ms == 0
+
+
 def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
