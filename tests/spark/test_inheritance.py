@@ -182,6 +182,18 @@ def test_files_that_cannot_be_locked_or_written_are_closed_again(
             os.fstat(descriptor)
 
 
+def test_s02_names_are_those_of_one_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers of one machine may each have mounted the same network storage. Where its locks are the
+    kernel's alone, those of one mount say nothing in another one."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    used = []
+    for batch, device in ((1, 7), (2, 8)):
+        monkeypatch.setattr(inheritance, "_device", lambda _, n=device: n, raising=False)
+        taken, _ = names(tmp_path)
+        used.append(taken.take(batch, batch - 1))
+    assert used[0] != used[1]
+
+
 def test_a_run_of_more_than_a_week_keeps_its_names(tmp_path: Path) -> None:
     taken, inherited = names(tmp_path)
     name = taken.take(1, 0)

@@ -68,6 +68,7 @@ class Inheritance:
         self._place = place
         self._runs = place.root / place.boot / _hashed(writer.query)
         self._folder = self._runs / _hashed(writer.run)
+        self._names = self._folder
         self._next = 0
         self._held: dict[str, int] = {}
         self._is_ready = False
@@ -80,7 +81,7 @@ class Inheritance:
                 self._prepare()
             while self._next < LOCKS_MAX:
                 number, self._next = self._next, self._next + 1
-                descriptor = os.open(self._folder / str(number), os.O_RDWR | os.O_CREAT, 0o600)
+                descriptor = os.open(self._names / str(number), os.O_RDWR | os.O_CREAT, 0o600)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     name, last = _read(descriptor)
@@ -124,6 +125,9 @@ class Inheritance:
         self._folder.mkdir(parents=True, exist_ok=True)
         os.utime(self._runs)  # for `_tidy`: a run may go on for longer than a week
         self._tidy()
+        # Some file systems keep locks for each mount alone, and containers may have one each.
+        self._names = self._folder / str(_device(root))
+        self._names.mkdir(exist_ok=True)
         self._is_ready = True
 
     def _tidy(self) -> None:
@@ -139,6 +143,11 @@ class Inheritance:
             old += [each for each in boot.iterdir() if each.stat().st_mtime < long_ago]
         for each in old:
             shutil.rmtree(each, ignore_errors=True)
+
+
+def _device(folder: Path) -> int:
+    """The number of the mount that it is on."""
+    return folder.stat().st_dev
 
 
 def _hashed(text: str) -> str:
