@@ -105,12 +105,12 @@ class _Topics:
         return topic_setting(key).kind
 
     def present(self, metadata: ClusterMetadata, name: str, key: str) -> str:
-        return write_value(metadata.topic_configs.value(key, metadata.topic_overrides(name)))
+        return metadata.topic_configs.text(key, metadata.topic_overrides(name))
 
     def check(
         self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
     ) -> dict[str, str]:
-        return metadata.topic_configs.validate(after)
+        return metadata.topic_configs.validate(after, metadata.topic_overrides(name))
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None

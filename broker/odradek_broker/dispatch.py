@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from odradek_broker import too_large
-from odradek_broker.context import NO_RESPONSE, CloseConnection, RequestContext
+from odradek_broker.context import NO_RESPONSE, AnswerTooLarge, CloseConnection, RequestContext
 from odradek_broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -202,14 +202,17 @@ class Dispatcher:
         if asked.request is None:
             return frames.encode_response(api, version, asked.correlation_id, reply)
         bytes_max = self._node.config.fetch_max_bytes
+        if isinstance(reply, AnswerTooLarge):
+            size = f"more than {reply.least_bytes}"
+            return self._refused(asked, asked.request, size, bytes_max)
         try:
             return frames.encode_response(api, version, asked.correlation_id, reply, bytes_max)
         except frames.ResponseTooLarge as problem:
-            return self._refused(asked, asked.request, problem.size_bytes, bytes_max)
+            return self._refused(asked, asked.request, str(problem.size_bytes), bytes_max)
 
-    def _refused(self, asked: _Asked, request: Message, size_bytes: int, bytes_max: int) -> Reply:
+    def _refused(self, asked: _Asked, request: Message, size: str, bytes_max: int) -> Reply:
         text = (
-            f"the answer to this {asked.api.name} request would have {size_bytes} bytes; at most"
+            f"the answer to this {asked.api.name} request would have {size} bytes; at most"
             f" {bytes_max} are sent (fetch.max.bytes): ask for fewer at a time"
         )
         try:

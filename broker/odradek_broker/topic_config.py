@@ -70,6 +70,12 @@ class TopicConfigs:
             return row.default
         return self.config.value_of(row.broker)
 
+    def text(self, name: str, overrides: Mapping[str, str]) -> str:
+        """What is shown of a setting: the topic's own as it is stored, whether or not it would be
+        taken today. KeyError if unknown."""
+        own = overrides.get(name)
+        return write_value(self.value(name, overrides)) if own is None else own
+
     def to_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """What the partition logs of such a topic are given."""
         values: dict[str, Any] = {
@@ -81,10 +87,20 @@ class TopicConfigs:
             values["cleanup_policy"] = frozenset(values["cleanup_policy"])
         return dataclasses.replace(self.config.default_log_config(), **values)
 
-    def validate(self, overrides: Mapping[str, str | None]) -> dict[str, str]:
-        """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG)."""
+    def validate(
+        self, overrides: Mapping[str, str | None], stored: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG).
+
+        `stored`: what the topic has already. A value that stays is not looked at again: rules that
+        became stricter would keep everything else of the topic from being changed.
+        """
+        stored = stored or {}
         checked = {}
         for name, text in overrides.items():
+            if text is not None and text == stored.get(name):
+                checked[name] = text
+                continue
             row = topic_setting(name)
             value = read_value(name, text, row.kind, row.check)
             checked[name] = write_value(value)
@@ -115,7 +131,7 @@ class TopicConfigs:
             places += broker_places(self.config, row.broker, row.broker.name)
         return ConfigEntry(
             name=row.name,
-            value=write_value(self.value(row.name, overrides)),
+            value=self.text(row.name, overrides),
             # As in Kafka, what the broker has under another name of its setting (hours, say) counts as
             # a default here.
             source=places[0].source if places else ConfigSource.DEFAULT,

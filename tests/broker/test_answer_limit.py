@@ -36,6 +36,7 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupReque
 from raw_broker import RawClient, StartBroker
 
 _TOPIC = 2
+_GROUP = 32
 
 
 async def coordinator(client: RawClient, key_type: int = 0) -> None:
@@ -210,6 +211,33 @@ async def test_d11_what_is_too_large_all_the_same_is_refused_by_name(
     ]
     (line,) = [line for line in lines if line["log_level"] == "warning"]
     assert "DescribeGroups" in line["reason"] and "fetch.max.bytes" in line["reason"]
+
+
+async def test_d11_settings_of_groups_that_are_not_there_are_refused_by_name(
+    start_broker: StartBroker,
+) -> None:
+    """They need not exist; the answer is given up in the middle, and the connection goes on."""
+    broker = await start_broker(fetch_max_bytes="100000")
+    client = await broker.client()
+
+    def asking(count: int) -> DescribeConfigsRequest:
+        return DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=_GROUP, resource_name=f"g{number}", configuration_keys=None
+                )
+                for number in range(count)
+            ],
+            include_documentation=True,
+        )
+
+    refused = await client.call(asking(2_000), 4)
+    assert [result.resource_name for result in refused.results] == [f"g{n}" for n in range(2_000)]
+    assert {result.error_code for result in refused.results} == {ErrorCode.INVALID_REQUEST}
+    text = refused.results[0].error_message
+    assert "more than" in text and "at most 100000 are sent (fetch.max.bytes)" in text
+    described = await client.call(asking(2), 4)
+    assert [result.error_code for result in described.results] == [0, 0]
 
 
 async def test_d11_what_is_too_large_and_has_no_code_closes_the_connection(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fake_node import FakeNode, context
+from odradek_broker.context import AnswerTooLarge
 from odradek_broker.handlers import (
     alter_configs,
     api_versions,
@@ -44,6 +45,7 @@ from odradek_protocol.schemas.describe_cluster import DescribeClusterRequest
 from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResponse,
 )
 from odradek_protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
@@ -593,6 +595,117 @@ def test_an_empty_list_of_keys_asks_for_all() -> None:
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
     (result,) = call(node, DescribeConfigsRequest(resources=[resource])).results
     assert len(result.configs) > 20
+
+
+def groups(*names: str) -> DescribeConfigsRequest:
+    resources = [
+        DescribeConfigsResource(resource_type=32, resource_name=name, configuration_keys=None)
+        for name in names
+    ]
+    return DescribeConfigsRequest(
+        resources=resources, include_synonyms=True, include_documentation=True
+    )
+
+
+def count_described(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> list[str]:
+    """The names that are described from now on, in the order in which they are."""
+    names: list[str] = []
+    describe = describe_configs._describe
+
+    def counted(*given: Any) -> Any:
+        names.append(given[-1].resource_name)
+        return describe(*given)
+
+    monkeypatch.setattr(describe_configs, "_SLICE", slice_size)
+    monkeypatch.setattr(describe_configs, "_describe", counted)
+    return names
+
+
+@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
+def test_others_get_their_turn_between_slices_of_described_resources(
+    monkeypatch: pytest.MonkeyPatch, slice_size: int
+) -> None:
+    described = count_described(monkeypatch, slice_size)
+    node = FakeNode()
+    answer = describe_configs.handle(node, context(4), groups("a", "b", "c"))  # type: ignore[arg-type]
+    turns = 1
+    while isinstance(answer, Later) and not answer.done:
+        assert len(described) == turns * slice_size
+        node.timers.pop().callback()
+        turns += 1
+    assert turns == -(-3 // slice_size)
+    whole = answer.result() if isinstance(answer, Later) else answer
+    assert isinstance(whole, DescribeConfigsResponse)
+    assert [result.resource_name for result in whole.results] == ["a", "b", "c"] == described
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_d11_an_answer_that_becomes_too_large_is_given_up_early(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """As soon as the slices together are larger than may be sent, and not before."""
+    one = describe_configs.handle(FakeNode(), context(version), groups("g00000"))  # type: ignore[arg-type]
+    assert isinstance(one, DescribeConfigsResponse)
+    one_bytes = len(codec.encode_bytes(one, version))
+    described = count_described(monkeypatch, 10)
+    node = FakeNode(fetch_max_bytes=str(one_bytes * 30))
+    request = groups(*(f"g{number:05}" for number in range(10_000)))
+    answer = describe_configs.handle(node, context(version), request)  # type: ignore[arg-type]
+    assert isinstance(answer, Later)
+    while not answer.done:
+        node.timers.pop().callback()
+    assert 30 <= len(described) <= 40
+    given_up = answer.result()
+    assert isinstance(given_up, AnswerTooLarge)
+    assert one_bytes * 30 < given_up.least_bytes < one_bytes * 41
+    assert not node.timers
+
+
+def test_n10_nothing_is_described_any_more_when_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = count_described(monkeypatch, 1)
+    node = FakeNode()
+    answer = describe_configs.handle(node, context(4), groups("a", "b", "c"))  # type: ignore[arg-type]
+    assert isinstance(answer, Later)
+    answer.abandon()
+    node.timers.pop().callback()
+    assert described == ["a"] and not node.timers and not answer.done
+
+
+def test_a_stored_value_that_would_be_refused_today_is_shown_and_in_nobodys_way() -> None:
+    """It can be replaced, taken away, and what else the topic has can be changed."""
+    key = "follower.replication.throttled.replicas"
+
+    def topic_with_it() -> FakeNode:
+        node = FakeNode()
+        node.create("t", follower_replication_throttled_replicas="foo")
+        return node
+
+    def change(node: FakeNode, name: str, operation: int, value: str | None) -> int:
+        config = AlterableConfig(name=name, config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
+        answer = call(node, IncrementalAlterConfigsRequest(resources=[resource]))
+        error: int = answer.responses[0].error_code
+        return error
+
+    node = topic_with_it()
+    resource = DescribeConfigsResource(
+        resource_type=2, resource_name="t", configuration_keys=[key, "retention.ms"]
+    )
+    (result,) = call(node, DescribeConfigsRequest(resources=[resource])).results
+    assert [(entry.name, entry.value) for entry in result.configs] == [
+        (key, "foo"),
+        ("retention.ms", "604800000"),
+    ]
+    assert change(node, "retention.ms", 0, "5") == 0
+    assert node.metadata.topic_overrides("t") == {key: "foo", "retention.ms": "5"}
+    assert change(node, key, 0, "bar") == E.INVALID_CONFIG
+    assert change(node, key, 2, "0:1") == E.INVALID_CONFIG
+    assert change(node, key, 3, "foo") == 0
+    assert node.metadata.topic_overrides("t") == {key: "", "retention.ms": "5"}
+    for operation, value in ((0, "0:1"), (1, None)):
+        assert change(topic_with_it(), key, operation, value) == 0
 
 
 def test_the_empty_broker_name_tells_only_what_is_set_for_all() -> None:

@@ -3,16 +3,17 @@ from (A-18)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from odradek_broker.authorizer import Operation, may_use_configs
 from odradek_broker.config_resources import configured_resource, resource_kind
-from odradek_broker.context import RequestContext
+from odradek_broker.context import AnswerTooLarge, RequestContext
 from odradek_broker.durable_answers import when_durable
 from odradek_broker.later import Later
 from odradek_broker.node import Node
 from odradek_broker.topic_admin import AdminError
 from odradek_broker.topic_config import ConfigEntry
+from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -23,19 +24,27 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+#: Resources that are described before others get their turn.
+_SLICE = 50
+#: What an answer has besides its results, at most: throttle time, their number, tagged fields.
+_FRAME_BYTES = 9
+
+_Answer = DescribeConfigsResponse | AnswerTooLarge
+
 
 def handle(
     node: Node, context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
-    """One answer per resource; errors are per resource."""
-    resources = _each_once(request.resources)
+) -> _Answer | Later[_Answer]:
+    """One answer per resource; errors are per resource. Groups and subscriptions need not exist, so
+    that nothing but the size of the answer limits how many are described."""
+    resources = list(_each_once(request.resources))
 
-    def respond() -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(
-            results=[_describe(node, context, request, resource) for resource in resources]
-        )
+    later: Later[_Answer] = Later()
 
-    def timed_out() -> DescribeConfigsResponse:
+    def durable() -> DescribeConfigsResponse | None:
+        return None
+
+    def timed_out() -> DescribeConfigsResponse | None:
         return DescribeConfigsResponse(
             results=[
                 _failed(resource, AdminError(ErrorCode.REQUEST_TIMED_OUT, "the disk is too slow"))
@@ -43,7 +52,54 @@ def handle(
             ]
         )
 
-    return when_durable(node, [], respond, timed_out)
+    def begin(failed: DescribeConfigsResponse | None) -> None:
+        if failed is not None:
+            later.resolve(failed)
+        else:
+            _in_slices(node, context, request, resources, later)
+
+    waited = when_durable(node, [], durable, timed_out)
+    if isinstance(waited, Later):
+        waited.then(begin)
+    else:
+        begin(waited)
+    return later.result() if later.done else later
+
+
+def _in_slices(
+    node: Node,
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    resources: Sequence[DescribeConfigsResource],
+    later: Later[_Answer],
+) -> None:
+    """Resolve `later` with all of them, or with how large the answer was when it was given up."""
+    slices = (resources[start : start + _SLICE] for start in range(0, len(resources), _SLICE))
+    results: list[DescribeConfigsResult] = []
+    size_bytes = 0
+
+    def describe() -> None:
+        nonlocal size_bytes
+        if later.abandoned:
+            return
+        described = [_describe(node, context, request, each) for each in next(slices, ())]
+        results.extend(described)
+        if len(results) == len(resources):
+            later.resolve(DescribeConfigsResponse(results=results))
+            return
+        size_bytes += _size_bytes(described, context.api_version)
+        if size_bytes > node.config.fetch_max_bytes:
+            later.resolve(AnswerTooLarge(size_bytes))
+        else:
+            node.call_later(0, describe)
+
+    describe()
+
+
+def _size_bytes(results: list[DescribeConfigsResult], version: int) -> int:
+    """What these take in an answer; a little less, never more."""
+    whole = codec.encode(DescribeConfigsResponse(results=results), version)
+    return max(sum(map(len, whole)) - _FRAME_BYTES, 0)
 
 
 def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
@@ -89,7 +145,8 @@ def _describe(
     except AdminError as error:
         return _failed(resource, error)
     # Some clients send an empty list and mean all, which is how Kafka takes it.
-    entries = kind.describe(node.metadata, name, resource.configuration_keys or None)
+    keys = frozenset(resource.configuration_keys or ()) or None
+    entries = kind.describe(node.metadata, name, keys)
     return DescribeConfigsResult(
         error_message="",
         resource_type=resource.resource_type,
