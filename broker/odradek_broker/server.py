@@ -131,25 +131,44 @@ class _Scheduler:
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
+def _interrupted() -> InterruptedError:
+    return InterruptedError("the broker is stopping")
+
+
 class _Aside:
     """Work for one thread beside the loop's. Its end is told on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._executor = ThreadPoolExecutor(1, "odradek-aside")
+        self._stopping = False
 
     def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        def run() -> None:
-            problem: Exception | None = None
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - told to whom it concerns
-                problem = error
-            # The loop may be closed by now; there is nobody left to tell then.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(done, problem)
+        """After `refuse` the work is not begun: `done` is told of an InterruptedError."""
+        if self._stopping:
+            self._loop.call_soon(done, _interrupted())
+        else:
+            self._executor.submit(self._run, work, done)
 
-        self._executor.submit(run)
+    def _run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        problem: Exception | None = None
+        try:
+            if self._stopping:
+                raise _interrupted()
+            work()
+        except Exception as error:  # noqa: BLE001 - told to whom it concerns
+            problem = error
+        # The loop may be closed by now; there is nobody left to tell then.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(done, problem)
+
+    def refuse(self) -> None:
+        """Begin nothing more, not even what waits."""
+        self._stopping = True
+
+    def wait(self) -> None:
+        """Until what had begun before `refuse` has ended."""
+        self._executor.shutdown()
 
 
 class Server:
@@ -248,6 +267,7 @@ class Server:
                 "a fault point is armed: this broker is under test and will kill itself",
                 point=self._mortality.armed,
             )
+        self._aside = _Aside(loop)
         self._commit = GroupCommit(loop, on_synced=self.metrics.flushed)
         manager = LogManager(
             config.data_dir,
@@ -259,7 +279,7 @@ class Server:
             cluster_id=config.cluster_id or None,
             max_open_files=segment_files_max,
             producer_expiration_ms=config.producer_id_expiration_ms,
-            aside=_Aside(loop),
+            aside=self._aside,
         )
         self._tell_of_disk(manager)
         try:
@@ -276,6 +296,9 @@ class Server:
             )
             self._report(self.node.load())
         except BaseException:
+            self._aside.refuse()
+            manager.halt_aside()
+            self._aside.wait()
             manager.close(clean=False)
             raise
 
@@ -369,6 +392,10 @@ class Server:
         await self._drained()
         if self._writing is not None:
             await asyncio.wait([self._writing])
+        # Whoever opens the directory next must not find another's thread in it.
+        self._aside.refuse()
+        self.node.logs.halt_aside()
+        await asyncio.to_thread(self._aside.wait)
         # All at once, where closing the logs would sync them one after another.
         for partition_log in self.node.logs:
             self._commit.request(partition_log)

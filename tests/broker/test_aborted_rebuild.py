@@ -125,6 +125,21 @@ def test_l33_readers_do_not_wait_for_a_transaction_index(
     assert aborted(log) == ABORTED
 
 
+def test_l33_a_transaction_index_is_given_up_when_the_broker_stops(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """No batch is read for it any more, and the next start finds what was there."""
+    workers = Workers(log)
+    ruin(log, files)
+    before = {path: files.content(path) for path in files.paths()}
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    log._options.handles.halted = True
+    workers.run()
+    assert {path: files.content(path) for path in files.paths()} == before
+    assert not log.offline
+
+
 def test_l05_an_index_without_entries_is_no_file(log: PartitionLog, files: MemoryFiles) -> None:
     workers = Workers(log)
     ruin(log, files, 0)

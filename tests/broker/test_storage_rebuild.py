@@ -25,8 +25,9 @@ from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.index import OffsetIndex
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment import BatchAt, Segment
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import HEADER_BYTES
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -213,6 +214,37 @@ def test_l33_what_a_worker_finds_of_a_segment_that_is_gone_is_dropped(
     assert log.log_start_offset == segment.next_offset
 
 
+def test_l33_a_scan_gives_up_at_its_next_block_when_the_broker_stops(
+    log: PartitionLog, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is kept, and it is nobody's damage: the next start finds what was there."""
+    monkeypatch.setattr("odradek_broker.storage.segment._WALK_BLOCK_BYTES", HEADER_BYTES)
+    workers, handles = Workers(log), log._options.handles
+    expected = at_time(log, 2)
+    ruin_indexes(log, files)
+    before = {path: files.content(path) for path in files.paths()}
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    scanned: list[int] = []
+    note = Segment.note_scanned
+
+    def halting(segment: Segment, batch: BatchAt, interval_bytes: int) -> None:
+        scanned.append(batch.position)
+        handles.halted = len(scanned) == 2
+        note(segment, batch, interval_bytes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "note_scanned", halting)
+        workers.run()
+    assert len(scanned) == 2
+    assert {path: files.content(path) for path in files.paths()} == before
+    handles.halted = False
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    workers.run()
+    assert at_time(log, 2) == expected and not log.offline
+
+
 def ruin_real_indexes(segment: Segment) -> None:
     segment.unload_indexes()
     segment._summarized = False
@@ -262,6 +294,54 @@ async def test_l33_the_broker_scans_beside_its_loop(
     )
     (thread,) = threads
     assert thread is not threading.main_thread()
+
+
+async def test_n15_a_scan_ends_early_and_before_the_directory_is_given_up(
+    client: RawClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits behind it is not begun; who waits for it is told all the same."""
+    await client.create_topic("t", segment_bytes="1048576")
+    for _ in range(12):
+        await client.call(produce_request("t", batch_of(bytes(200_000), bytes(1))), 9)
+    segment, logs = broker.node.partition("t", 0).log.segments[0], broker.node.logs
+    begun, halted = threading.Event(), threading.Event()
+    scanned: list[int] = []
+    note, halt, close = Segment.note_scanned, logs.halt_aside, logs.close
+
+    def waiting(segment: Segment, batch: BatchAt, interval_bytes: int) -> None:
+        scanned.append(batch.position)
+        begun.set()
+        assert halted.wait(60)
+        note(segment, batch, interval_bytes)
+
+    def noting_halt() -> None:
+        halt()
+        halted.set()
+
+    told: list[Exception | None] = []
+    at_close: list[tuple[list[str], int, bool]] = []
+
+    def noting_close(**how: bool) -> list[str]:
+        running = [each.name for each in threading.enumerate() if "aside" in each.name]
+        at_close.append((running, len(told), segment._repairing))
+        found: list[str] = close(**how)
+        return found
+
+    monkeypatch.setattr(Segment, "note_scanned", waiting)
+    monkeypatch.setattr(logs, "halt_aside", noting_halt)
+    monkeypatch.setattr(logs, "close", noting_close)
+    ruin_real_indexes(segment)
+    await client.call(by_time(1_700_000_000_001), 7)
+    await until(begun.is_set)
+    begun_behind: list[str] = []
+    broker.server._aside(lambda: begun_behind.append("never"), told.append)
+    await broker.server.stop()
+    assert (scanned, begun_behind) == ([0], [])
+    assert [type(problem) for problem in told] == [InterruptedError]
+    assert at_close == [([], 1, False)]
+    broker.server._aside(lambda: begun_behind.append("never"), told.append)
+    await until(lambda: len(told) == 2)
+    assert not begun_behind and isinstance(told[1], InterruptedError)
 
 
 def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(

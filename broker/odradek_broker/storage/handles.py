@@ -58,6 +58,8 @@ class HandleCache:
         """`aside`: for what would hold up everybody; None: it is done at once."""
         self.files = files
         self.aside = aside
+        #: Set when the directory is about to be given up: what reads aside gives up at its next block.
+        self.halted = False
         self.limit = limit
         self.index_bytes_max = index_bytes_max
         self.index_bytes = 0

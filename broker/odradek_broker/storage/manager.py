@@ -622,6 +622,11 @@ class LogManager:
 
     # ---- stop
 
+    def halt_aside(self) -> None:
+        """Let what reads aside, in another thread, give up at its next block. It must have ended
+        before `close`, which lets others have the directory."""
+        self._options.handles.halted = True
+
     def close(self, *, clean: bool = True) -> list[str]:
         """Stop using the directory; what went wrong, if anything.
 

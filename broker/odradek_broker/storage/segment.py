@@ -435,8 +435,10 @@ class Segment:
         return False
 
     def detached(self, handles: HandleCache) -> Segment:
-        """What is there now, for another thread to read: nothing in memory is shared."""
-        copy = Segment(handles, self._directory, self.base_offset, created_ms=self.created_ms)
+        """What is there now, for another thread to read: nothing in memory is shared but the word
+        that it is time to stop."""
+        copy = _Detached(handles, self._directory, self.base_offset, created_ms=self.created_ms)
+        copy.origin = self._handles
         copy.size_bytes = self.size_bytes
         copy.next_offset = self.next_offset
         return copy
@@ -576,6 +578,20 @@ class Segment:
             self._count(batch)
             self._bytes_since_index += batch.size_bytes
         self.next_offset = next_offset
+
+
+class _Detached(Segment):
+    """A segment as another thread reads it. InterruptedError once its `origin` is halted: each block is
+    read through `file`."""
+
+    __slots__ = ("origin",)
+    origin: HandleCache
+
+    @property
+    def file(self) -> File:
+        if self.origin.halted:
+            raise InterruptedError("the broker is stopping")
+        return super().file
 
 
 def read_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
