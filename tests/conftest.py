@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ import live_brokers
 import record_codecs
 from kafka_cluster import KafkaCluster, KafkaUnavailable
 from odradek_protocol.records import native
+
+# A shell ignores Ctrl+C for what it starts in the background, and programs under test inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Spark starts its workers with the `python3` of the PATH unless told which one has our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
