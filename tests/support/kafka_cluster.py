@@ -115,7 +115,7 @@ def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIF
     )
     pom = folder / "pom.xml"
     pom.write_text(
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<project><modelVersion>4.0.0</modelVersion>"
         "<groupId>odradek</groupId><artifactId>kafka-jars</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )
