@@ -23,6 +23,7 @@ import pytest
 
 from odradek import NewTopic, sync
 from odradek.broker import SubprocessBroker
+from odradek.spark import JavaNotFound, session, shut_down
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -178,12 +179,31 @@ def test_a_page_does_what_it_says(page: str, bootstrap: str, tmp_path: Path) -> 
     run_page(page, bootstrap, tmp_path, with_spark=False)
 
 
+@pytest.fixture(scope="module")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The session that the pages find. It ends with this module: other tests want settings of their own."""
+    folder = tmp_path_factory.mktemp("spark")
+    try:
+        made = session(
+            "odradek documents",
+            "local[2]",
+            log_file=folder / "spark.log",
+            spark_local_dir=str(folder),
+            spark_sql_warehouse_dir=str(folder / "warehouse"),
+            spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
+            spark_sql_shuffle_partitions="2",
+        )
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+    yield
+    shut_down(made)
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("spark_session")
 @pytest.mark.parametrize("page", pages(with_spark=True))
-def test_a_page_does_with_spark_what_it_says(
-    page: str, bootstrap: str, tmp_path: Path, odradek_spark: object
-) -> None:
+def test_a_page_does_with_spark_what_it_says(page: str, bootstrap: str, tmp_path: Path) -> None:
     with sync.Producer(bootstrap_servers=bootstrap) as producer:
         producer.send_and_wait("greetings", b"hello", b"en")
     run_page(page, bootstrap, tmp_path, with_spark=True)
