@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,9 @@ class Stream:
         return visible(self.broker, self.topic)
 
 
+SETTLE_DEADLINE_S = 5.0
+
+
 def visible(broker: str, topic: str) -> list[str]:
     """What is committed, by kafka-python; nothing may be in the way of a reader."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=broker, isolation_level="read_committed")
@@ -79,7 +83,7 @@ def visible(broker: str, topic: str) -> list[str]:
         count = len(consumer.partitions_for_topic(topic) or ())
         partitions = [kafka.TopicPartition(topic, number) for number in range(count)]
         consumer.assign(partitions)
-        stable = consumer.end_offsets(partitions)
+        stable = _settled(consumer, broker, partitions)
         consumer.seek_to_beginning()
         values: list[str] = []
         while any(consumer.position(each) < stable[each] for each in partitions):
@@ -88,6 +92,20 @@ def visible(broker: str, topic: str) -> list[str]:
         return sorted(values)
     finally:
         consumer.close()
+
+
+def _settled(consumer: Any, broker: str, partitions: list[Any]) -> dict[Any, int]:
+    """The last stable offsets, once the markers of what was decided have arrived."""
+    everything = kafka.KafkaConsumer(bootstrap_servers=broker)
+    try:
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        while True:
+            stable: dict[Any, int] = consumer.end_offsets(partitions)
+            if stable == everything.end_offsets(partitions) or time.monotonic() > deadline:
+                return stable
+            time.sleep(0.05)
+    finally:
+        everything.close()
 
 
 @pytest.fixture
