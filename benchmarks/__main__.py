@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, as the tables of docs/performance.md.
+"""All benchmarks, one after the other, as the tables of docs/operate/performance.md.
 
     python -m benchmarks [--json] > tables.md
 

@@ -15,13 +15,15 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.support import Report, Spread, parser
-from tests.sim.files import MemoryFile, MemoryFiles
 
-from odradek_broker.real import RealFiles, RealRandomness
-from odradek_broker.seams import Buffer, Files
+from odradek.simulation.disk import MemoryFile, MemoryFiles
+from odradek_broker.platform.machine import RealFiles, RealRandomness
+from odradek_broker.platform.seams import Buffer, Files
+from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog
+from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_protocol.records.builder import BatchBuilder
 
 ROUNDS = 5
@@ -53,13 +55,14 @@ def make_batch(record_bytes: int, batch_bytes: int, producer_id: int) -> bytearr
 
 
 def make_log(files: Files, directory: str) -> PartitionLog:
+    handles = HandleCache(files)
     log = PartitionLog(
         "bench",
         0,
         bytes(16),
         directory,
         LogConfig(durability="page-cache"),
-        LogOptions(files, HandleCache(files), RealRandomness()),
+        LogOptions(files, handles, RealRandomness(), DeletedFiles(handles)),
         LogStart(),
     )
     log.create_files(NOW_MS)

@@ -36,10 +36,10 @@ from benchmarks.support import (
 
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, NewTopic
-from odradek_client.assignors.base import GroupMember
-from odradek_client.assignors.range import RangeAssignor
+from odradek_client.consumer.assignors.base import GroupMember
+from odradek_client.consumer.assignors.range import RangeAssignor
 from odradek_client.consumer.consumer import Consumer
-from odradek_client.consumer.listener import RebalanceListener
+from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 import live_brokers
 import record_codecs
+import written_directory
 from kafka_cluster import KafkaCluster, KafkaUnavailable
 from odradek_protocol.records import native
 
@@ -39,7 +40,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 #: Fixtures of brokers that are ours, whatever `--bootstrap` says.
-_OWN_BROKERS = frozenset({"odradek_broker", "odradek_broker_session", "broker_process"})
+_OWN_BROKERS = frozenset(
+    {"odradek_broker", "odradek_faulty_broker", "odradek_broker_session", "broker_process"}
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,6 +74,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+    for item in items:
+        # Fixtures of modules are made once; one Java serves all of Spark's tests of a process, which
+        # begin and end its sessions in the order in which they stand.
+        in_java = item.path.parent.name == "spark" or "spark_session" in getattr(
+            item, "fixturenames", ()
+        )
+        group = "spark" if in_java else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
@@ -108,18 +119,15 @@ def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaClu
 
 
 @pytest.fixture(scope="session")
-def repository() -> Path:
-    """The root of the checkout."""
-    return REPOSITORY
+def written_data(tmp_path_factory: pytest.TempPathFactory) -> written_directory.WrittenData:
+    """Data directories with every kind of file, of a broker that is gone. Nobody changes them."""
+    return written_directory.write_data(tmp_path_factory.mktemp("written"))
 
 
 @pytest.fixture(scope="session")
-def kafka_messages() -> Path:
-    """Kafka's own message definitions, kept beside the checkout where they are kept at all."""
-    folder = REPOSITORY.parent / "shared" / "reference" / "kafka-messages"
-    if not folder.is_dir():
-        pytest.skip("Kafka's message definitions are not beside this checkout")
-    return folder
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY
 
 
 @pytest.fixture(scope="module", params=record_codecs.TWINS)

@@ -1,8 +1,4 @@
-"""A partition as its leader sees it: the log, who waits for durability, who waits for data.
-
-The log decides what is written; the flush shell makes it durable; here both meet the requests that
-wait for them.
-"""
+"""A partition as its leader sees it: its log, and the requests that wait for durability or for data."""
 
 from __future__ import annotations
 
@@ -10,28 +6,34 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from odradek_broker.later import Later
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.deferred import Deferred
+from odradek_broker.storage.errors import LogCorrupt, StorageError
 from odradek_broker.storage.log import AppendResult, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.validation import DecompressionBudget
+from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import control_batch, iter_batches, read_records, simple_batch
+from odradek_protocol.records import (
+    BatchError,
+    control_batch,
+    iter_batches,
+    read_records,
+    simple_batch,
+)
 from odradek_protocol.stored.control_marker import ControlType
 
 _LOAD_BYTES = 1024 * 1024
-_NO_PRODUCER = -1
 
 Waiter = Callable[[], None]
 
 
 class StoredRecord(NamedTuple):
-    """A record as a coordinator loads it. `producer_id` is -1 outside of transactions."""
+    """One stored record. `producer_id` is -1 outside of transactions."""
 
     offset: int
     key: bytes | None
     value: bytes | None
-    producer_id: int = _NO_PRODUCER
+    producer_id: int = NO_PRODUCER_ID
     is_control: bool = False
 
 
@@ -59,10 +61,10 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self._request_flush = request_flush
-        #: Is it durable that there is this partition?
+        #: Whether the record that creates this partition is durable.
         self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
-        #: Called, in the order they came, whenever more may be readable (rule F-03).
+        #: Called in this order when more may be readable, or nothing ever will be; see `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
         log.on_high_watermark = self._advanced
         log.on_offline = self._failed
@@ -76,7 +78,7 @@ class Partition:
         transaction_version: int = 1,
         budget: DecompressionBudget | None = None,
     ) -> AppendResult:
-        """Append one batch and have it made durable. StorageError if it is refused."""
+        """Append one batch and ask for its flush. StorageError if it is refused."""
         log = self.log
         result = log.append(
             batch,
@@ -90,8 +92,16 @@ class Partition:
             self._request_flush(log)
         return result
 
+    def check_leader_epoch(self, epoch: int) -> ErrorCode:
+        """NONE if a client's idea of the leader epoch is ours, or -1 (F-11)."""
+        if epoch == -1 or epoch == self.leader_epoch:
+            return ErrorCode.NONE
+        if epoch < self.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
     def durable(self, last_offset: int) -> bool:
-        """Everything up to and including this offset may be acknowledged (D5)."""
+        """Whether everything up to and including this offset may be acknowledged (D5)."""
         return self.log.high_watermark > last_offset
 
     def when_durable(self, last_offset: int, callback: Callable[[ErrorCode], None]) -> None:
@@ -105,10 +115,10 @@ class Partition:
 
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
-    ) -> Later[ErrorCode]:
-        """Append a coordinator's or the controller's records as one batch.
+    ) -> Deferred[ErrorCode]:
+        """Append records of the broker's own topics as one batch.
 
-        Appended when this returns; the answer comes when they are durable, NONE or the error.
+        They are appended when this returns. The answer, NONE or the error, comes when they are durable.
         """
         return self._append_own(simple_batch(records, now_ms), now_ms)
 
@@ -118,8 +128,8 @@ class Partition:
         now_ms: int,
         producer_id: int,
         producer_epoch: int,
-    ) -> Later[ErrorCode]:
-        """As `append_internal`, as part of a producer's transaction (O-17)."""
+    ) -> Deferred[ErrorCode]:
+        """`append_internal` as part of a producer's transaction (O-17)."""
         batch = simple_batch(
             records,
             now_ms,
@@ -138,12 +148,12 @@ class Partition:
         commit: bool,
         transaction_version: int,
         now_ms: int,
-    ) -> Later[ErrorCode]:
+    ) -> Deferred[ErrorCode]:
         """Write the marker that ends a producer's transaction here (T-40 to T-42, R-30).
 
         Where the log refuses it (47, 52, a disk's error) the answer is there at once, and nothing
         was written. Otherwise it comes when the marker is durable; the last stable offset has moved
-        by then, and whoever waited for it was woken (T-45, F-03).
+        by then, and fetches that waited for it were woken (T-45, F-03).
         """
         batch = control_batch(
             ControlType.COMMIT if commit else ControlType.ABORT,
@@ -156,23 +166,23 @@ class Partition:
 
     def _append_own(
         self, batch: bytearray, now_ms: int, transaction_version: int = 1
-    ) -> Later[ErrorCode]:
-        later: Later[ErrorCode] = Later()
+    ) -> Deferred[ErrorCode]:
+        deferred: Deferred[ErrorCode] = Deferred()
         try:
             result = self.append(
                 memoryview(batch), now_ms, AppendOrigin.COORDINATOR, transaction_version
             )
         except StorageError as error:
-            later.resolve(error.error)
-            return later
-        self.when_durable(result.last_offset, later.resolve)
-        return later
+            deferred.resolve(error.error)
+            return deferred
+        self.when_durable(result.last_offset, deferred.resolve)
+        return deferred
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch <= `epoch`, where it ends); (-1, -1) for one that is not known (F-13).
+        """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
-        An epoch that is older than all of the log is said to end where the log's first one begins,
-        as in Kafka: what came before is deleted, and nothing can be told of it. StorageError.
+        An epoch before the log's first ends where that one begins, as in Kafka: its records are deleted.
+        StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries
@@ -184,32 +194,46 @@ class Partition:
             return epoch, entries[0][1]
         return log.end_offset_for_epoch(epoch)
 
-    def read_stored(self) -> Iterator[StoredRecord]:
-        """Every record in the log, those that end transactions too, for a coordinator that loads."""
+    def read_stored(self, first_offset: int = 0) -> Iterator[StoredRecord]:
+        """Every record in the log from an offset on, control records included. StorageError, also for a
+        batch that cannot be read; an offline log is not empty, it cannot be read."""
         log = self.log
-        offset = log.log_start_offset
+        log.load(0)
+        offset = max(first_offset, log.log_start_offset)
         while offset < log.log_end_offset:
             data = log.read_at_once(offset, _LOAD_BYTES)
             if not data:
                 return
-            for position, header in iter_batches(data):
-                producer_id = header.producer_id if header.is_transactional else _NO_PRODUCER
-                for record in read_records(data, position, header):
-                    if record.offset >= offset:
-                        yield StoredRecord(
-                            record.offset, record.key, record.value, producer_id, header.is_control
-                        )
-                offset = header.next_offset
+            behind = offset
+            try:
+                for position, header in iter_batches(data):
+                    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+                    for record in read_records(data, position, header):
+                        if record.offset >= offset:
+                            yield StoredRecord(
+                                record.offset,
+                                record.key,
+                                record.value,
+                                producer_id,
+                                header.is_control,
+                            )
+                    behind = header.next_offset
+            except BatchError as problem:
+                raise LogCorrupt(
+                    f"{log.name} is damaged behind offset {behind}: {problem}"
+                ) from problem
+            if behind <= offset:
+                raise LogCorrupt(f"{log.name} has no batch at offset {offset} or behind it")
+            offset = behind
 
-    def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-        """(offset, key, value) of every record in the log but markers, for a coordinator that
-        knows of no transactions."""
-        for record in self.read_stored():
+    def read_all(self, first_offset: int = 0) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        """(offset, key, value) of every record from an offset on but control records."""
+        for record in self.read_stored(first_offset):
             if not record.is_control:
                 yield record.offset, record.key, record.value
 
     def wake(self) -> None:
-        """Everyone who waits for data here looks again."""
+        """Let everyone who waits for data check again."""
         for waiter in list(self.data_waiters):
             waiter()
 
@@ -224,7 +248,7 @@ class Partition:
         self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def deleted(self) -> None:
-        """Its log is gone: whoever waits for durability or for data learns it now."""
+        """Fail those who wait for durability, and wake those who wait for data: the log is gone."""
         self._give_up(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _give_up(self, error: ErrorCode) -> None:

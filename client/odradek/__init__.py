@@ -19,44 +19,44 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin as Admin
     from odradek_client.admin import ConfigResource as ConfigResource
     from odradek_client.admin import NewTopic as NewTopic
-    from odradek_client.assignors import Assignor as Assignor
-    from odradek_client.assignors import GroupMember as GroupMember
+    from odradek_client.consumer.assignors import Assignor as Assignor
+    from odradek_client.consumer.assignors import GroupMember as GroupMember
     from odradek_client.consumer.consumer import Consumer as Consumer
-    from odradek_client.consumer.listener import RebalanceListener as RebalanceListener
-    from odradek_client.consumer.types import ConsumerGroupMetadata as ConsumerGroupMetadata
-    from odradek_client.consumer.types import ConsumerRecord as ConsumerRecord
-    from odradek_client.consumer.types import OffsetAndMetadata as OffsetAndMetadata
-    from odradek_client.consumer.types import OffsetAndTimestamp as OffsetAndTimestamp
-    from odradek_client.consumer.types import TopicPartition as TopicPartition
+    from odradek_client.consumer.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek_client.errors import ConfigError as ConfigError
     from odradek_client.errors import OdradekError as OdradekError
     from odradek_client.producer.batch import Delivery as Delivery
     from odradek_client.producer.batch import RecordMetadata as RecordMetadata
     from odradek_client.producer.producer import Producer as Producer
-    from odradek_client.producer.transactional import PreparedTransaction as PreparedTransaction
+    from odradek_client.structs import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from odradek_client.structs import ConsumerRecord as ConsumerRecord
+    from odradek_client.structs import OffsetAndMetadata as OffsetAndMetadata
+    from odradek_client.structs import OffsetAndTimestamp as OffsetAndTimestamp
+    from odradek_client.structs import PreparedTransaction as PreparedTransaction
+    from odradek_client.structs import TopicPartition as TopicPartition
 
     __version__: str
 
 _HOMES = {
     "Admin": "odradek_client.admin",
-    "Assignor": "odradek_client.assignors",
+    "Assignor": "odradek_client.consumer.assignors",
     "Broker": "odradek.broker",
     "ConfigError": "odradek_client.errors",
     "ConfigResource": "odradek_client.admin",
     "Consumer": "odradek_client.consumer.consumer",
-    "ConsumerGroupMetadata": "odradek_client.consumer.types",
-    "ConsumerRecord": "odradek_client.consumer.types",
+    "ConsumerGroupMetadata": "odradek_client.structs",
+    "ConsumerRecord": "odradek_client.structs",
     "Delivery": "odradek_client.producer.batch",
-    "GroupMember": "odradek_client.assignors",
+    "GroupMember": "odradek_client.consumer.assignors",
     "NewTopic": "odradek_client.admin",
     "OdradekError": "odradek_client.errors",
-    "OffsetAndMetadata": "odradek_client.consumer.types",
-    "OffsetAndTimestamp": "odradek_client.consumer.types",
-    "PreparedTransaction": "odradek_client.producer.transactional",
+    "OffsetAndMetadata": "odradek_client.structs",
+    "OffsetAndTimestamp": "odradek_client.structs",
+    "PreparedTransaction": "odradek_client.structs",
     "Producer": "odradek_client.producer.producer",
-    "RebalanceListener": "odradek_client.consumer.listener",
+    "RebalanceListener": "odradek_client.consumer.rebalance_listener",
     "RecordMetadata": "odradek_client.producer.batch",
-    "TopicPartition": "odradek_client.consumer.types",
+    "TopicPartition": "odradek_client.structs",
 }
 _MODULES = {"errors": "odradek.errors", "sync": "odradek.sync", "testing": "odradek.testing"}
 

@@ -20,15 +20,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from odradek.faults import FaultRefused, Faults
 from odradek_client.errors import IllegalState, OdradekError
+
+if TYPE_CHECKING:
+    from odradek_broker.server.fault_control import FaultControl
 
 Mode = Literal["in-process", "subprocess"]
 
 _READY = "odradek ready on "
+_FAULTS_ON = ", faults on "
 _ERROR_TAIL_BYTES = 4096
 
 
@@ -42,7 +48,8 @@ class Broker:
     `mode`: "in-process" runs on the loop of the caller and shares its fate; "subprocess" has a
     process of its own, which may be killed (`kill`) as tests of recovery want it. `settings` are the
     broker's, with Kafka's names. `listen`: "HOST:PORT"; port 0 takes a free one, which `restart`
-    keeps. BrokerFailed if it does not start within `timeout_s`.
+    keeps. With `testing` it takes orders for `faults`. BrokerFailed if it does not start within
+    `timeout_s`.
     """
 
     def __init__(
@@ -52,14 +59,20 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
+        testing: bool = False,
         timeout_s: float = 30.0,
     ) -> None:
         if mode not in ("in-process", "subprocess"):
             raise ValueError(f"mode={mode!r} must be 'in-process' or 'subprocess'")
         self._process = SubprocessBroker(
-            data_dir=data_dir, listen=listen, settings=settings, timeout_s=timeout_s
+            data_dir=data_dir,
+            listen=listen,
+            settings=settings,
+            testing=testing,
+            timeout_s=timeout_s,
         )
         self._task: asyncio.Task[None] | None = None
+        self._faults: Faults | None = None
         self.mode: Mode = mode
 
     @staticmethod
@@ -68,11 +81,16 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
+        testing: bool = False,
         timeout_s: float = 30.0,
     ) -> SubprocessBroker:
         """A broker for a plain `with`."""
         return SubprocessBroker(
-            data_dir=data_dir, listen=listen, settings=settings, timeout_s=timeout_s
+            data_dir=data_dir,
+            listen=listen,
+            settings=settings,
+            testing=testing,
+            timeout_s=timeout_s,
         )
 
     @property
@@ -84,6 +102,15 @@ class Broker:
     def data_dir(self) -> Path:
         """Where it keeps everything."""
         return self._process.data_dir
+
+    @property
+    def faults(self) -> Faults:
+        """Takes orders for faults. IllegalState unless it runs, and was made with `testing=True`."""
+        if self.mode == "subprocess":
+            return self._process.faults
+        if self._faults is None:
+            raise _not_testing(self._process.testing)
+        return self._faults
 
     async def start(self) -> None:
         """Until it answers."""
@@ -116,8 +143,8 @@ class Broker:
     async def _serve(self, ready: asyncio.Future[str]) -> None:
         import structlog
 
-        from odradek_broker.config import parse_config
-        from odradek_broker.server import serve
+        from odradek_broker.config.broker import parse_config
+        from odradek_broker.server.server import serve
 
         config, notices = parse_config(self._process.settings())
         if not structlog.is_configured():
@@ -129,7 +156,18 @@ class Broker:
         def on_ready(host: str, port: int) -> None:
             ready.set_result(_address(host, port))
 
-        await serve(config, on_ready, handle_signals=False)
+        def on_testing(control: FaultControl, _: tuple[str, int] | None) -> None:
+            self._faults = Faults(partial(_order, control))
+
+        try:
+            await serve(
+                config,
+                on_ready,
+                handle_signals=False,
+                on_testing=on_testing if self._process.testing else None,
+            )
+        finally:
+            self._faults = None
 
     async def stop(self) -> None:
         """Drain and end; the data stay until `close`. May be called again."""
@@ -186,6 +224,7 @@ class SubprocessBroker:
         data_dir: str | os.PathLike[str] | None = None,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
+        testing: bool = False,
         timeout_s: float = 30.0,
     ) -> None:
         self._given_dir = None if data_dir is None else Path(data_dir)
@@ -194,6 +233,8 @@ class SubprocessBroker:
         self._settings = {key: _text(value) for key, value in (settings or {}).items()}
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: Path | None = None
+        self._faults: Faults | None = None
+        self.testing = testing
         self.timeout_s = timeout_s
         #: Where it listens, once it does; a restart listens there again.
         self.address: str | None = None
@@ -219,6 +260,13 @@ class SubprocessBroker:
         """Of the running process, None if there is none."""
         return None if self._child is None else self._child.pid
 
+    @property
+    def faults(self) -> Faults:
+        """Takes orders for faults. IllegalState unless it runs, and was made with `testing=True`."""
+        if self._faults is None or self._child is None:
+            raise _not_testing(self.testing)
+        return self._faults
+
     def prepare(self) -> None:
         """Have a directory."""
         if self._given_dir is None and self._temporary is None:
@@ -238,6 +286,8 @@ class SubprocessBroker:
             raise IllegalState("the broker is running already")
         self.prepare()
         command = [sys.executable, "-m", "odradek", "serve"]
+        if self.testing:
+            command.append("--testing")
         for key, value in self.settings().items():
             command += ["--set", f"{key}={value}"]
         handle, errors = tempfile.mkstemp(prefix="odradek-", suffix=".log")
@@ -281,6 +331,9 @@ class SubprocessBroker:
         text = line.decode("utf-8", "replace")
         if not text.startswith(_READY):
             raise BrokerFailed(f"the broker said {text!r} where its ready line was due")
+        _, words, http = text.strip().rpartition(_FAULTS_ON)
+        if words:
+            self._faults = Faults.at(http)
         return text.removeprefix(_READY).split()[0]
 
     def _last_words(self) -> str:
@@ -344,6 +397,28 @@ class SubprocessBroker:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _not_testing(testing: bool) -> IllegalState:
+    if testing:
+        return IllegalState("the broker does not run; start it before faults are ordered")
+    return IllegalState("faults are ordered of a broker that was made with testing=True")
+
+
+def _order(control: FaultControl, method: str, path: str, order: dict[str, Any] | None) -> Any:
+    """Carry out what `Faults` sends, in this process."""
+    if method == "GET":
+        return {"faults": control.list()}
+    if method == "POST":
+        try:
+            return control.order(order)
+        except ValueError as problem:
+            raise FaultRefused(str(problem)) from problem
+    if not path:
+        control.clear()
+    elif not control.remove(int(path[1:])):
+        raise FaultRefused(f"there is no fault {path[1:]}")
+    return {}
 
 
 def _log_as_guest() -> None:

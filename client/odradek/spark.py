@@ -78,7 +78,7 @@ class Java:
 
 
 def probe(home: Path) -> Java | None:
-    """What Java is in `home`; None if none that runs, or one older than Spark takes."""
+    """The version of the Java in `home`; None if none that runs, or one older than Spark takes."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -263,7 +263,8 @@ def shut_down(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """What is started inside keeps writing to the file; we get our stderr back."""
+    """Redirect stderr for processes started inside; they keep writing to the file, we get ours
+    back."""
     if path is None:
         yield
         return

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
@@ -28,14 +27,16 @@ from re import Pattern
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from odradek.loop_thread import Callback, loop_thread
 from odradek_client import admin as _admin
 from odradek_client.consumer import consumer as _consumer
-from odradek_client.consumer.listener import RebalanceListener
-from odradek_client.consumer.types import ConsumerRecord, TopicPartition
-from odradek_client.errors import Closed, IllegalState, OdradekError, RequestTimedOut
+from odradek_client.consumer.arguments import Partition
+from odradek_client.consumer.rebalance_listener import RebalanceListener
+from odradek_client.errors import Closed, OdradekError, RequestTimedOut
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
-from odradek_client.times import Time
+from odradek_client.structs import ConsumerRecord, TopicPartition
+from odradek_client.timestamps import Time
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,58 +49,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: How long single records are handed out without asking the loop in between.
 _FRESH_S = 0.02
-
-Errand = Callable[[], None]
-
-
-class _LoopThread:
-    """One event loop in a daemon thread; a forked child gets a new one."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = _new_loop()
-        self.thread = threading.Thread(target=self._run, name="odradek-sync", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def run(self, work: Coroutine[Any, Any, R], errands: SimpleQueue[Errand | None]) -> R:
-        """Wait for `work`, doing meanwhile what is put into `errands` in the caller's thread."""
-        if threading.current_thread() is self.thread:
-            work.close()
-            raise IllegalState("a blocking call on the event loop's own thread would never return")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        future.add_done_callback(lambda _: errands.put(None))
-        try:
-            while (errand := errands.get()) is not None:
-                errand()
-            return future.result()
-        except BaseException:
-            # Ctrl+C, or what an errand raised past us: nobody waits for the work any more.
-            future.cancel()
-            raise
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-_shared: _LoopThread | None = None
-_sharing = threading.Lock()
-
-
-def _loop_thread() -> _LoopThread:
-    global _shared
-    with _sharing:
-        if _shared is None or _shared.pid != os.getpid():
-            _shared = _LoopThread()
-        return _shared
 
 
 def _waits(
@@ -134,21 +83,21 @@ def _like(original: Callable[..., Any], blocking: F) -> F:
 
 def _run(owner: Any, work: Coroutine[Any, Any, R]) -> R:
     """Wait for an object's method; its callbacks are run in this thread (see `_InThisThread`)."""
-    errands: SimpleQueue[Errand | None] = SimpleQueue()
-    owner._serving.append(errands)
+    callbacks: SimpleQueue[Callback | None] = SimpleQueue()
+    owner._serving.append(callbacks)
     try:
-        return _loop_thread().run(work, errands)
+        return loop_thread().run(work, callbacks)
     finally:
-        owner._serving.remove(errands)
+        owner._serving.remove(callbacks)
 
 
 class _Blocking:
-    """What the three classes share: the asynchronous object, and the beginning and end of life."""
+    """The base of the three classes: the asynchronous object, and the beginning and end of life."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._quick = threading.RLock()
-        self._serving: list[SimpleQueue[Errand | None]] = []
+        self._serving: list[SimpleQueue[Callback | None]] = []
 
     def start(self, timeout_ms: float | None = None) -> None:
         """Connect. `with` does it. MetadataTimeout if no broker answers within `timeout_ms`."""
@@ -199,7 +148,7 @@ class Delivery:
 
         if self._inner.done():
             return self._inner.result()
-        return _loop_thread().run(wait(), SimpleQueue())
+        return loop_thread().run(wait(), SimpleQueue())
 
     def exception(self) -> OdradekError | None:
         """Why the record was not written, None if it was. IllegalState if that is not known yet."""
@@ -224,7 +173,8 @@ class Producer(_Blocking):
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> Delivery:
-        """As `odradek.Producer.send`; `result` of what it returns waits until the record is written."""
+        """As `odradek.Producer.send`; `result` of what it returns waits until the record is
+        written."""
         return Delivery(
             self._send(
                 topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
@@ -290,7 +240,7 @@ class _InThisThread(RebalanceListener):
             else:
                 done.set_exception(failure)
 
-        def errand() -> None:
+        def callback() -> None:
             failure: Exception | None = None
             try:
                 answer = method(partitions)
@@ -300,7 +250,7 @@ class _InThisThread(RebalanceListener):
                 failure = error
             loop.call_soon_threadsafe(settle, failure)
 
-        self._owner._serving[-1].put(errand)
+        self._owner._serving[-1].put(callback)
         await done
 
 
@@ -362,7 +312,7 @@ class Consumer(_Blocking):
 
     def getmany(
         self,
-        *partitions: _consumer.Partition,
+        *partitions: Partition,
         timeout_ms: float = 1_000,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -390,7 +340,7 @@ class Consumer(_Blocking):
             if time.monotonic() < self._fresh_until_s:
                 # No other thread can be polling; those that seek or pause wait for this lock.
                 with self._quick:
-                    record = self._inner._take_at_hand()
+                    record = self._inner._take_buffered()
                 if record is not None:
                     return record  # type: ignore[no-any-return]
             found = self._getone()
@@ -410,7 +360,7 @@ class Consumer(_Blocking):
                 done.set_result(None)
 
         task = self._commit_soon(offsets)
-        _loop_thread().loop.call_soon_threadsafe(task.add_done_callback, settle)
+        loop_thread().loop.call_soon_threadsafe(task.add_done_callback, settle)
         return done
 
     @property
@@ -418,12 +368,12 @@ class Consumer(_Blocking):
         """As `odradek.Consumer.is_member`."""
         return self._inner.is_member  # type: ignore[no-any-return]
 
-    def seek_to_beginning(self, *partitions: _consumer.Partition) -> None:
+    def seek_to_beginning(self, *partitions: Partition) -> None:
         """As `odradek.Consumer.seek_to_beginning`."""
         with self._quick:
             self._seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: _consumer.Partition) -> None:
+    def seek_to_end(self, *partitions: Partition) -> None:
         """As `odradek.Consumer.seek_to_end`."""
         with self._quick:
             self._seek_to_end(*partitions)
@@ -456,6 +406,8 @@ class Admin(_Blocking):
     create_partitions = _waits(_admin.Admin.create_partitions)
     describe_configs = _waits(_admin.Admin.describe_configs)
     alter_configs = _waits(_admin.Admin.alter_configs)
+    describe_client_quotas = _waits(_admin.Admin.describe_client_quotas)
+    alter_client_quotas = _waits(_admin.Admin.alter_client_quotas)
     describe_cluster = _waits(_admin.Admin.describe_cluster)
     describe_broker = _waits(_admin.Admin.describe_broker)
     list_offsets = _waits(_admin.Admin.list_offsets)

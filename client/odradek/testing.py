@@ -6,7 +6,8 @@
 
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests that
-only need some broker; use `unique_topic` with it. Both keep records whatever their timestamps are:
+only need some broker; use `unique_topic` with it. `odradek_faulty_broker`: as the first, and faults can be
+ordered of it (`odradek_faulty_broker.faults`). All of them keep records whatever their timestamps are:
 with Kafka's seven days a test that writes old ones would lose them every five minutes.
 
 `odradek_broker_settings`: the settings of both, by Kafka's names, laid over those that they have anyway. Override it in
@@ -17,7 +18,16 @@ a conftest.py, with scope="session"; for single tests `odradek_broker` takes a m
         return {"num.partitions": 3, "auto.create.topics.enable": False}
 
 `odradek_spark`: a SparkSession for the whole run. `assert_exactly_once`: that a query of your own writes
-each of its rows once, whatever interrupts it (docs/spark.md).
+each of its rows once, whatever interrupts it (docs/spark/connector.md).
+
+`@pytest.mark.simulated(seeds=200, faults=True)`: an `async` test with the fixture `simulated_cluster` is run
+once for each seed on virtual time, against a broker in the same process whose network, disk, clock and
+process fail as the seed has it. A test of a session timeout of 45 s takes milliseconds:
+
+    @pytest.mark.simulated(seeds=200, faults=True)
+    async def test_orders(simulated_cluster):
+        async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
+            await producer.send_and_wait("orders", b"...")
 
 Nothing is imported here before a fixture is used: every run of pytest loads this module.
 """
@@ -36,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.broker import SubprocessBroker
+    from odradek.simulation.cluster import SimulatedCluster
     from odradek.spark_testing import ExactlyOnceCheck
 
 _numbers = count(1)
@@ -48,6 +59,52 @@ def make_unique_topic(prefix: str = "topic") -> str:
     import os
 
     return f"{prefix}-{os.getpid()}-{next(_numbers)}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker."""
+    config.addinivalue_line(
+        "markers",
+        "simulated(seeds=20, faults=False, settings=None): run on virtual time against a simulated"
+        " broker, once for each seed (a number of them, or a list)",
+    )
+
+
+@pytest.fixture
+def simulated_cluster(request: pytest.FixtureRequest) -> SimulatedCluster | None:
+    """The broker of a test that is marked `simulated`; see `odradek.simulation.cluster`."""
+    if request.node.get_closest_marker("simulated") is None:
+        pytest.fail("simulated_cluster is for tests marked @pytest.mark.simulated", pytrace=False)
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is marked `simulated` over its seeds; others are none of our business."""
+    marker = pyfuncitem.get_closest_marker("simulated")
+    if marker is None:
+        return None
+    import inspect
+
+    from odradek.simulation.cluster import run_test
+
+    test = inspect.unwrap(pyfuncitem.obj)
+    if not inspect.iscoroutinefunction(test) or "simulated_cluster" not in pyfuncitem.funcargs:
+        pytest.fail("a simulated test is async, and takes simulated_cluster", pytrace=False)
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+
+    async def run(cluster: SimulatedCluster) -> None:
+        await test(**{**arguments, "simulated_cluster": cluster})
+
+    seeds = marker.kwargs.get("seeds", 20)
+    run_test(
+        pyfuncitem.name,
+        run,
+        range(1, seeds + 1) if isinstance(seeds, int) else seeds,
+        faults=marker.kwargs.get("faults", False),
+        settings=marker.kwargs.get("settings"),
+    )
+    return True
 
 
 @pytest.fixture
@@ -85,6 +142,19 @@ def odradek_broker(
 
     settings = _SETTINGS | dict(odradek_broker_settings)
     with SubprocessBroker(data_dir=tmp_path / "odradek", settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def odradek_faulty_broker(
+    tmp_path: Path, odradek_broker_settings: Mapping[str, object]
+) -> Iterator[SubprocessBroker]:
+    """As `odradek_broker`, and faults can be ordered of it: `odradek_faulty_broker.faults`."""
+    from odradek.broker import SubprocessBroker
+
+    settings = _SETTINGS | dict(odradek_broker_settings)
+    folder = tmp_path / "odradek-faulty"
+    with SubprocessBroker(data_dir=folder, settings=settings, testing=True) as broker:
         yield broker
 
 

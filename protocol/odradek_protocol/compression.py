@@ -26,7 +26,7 @@ import cramjam
 Buffer = bytes | bytearray | memoryview
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
-"""What one batch may become when the caller has no better limit."""
+"""The size that one batch may inflate to when the caller has no better limit."""
 
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
@@ -78,7 +78,8 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def check_portable(codec: Codec, data: Buffer) -> None:
-    """Refuse what is read here and not by every client: Java reads one lz4 frame, of independent blocks.
+    """Refuse what is read here and not by every client: Java reads one lz4 frame, of independent
+    blocks.
 
     Raises CompressionError, BytesBehind if there is more than the one frame.
     """

@@ -105,7 +105,7 @@ class FrameReceiver:
         return frames
 
     def _begin(self, size: int, arrived: memoryview) -> None:
-        """The rest of a frame is received into memory of its own."""
+        """Allocate a buffer for a frame whose first bytes have arrived."""
         filled = len(arrived)
         self._frame = memoryview(bytearray(min(size, max(FIRST_STEP_BYTES, _AHEAD * filled))))
         self._frame_bytes = size
@@ -113,6 +113,6 @@ class FrameReceiver:
         self._frame[:filled] = arrived
 
     def _grow(self, frame: memoryview) -> None:
-        """All the memory that a frame has is full, and more of it is to come."""
+        """Give an unfinished frame whose buffer is full a larger one."""
         self._frame = memoryview(bytearray(min(self._frame_bytes, _AHEAD * len(frame))))
         self._frame[: len(frame)] = frame

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST, Api
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError, EncodeError, decode_uvarint
@@ -20,14 +21,13 @@ INT32_MAX = 2**31 - 1
 _SIZE = Packer(">i")
 _REQUEST = Packer(">hhih")
 _CORRELATION = Packer(">i")
-_SIZE_CORRELATION = Packer(">ii")
 #: Header tags a peer may send; none are defined (KIP-482).
 _HEADER_TAGS_MAX = 64
 
 
 @dataclass(slots=True)
 class RequestHeader:
-    """What every request begins with. `client_id` may be null."""
+    """The header of a request. `client_id` may be null."""
 
     api_key: int
     api_version: int
@@ -122,11 +122,20 @@ def _framed(
 
 
 def decode_correlation_id(frame: Buffer) -> int:
-    """Of a response frame. DecodeError if it is too short to have one."""
+    """The correlation id of a response frame. DecodeError if it is too short to have one."""
     if len(frame) < 4:
         raise DecodeError(f"a response of {len(frame)} bytes has no header")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
     return correlation_id
+
+
+def is_unsupported_version(frame: Buffer) -> bool:
+    """Whether an ApiVersions answer has the code UNSUPPORTED_VERSION.
+
+    In all of its versions the code is behind the correlation id; the rest is in version 0 then.
+    """
+    code = frame[_CORRELATION.size : _CORRELATION.size + 2]
+    return int.from_bytes(code, "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
 
 
 def decode_response(api: Api, version: int, frame: Buffer) -> Message:

@@ -1,111 +1,23 @@
 """The table of APIs: key, name, messages and versions, in key order.
 
-Which versions a broker offers is here and nowhere else. What a row's request means is in
-`schemas/<api>.py`, what a broker does with it in `odradek_broker/handlers/<api>.py`.
+Its rows are the modules of `schemas/`, one for each API: a file that is put there is served, if
+`odradek_broker/handlers/` has one of the same name. Which versions are offered is said there too.
 """
 
 from __future__ import annotations
 
+import pkgutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib import import_module
 
+from odradek_protocol import schemas
 from odradek_protocol.message import Message, Versions
-from odradek_protocol.schemas.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
-from odradek_protocol.schemas.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from odradek_protocol.schemas.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from odradek_protocol.schemas.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from odradek_protocol.schemas.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from odradek_protocol.schemas.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-)
-from odradek_protocol.schemas.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from odradek_protocol.schemas.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from odradek_protocol.schemas.describe_cluster import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
-from odradek_protocol.schemas.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-)
-from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from odradek_protocol.schemas.describe_history import (
-    DescribeHistoryRequest,
-    DescribeHistoryResponse,
-)
-from odradek_protocol.schemas.describe_log_dirs import (
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
-from odradek_protocol.schemas.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-)
-from odradek_protocol.schemas.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from odradek_protocol.schemas.end_txn import EndTxnRequest, EndTxnResponse
-from odradek_protocol.schemas.fetch import FetchRequest, FetchResponse
-from odradek_protocol.schemas.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from odradek_protocol.schemas.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from odradek_protocol.schemas.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
-from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from odradek_protocol.schemas.list_groups import ListGroupsRequest, ListGroupsResponse
-from odradek_protocol.schemas.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from odradek_protocol.schemas.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from odradek_protocol.schemas.metadata import MetadataRequest, MetadataResponse
-from odradek_protocol.schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from odradek_protocol.schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from odradek_protocol.schemas.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from odradek_protocol.schemas.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from odradek_protocol.schemas.produce import ProduceRequest, ProduceResponse
-from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-from odradek_protocol.schemas.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from odradek_protocol.schemas.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 
 
 class ApiKey(IntEnum):
-    """Request types, by the number on the wire."""
+    """Request types by the number on the wire: all those of Kafka 4.2, served or not, and our own."""
 
     PRODUCE = 0
     FETCH = 1
@@ -120,6 +32,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -131,25 +44,76 @@ class ApiKey(IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+    #: Ours, not Kafka's, in numbers that Kafka is far from. It is advertised like all others: clients
+    #: pass over keys that they do not know (docs/compatibility.md).
     DESCRIBE_HISTORY = 10_000
 
 
-#: Ours, not Kafka's, in numbers that Kafka is far from. They are advertised like all others: clients
-#: pass over keys that they do not know (docs/compatibility.md).
-PRIVATE_KEYS = frozenset({ApiKey.DESCRIBE_HISTORY})
+PRIVATE_KEYS = frozenset(key for key in ApiKey if key >= 10_000)
 
 
 @dataclass(frozen=True)
@@ -177,80 +141,22 @@ class Api:
         return 1 if version in self.request.flexible else 0
 
 
-def _row(
-    key: ApiKey,
-    request: type[Message],
-    response: type[Message],
-    *,
-    advertised: str = "",
-) -> Api:
-    shown = Versions.parse(advertised) if advertised else request.versions
-    return Api(
-        key, request.__name__.removesuffix("Request"), request, response, request.versions, shown
-    )
+def _row(name: str) -> Api:
+    """The API of one schema module. KeyError or AttributeError where its names do not match."""
+    module = import_module(f"{schemas.__name__}.{name}")
+    key = ApiKey[name.upper()]
+    api_name = "".join(word.capitalize() for word in name.split("_"))
+    request: type[Message] = getattr(module, f"{api_name}Request")
+    response: type[Message] = getattr(module, f"{api_name}Response")
+    return Api(key, api_name, request, response, request.versions, request.advertised)
 
 
-APIS: dict[ApiKey, Api] = {
-    api.key: api
-    for api in (
-        _row(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, advertised="0-13"),
-        _row(ApiKey.FETCH, FetchRequest, FetchResponse),
-        _row(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
-        _row(ApiKey.METADATA, MetadataRequest, MetadataResponse),
-        _row(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
-        _row(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
-        _row(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse),
-        _row(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse),
-        _row(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse),
-        _row(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse),
-        _row(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse),
-        _row(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
-        _row(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
-        _row(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
-        _row(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
-        _row(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
-        _row(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
-        _row(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
-        _row(
-            ApiKey.OFFSET_FOR_LEADER_EPOCH,
-            OffsetForLeaderEpochRequest,
-            OffsetForLeaderEpochResponse,
-        ),
-        _row(ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
-        _row(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
-        _row(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse),
-        _row(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
-        _row(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
-        _row(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
-        _row(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse),
-        _row(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
-        _row(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
-        _row(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
-        _row(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            IncrementalAlterConfigsRequest,
-            IncrementalAlterConfigsResponse,
-        ),
-        _row(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
-        _row(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
-        _row(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),
-        _row(
-            ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse
-        ),
-        _row(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
-        _row(
-            ApiKey.CONSUMER_GROUP_HEARTBEAT,
-            ConsumerGroupHeartbeatRequest,
-            ConsumerGroupHeartbeatResponse,
-        ),
-        _row(
-            ApiKey.CONSUMER_GROUP_DESCRIBE,
-            ConsumerGroupDescribeRequest,
-            ConsumerGroupDescribeResponse,
-        ),
-        _row(ApiKey.DESCRIBE_HISTORY, DescribeHistoryRequest, DescribeHistoryResponse),
-    )
-}
+def _rows() -> Iterator[Api]:
+    for info in pkgutil.iter_modules(schemas.__path__):
+        yield _row(info.name)
+
+
+APIS: dict[ApiKey, Api] = {api.key: api for api in sorted(_rows(), key=lambda api: api.key)}
 
 #: The row of a request class.
 API_OF_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import construct as c
@@ -40,6 +40,7 @@ class Versions:
     last: int
 
     @classmethod
+    @cache  # some fifty texts stand in the declarations, a few thousand times
     def parse(cls, text: str) -> Versions:
         """From "3", "3-13", "9+" or "none". ValueError for anything else."""
         if text == "none":
@@ -158,6 +159,7 @@ class Message(Struct):
     api_key: ClassVar[int] = -1
     versions: ClassVar[Versions] = Versions(0, 0)
     flexible: ClassVar[Versions] = Versions(1, 0)
+    advertised: ClassVar[Versions] = Versions(0, 0)
 
 
 T = TypeVar("T", bound=type[Struct])
@@ -209,7 +211,7 @@ def _init_later(cls: Any) -> Callable[..., None]:
 
 
 def _init_of(cls: Any) -> Callable[..., None]:
-    """What dataclass would make: a parameter by name for each field."""
+    """An `__init__` like a dataclass's: a parameter by name for each field."""
     scope: dict[str, Any] = {"_UNSET": _UNSET}
     parameters, body = [], []
     for each in dataclasses.fields(cls):
@@ -237,14 +239,20 @@ def struct(cls: T) -> T:
 
 
 @dataclass_transform(kw_only_default=True)
-def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable[[T], T]:
-    """Declare a message: the versions it has, and from which on it is flexible (KIP-482)."""
+def message(
+    *, versions: str, flexible: str = "none", key: int = -1, advertised: str = ""
+) -> Callable[[T], T]:
+    """Declare a message: the versions it has, and from which on it is flexible (KIP-482).
+
+    `advertised`: the versions that ApiVersions tells, if they are others.
+    """
 
     def decorate(cls: T) -> T:
         declared: Any = _declare(cls)
         declared.api_key = key
         declared.versions = Versions.parse(versions)
         declared.flexible = Versions.parse(flexible)
+        declared.advertised = Versions.parse(advertised or versions)
         return declared  # type: ignore[no-any-return]
 
     return decorate

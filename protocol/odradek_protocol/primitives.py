@@ -13,7 +13,7 @@ from typing import Any
 
 import construct as c
 
-#: No array, of whatever element, may be longer (architecture, D11).
+#: No array, of whatever element, may be longer (D11).
 MAX_ARRAY_ELEMENTS = 1_000_000
 #: Nor may all arrays of a message together have more elements, unless its reader says otherwise:
 #: one element of six bytes becomes an object of some hundred.

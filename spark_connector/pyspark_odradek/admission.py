@@ -25,10 +25,6 @@ class Limits:
     min_offsets: int | None = None
     max_delay_ms: int = MAX_TRIGGER_DELAY_MS
 
-    @property
-    def has_maximum(self) -> bool:
-        return self.max_offsets is not None or self.max_bytes is not None
-
 
 @dataclass
 class MinimumGate:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from odradek_client.config import ConsumerConfig
+from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.errors import OdradekError
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
 from odradek_protocol.records.arrow import TimestampBeyondMicroseconds
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData
@@ -91,7 +91,7 @@ class FilteringBatchReader(BatchReader):
 
 
 def read_range(
-    network: Network, partition: RangePartition, options: SourceOptions
+    network: NetworkClient, partition: RangePartition, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     """Fetches one step ahead: the next bytes travel while these are decoded and handed to Spark."""
     config = network.config
@@ -127,7 +127,7 @@ def read_range(
 
 
 async def _next(
-    network: Network, partition: RangePartition, state: RangeReader, options: SourceOptions
+    network: NetworkClient, partition: RangePartition, state: RangeReader, options: SourceOptions
 ) -> Fetched | None:
     """The next answer that has batches; `state` has moved behind them. None at the end of the range."""
     while not state.done:
@@ -158,7 +158,7 @@ async def _next(
 
 
 async def _skip_to_log_start(
-    network: Network, partition: RangePartition, state: RangeReader, options: SourceOptions
+    network: NetworkClient, partition: RangePartition, state: RangeReader, options: SourceOptions
 ) -> None:
     where = partition.wanted.partition
     found = await cluster.list_offsets(network, {where: EARLIEST}, options)

@@ -20,9 +20,9 @@ from concurrent.futures import Future
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from odradek_client.config import ConsumerConfig
+from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.errors import OdradekError
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
 from odradek_client.producer.producer import Producer
 from pyspark_odradek.errors import SinkError, SourceError
 from pyspark_odradek.exactly_once.brokers import Brokers
@@ -105,13 +105,14 @@ class Pool(Generic[T]):
 
 
 class Shared:
-    """What a process has: its loop thread and its pools. `pid` tells a copy made by a fork."""
+    """The client's parts of a process: its loop thread and its pools. `pid` tells a copy made by a
+    fork."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.thread = LoopThread()
         _quieten_client()
-        self.networks: Pool[Network] = Pool(_start_network, Network.close)
+        self.networks: Pool[NetworkClient] = Pool(_start_network, NetworkClient.close)
         self.producers: Pool[Producer] = Pool(_start_producer, Producer.close)
         self.brokers: Pool[Brokers] = Pool(_start_brokers, Brokers.close)
         self.names: OrderedDict[Writer, tuple[Names, Inheritance | None]] = OrderedDict()
@@ -140,7 +141,8 @@ class Imports:
         self._modules = 0
 
     def spare(self) -> None:
-        """To be called in each task; does something where modules were imported since the last call."""
+        """To be called in each task; does something where modules were imported since the last
+        call."""
         if self._left == 0 or len(sys.modules) == self._modules:
             return
         self._left -= 1
@@ -171,7 +173,7 @@ def shared() -> Shared:
         return _shared
 
 
-def network(settings: ClientSettings) -> Network:
+def network(settings: ClientSettings) -> NetworkClient:
     """A started network. SourceError if no broker can be reached."""
     here = shared()
     try:
@@ -190,7 +192,7 @@ def producer(settings: ClientSettings) -> Producer:
 
 
 def brokers(settings: ClientSettings) -> Brokers:
-    """What exactly-once writes need of the cluster. SinkError if no broker can be reached."""
+    """Check that the cluster can do exactly-once writes. SinkError if no broker can be reached."""
     here = shared()
     try:
         return here.brokers.take(here.thread, settings)
@@ -199,7 +201,8 @@ def brokers(settings: ClientSettings) -> Brokers:
 
 
 def names(writer: Writer, *, lasting: bool = False) -> Names:
-    """The names of transactions that are this process's own; `lasting`: of a run with many batches."""
+    """The names of transactions that are this process's own; `lasting`: of a run with many
+    batches."""
     here = shared()
     if writer not in here.names:
         place = default_place() if lasting else None
@@ -226,8 +229,8 @@ async def _start_brokers(settings: dict[str, str]) -> Brokers:
     return started
 
 
-async def _start_network(settings: dict[str, str]) -> Network:
-    started = Network(ConsumerConfig.from_settings(settings))
+async def _start_network(settings: dict[str, str]) -> NetworkClient:
+    started = NetworkClient(ConsumerConfig.from_settings(settings))
     await started.start()
     return started
 

@@ -10,22 +10,25 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from odradek_client.cluster import TOPIC_REFUSALS, PartitionInfo
-from odradek_client.config import ConsumerConfig
-from odradek_client.consumer.offsets import (
-    OFFSET_COMMIT_NEWEST,
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.consumer.group.offset_requests import OFFSET_COMMIT_NEWEST
+from odradek_client.consumer.list_offsets import (
     FoundOffsets,
     list_offsets_requests,
     read_list_offsets,
 )
-from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import OdradekError, Retriable, error_for
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
+from odradek_client.network.cluster import TOPIC_REFUSALS, PartitionInfo
+from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.fetch import (
+    FOLLOWERS_SINCE,
+    TOPIC_IDS_SINCE,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -43,12 +46,10 @@ from pyspark_odradek.offsets import LogBounds
 from pyspark_odradek.options import SourceOptions, Subscription
 from pyspark_odradek.planning import OffsetRange, Partition
 from pyspark_odradek.progress import Survey
-from pyspark_odradek.pushdown import Restriction
 
-#: Newer versions of Fetch name topics by id only.
-_FETCH_BY_NAME_NEWEST = 12
-#: What follows is for brokers among themselves.
-_FETCH_NEWEST = 16
+if TYPE_CHECKING:
+    from pyspark_odradek.pushdown import Restriction
+
 _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 # Spark's default of 10 ms is less than an election takes.
 _RETRY_MS_MIN = 100
@@ -63,7 +64,8 @@ _COMMIT_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """What a batch reads. `topic_ids` where the brokers have such; `warnings` for people."""
+    """The partitions that a batch reads. `topic_ids` where the brokers have such; `warnings` for
+    people."""
 
     ranges: list[OffsetRange]
     topic_ids: dict[str, bytes]
@@ -71,7 +73,7 @@ class Plan:
 
 
 async def plan(
-    network: Network, options: SourceOptions, restriction: Restriction | None = None
+    network: NetworkClient, options: SourceOptions, restriction: Restriction | None = None
 ) -> Plan:
     """Every partition's range of offsets, as of now, without what a restriction leaves out.
 
@@ -120,7 +122,7 @@ async def plan(
 
 
 async def find_partitions(
-    network: Network, options: SourceOptions, *, missing_ok: bool = False
+    network: NetworkClient, options: SourceOptions, *, missing_ok: bool = False
 ) -> list[Partition]:
     """The partitions of the subscription, in order.
 
@@ -150,7 +152,7 @@ class Patience:
     what the cluster is sure of, `fetchOffset.numRetries` times.
     """
 
-    def __init__(self, network: Network, options: SourceOptions) -> None:
+    def __init__(self, network: NetworkClient, options: SourceOptions) -> None:
         self._network = network
         self._tries_left = options.num_retries
         self._pauses = 0
@@ -181,7 +183,7 @@ class Patience:
 
 
 async def refresh(
-    network: Network, subscription: Subscription, timeout_ms: float | None = None
+    network: NetworkClient, subscription: Subscription, timeout_ms: float | None = None
 ) -> None:
     """Have new metadata of what is subscribed to. SourceError if no broker answers in time."""
     network.cluster.want(_topics(subscription))
@@ -204,8 +206,9 @@ def _topics(subscription: Subscription) -> set[str]:
     return set(subscription.topics) | {each.topic for each in subscription.partitions}
 
 
-def _missing(network: Network, subscription: Subscription) -> tuple[list[str], list[str]]:
-    """(what there is not, what cannot be told now), in sentences. Raises what asking cannot mend."""
+def _missing(network: NetworkClient, subscription: Subscription) -> tuple[list[str], list[str]]:
+    """(what there is not, what cannot be told now), in sentences. Raises what asking cannot
+    mend."""
     cluster = network.cluster
     missing, passing = [], []
     for topic in sorted(_topics(subscription)):
@@ -228,7 +231,7 @@ def _missing(network: Network, subscription: Subscription) -> tuple[list[str], l
     return missing, passing
 
 
-def _partitions(network: Network, subscription: Subscription) -> list[Partition]:
+def _partitions(network: NetworkClient, subscription: Subscription) -> list[Partition]:
     if subscription.partitions:
         there = network.cluster.partitions_of
         return sorted(
@@ -251,7 +254,7 @@ def _partitions(network: Network, subscription: Subscription) -> list[Partition]
 
 
 async def list_offsets(
-    network: Network, times: Mapping[Partition, int], options: SourceOptions
+    network: NetworkClient, times: Mapping[Partition, int], options: SourceOptions
 ) -> dict[Partition, int | None]:
     """The offset at each time (EARLIEST and LATEST too), None where no record is that young.
 
@@ -286,7 +289,7 @@ async def list_offsets(
 
 
 async def _ask_offsets(
-    network: Network, wanted: Mapping[TopicPartition, int], failure: object
+    network: NetworkClient, wanted: Mapping[TopicPartition, int], failure: object
 ) -> tuple[dict[TopicPartition, int | None], object]:
     """One attempt, all brokers at once: (offsets found, the last failure)."""
     config = network.config
@@ -323,12 +326,12 @@ async def _ask_offsets(
 
 
 async def survey(
-    network: Network,
+    network: NetworkClient,
     options: SourceOptions,
     known: Collection[Partition],
     topic_ids: dict[str, bytes],
 ) -> Survey:
-    """What there is now. `topic_ids`: what was seen last, and is brought up to date.
+    """The present partitions. `topic_ids`: those seen last, which are brought up to date.
 
     A partition whose leader does not answer fails the survey (SourceError) after the usual attempts.
     """
@@ -350,24 +353,26 @@ async def survey(
 
 
 async def first_offsets(
-    network: Network, options: SourceOptions, partitions: Iterable[Partition]
+    network: NetworkClient, options: SourceOptions, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
     """Where the logs begin."""
     found = await list_offsets(network, dict.fromkeys(partitions, offsets.EARLIEST), options)
     return {each: start or 0 for each, start in found.items()}
 
 
-async def ensure_topic_ids(network: Network, topics: Collection[str]) -> dict[str, bytes]:
-    """The ids of topics, from the metadata if it has them. SourceError if no broker answers in time."""
+async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> dict[str, bytes]:
+    """The ids of topics, from the metadata if it has them. SourceError if no broker answers in
+    time."""
     if any(topic not in network.cluster.topics for topic in topics):
         await refresh(network, Subscription(topics=tuple(topics)))
     return {topic: network.cluster.topic_id(topic) for topic in topics}
 
 
 async def bytes_per_offset(
-    network: Network, positions: Mapping[Partition, int]
+    network: NetworkClient, positions: Mapping[Partition, int]
 ) -> dict[Partition, float]:
-    """How large the records at these offsets are in the log: a small fetch of each, measured by its batches.
+    """How large the records at these offsets are in the log: a small fetch of each, measured by its
+    batches.
 
     Partitions that do not answer at once are left out.
     """
@@ -396,7 +401,9 @@ async def bytes_per_offset(
     return dict(filter(None, probes))
 
 
-async def commit_progress(network: Network, group: str, progress: Mapping[Partition, int]) -> None:
+async def commit_progress(
+    network: NetworkClient, group: str, progress: Mapping[Partition, int]
+) -> None:
     """Commit offsets for a group as somebody who is no member of it. Raises OdradekError."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, offset in progress.items():
@@ -425,7 +432,7 @@ async def commit_progress(network: Network, group: str, progress: Mapping[Partit
     raise failure
 
 
-async def _commit(network: Network, request: OffsetCommitRequest) -> None:
+async def _commit(network: NetworkClient, request: OffsetCommitRequest) -> None:
     node_id = await network.find_coordinator(request.group_id)
     response = await network.send(node_id, request, max_version=OFFSET_COMMIT_NEWEST)
     for topic in response.topics:
@@ -438,7 +445,7 @@ async def _commit(network: Network, request: OffsetCommitRequest) -> None:
 
 
 async def fetch(
-    network: Network,
+    network: NetworkClient,
     partition: Partition,
     topic_id: bytes,
     offset: int,
@@ -477,7 +484,7 @@ async def fetch(
             )
         ],
     )
-    newest = _FETCH_BY_NAME_NEWEST if topic_id == ZERO_UUID else _FETCH_NEWEST
+    newest = (TOPIC_IDS_SINCE if topic_id == ZERO_UUID else FOLLOWERS_SINCE) - 1
     response: FetchResponse = await network.send(
         info.leader,
         request,
@@ -499,7 +506,7 @@ def error_of(answer: PartitionData, partition: Partition) -> OdradekError:
     return error_for(answer.error_code, about=f"fetch of {partition}")
 
 
-async def _leader(network: Network, partition: Partition, timeout_ms: float) -> PartitionInfo:
+async def _leader(network: NetworkClient, partition: Partition, timeout_ms: float) -> PartitionInfo:
     info = network.cluster.partition(*partition)
     if info is None or info.leader is None:
         network.cluster.want([partition.topic])

@@ -1,4 +1,4 @@
-"""What the connector raises. Spark shows the text and the traceback; the text must be enough.
+"""The connector's exceptions. Spark shows the text and the traceback; the text must be enough.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What to do with the answer to a fetch: the state of reading one range of offsets.
+"""Reading one range of offsets: its state, and the reaction to the answer of a fetch.
 
     answer                              then
     records                             go on behind the last batch, whatever offsets it has (R-19)
@@ -32,7 +32,7 @@ _GONE = frozenset(
 
 
 class Then(Enum):
-    """What the caller does next."""
+    """The caller's next step."""
 
     DECODE = "decode what came, and fetch on if not done"
     WAIT = "refresh metadata, back off, fetch again"
@@ -61,7 +61,8 @@ class RangeReader:
         return self.position >= self.wanted.end
 
     def remaining_ms(self, now_ms: float) -> float:
-        """How long there may be no progress from now on. SourceError, or the end, when it is over."""
+        """How long there may be no progress from now on. SourceError, or the end, when it is
+        over."""
         left = self.progress_ms + self.poll_timeout_ms - now_ms
         if left > 0:
             return left
@@ -72,7 +73,7 @@ class RangeReader:
         )
 
     def on_answer(self, answer: PartitionData, now_ms: float) -> Then:
-        """What to do with it. Raises DataLoss, SourceError, BatchError."""
+        """The next step after an answer. Raises DataLoss, SourceError, BatchError."""
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return Then.FIND_START

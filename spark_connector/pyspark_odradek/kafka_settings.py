@@ -1,4 +1,4 @@
-"""What becomes of options that begin with `kafka.`: Java's property names, settings of our client.
+"""Options that begin with `kafka.`: from Java's property names to settings of our client.
 
 Most names are the same, with underscores. Some of Java's have no meaning here; those that could not
 change a result are accepted and do nothing, those that could are refused.
@@ -10,9 +10,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from odradek_client.config import ConsumerConfig, ProducerConfig
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.config.definition import Settings
+from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import ConfigError
-from odradek_client.settings import Settings
 
 PREFIX = "kafka."
 
@@ -100,7 +101,7 @@ def for_sink(options: Mapping[str, str]) -> KafkaSettings:
 
 
 def problems_with_transactions(settings: Mapping[str, str]) -> list[str]:
-    """What of a sink's settings cannot go with exactly-once writes."""
+    """The sink's settings that cannot go with exactly-once writes."""
     try:
         ProducerConfig.from_settings({**settings, "transactional_id": "any"})
     except ConfigError as error:
@@ -145,7 +146,8 @@ def _translate(
 
 
 def _is_default(name: str, value: str) -> bool:
-    """What the sink does anyway where it can; the producer would ask for a transactional id first."""
+    """A setting that the sink fulfils anyway; the producer would ask for a transactional id
+    first."""
     return name == "transaction.two.phase.commit.enable" and value.strip().lower() == "true"
 
 
@@ -166,7 +168,8 @@ def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[s
 
 
 def _refusal(name: str, value: str) -> str:
-    """Why a setting that is known to Java cannot be obeyed; "" if it can, or is not known at all."""
+    """Why a setting that is known to Java cannot be obeyed; "" if it can, or is not known at
+    all."""
     if name in _ONLY_DEFAULT:
         harmless, why = _ONLY_DEFAULT[name]
         return "" if value.strip().lower() == harmless.lower() else why

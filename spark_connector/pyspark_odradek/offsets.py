@@ -14,11 +14,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pyspark_odradek.errors import DataLoss, OptionsError
 from pyspark_odradek.planning import OffsetRange, Partition
 
-EARLIEST = -2
-LATEST = -1
+#: Spark's own numbers for these places are Kafka's.
+EARLIEST = EARLIEST_TIMESTAMP
+LATEST = LATEST_TIMESTAMP
 _MAX_NUMBER = 2**63 - 1
 _SHOWN = 5
 
@@ -151,7 +153,7 @@ def _partition_number(value: Any, topic: str, option: str) -> int:
 
 
 class LogBounds(NamedTuple):
-    """What a partition holds: from `start` up to, not including, `end`.
+    """The offsets of a partition: from `start` up to, not including, `end`.
 
     `end` is the high watermark, or the last stable offset under read_committed.
     """
@@ -188,8 +190,8 @@ def times_to_ask(bound: Bound, partitions: Iterable[Partition]) -> dict[Partitio
 
 @dataclass(frozen=True)
 class Resolution:
-    """All that `resolve` needs. `start_found`, `end_found`: the answers to `times_to_ask`, None where
-    no record is that young."""
+    """All that `resolve` needs. `start_found`, `end_found`: the answers to `times_to_ask`, None
+    where no record is that young."""
 
     start: Bound
     end: Bound

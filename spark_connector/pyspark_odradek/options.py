@@ -101,7 +101,7 @@ _UNITS_MS = {
 
 
 class Query(Enum):
-    """What the options are for. Spark asks for the schema before it is known: EITHER."""
+    """The use of the options. Spark asks for the schema before it is known: EITHER."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -110,7 +110,7 @@ class Query(Enum):
 
 @dataclass(frozen=True)
 class Subscription:
-    """What to read; exactly one of the three is set."""
+    """The topics to read; exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -119,8 +119,9 @@ class Subscription:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """A read. `start_option`, `end_option`: the names that the bounds were given under; `columns`: what
-    the rows have, in order; `group`: the consumer group that a stream's progress is committed for."""
+    """A read. `start_option`, `end_option`: the names that the bounds were given under; `columns`:
+    what the rows have, in order; `group`: the consumer group that a stream's progress is committed
+    for."""
 
     subscription: Subscription
     start: Bound
@@ -318,7 +319,8 @@ def _subscription(reader: _Reader) -> Subscription:
 
 
 def _bound(reader: _Reader, which: str, default: Bound) -> tuple[str, Bound]:
-    """(option that counts, what it says). The first of the three that is there counts, as in Spark."""
+    """(option that counts, what it says). The first of the three that is there counts, as in
+    Spark."""
     time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     if reader.has(time):
         return time, reader.parsed(time, parse_time, default)

@@ -1,4 +1,5 @@
-"""The offsets of a stream: as Spark keeps them in its checkpoint, and what the next batch ends with.
+"""The offsets of a stream: as Spark keeps them in its checkpoint, and what the next batch ends
+with.
 
 The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A partition
 that turns up while the query runs gets into the log of offsets with its first offset and no rows, and
@@ -51,8 +52,9 @@ def from_json(text: object) -> Offsets:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the cluster has now. `ends`: of every partition that is subscribed to; `first`: the log's start,
-    of those that were not known before; `recreated`: those whose topic is another one by the same name."""
+    """The present state of the cluster. `ends`: of every partition that is subscribed to; `first`:
+    the log's start, of those that were not known before; `recreated`: those whose topic is another
+    one by the same name."""
 
     ends: Mapping[Partition, int]
     first: Mapping[Partition, int] = field(default_factory=dict)
@@ -119,7 +121,7 @@ def held_back(
 
 
 def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
-    """What a batch reads, in order; the same for the same two offsets, always.
+    """The ranges that a batch reads, in order; the same for the same two offsets, always.
 
     A partition that went back is read from there by the next batch.
     """

@@ -43,7 +43,7 @@ def is_offered() -> bool:
 
 @dataclass(frozen=True)
 class Restriction:
-    """What of all offsets can matter; None where nothing was said. `time_ms`: at or behind."""
+    """The bounds on offsets that matter; None where there is none. `time_ms`: at or behind."""
 
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
@@ -59,7 +59,8 @@ class Restriction:
     def cut(
         self, ranges: Iterable[OffsetRange], found: Mapping[Partition, int | None]
     ) -> list[OffsetRange]:
-        """The rest of each range. `found`: the offset at `time_ms`, None where no record is that young."""
+        """The rest of each range. `found`: the offset at `time_ms`, None where no record is that
+        young."""
         rest = []
         for partition, first, end in ranges:
             if not self.admits(partition):

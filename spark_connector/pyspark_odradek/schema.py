@@ -1,4 +1,5 @@
-"""The rows: what a read gives, and what a write takes. Both are those of Spark's own `kafka` format."""
+"""The rows: what a read gives, and what a write takes. Both are those of Spark's own `kafka`
+format."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ _HEADERS = StructField("headers", HEADERS_TYPE)
 
 
 def row_schema(include_headers: bool) -> StructType:
-    """What a read gives."""
+    """The schema of a read."""
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
-    """What a read of some columns gives."""
+    """The schema of a read of some columns."""
     return StructType([field for field in row_schema(True) if field.name in columns])
 
 

@@ -1,4 +1,5 @@
-"""A stream: Spark asks again and again how far it may read, and plans each micro-batch as a batch read.
+"""A stream: Spark asks again and again how far it may read, and plans each micro-batch as a batch
+read.
 
 `initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of the
 query; `read` on executors, with a pickled copy that knows nothing of what happened here.
@@ -29,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from odradek_client.errors import OdradekError
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
 from pyspark_odradek import blocking, cluster, planning, progress
 from pyspark_odradek.admission import Limits, MinimumGate
 from pyspark_odradek.batch_reader import RangePartition, read_range
@@ -75,11 +76,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return progress.to_json(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that this run reads."""
+        """Take the present end as the end of this run's reading."""
         self._target = dict(self._survey(()).ends)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of Spark's kinds, which cannot say all of ours: `latestOffset` looks at the options itself."""
+        """One of Spark's kinds, which cannot say all of ours: `latestOffset` looks at the options
+        itself."""
         limits = self.options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -90,7 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
-        """The end of the batch that begins at `start`; `start` itself if there is nothing to read."""
+        """The end of the batch that begins at `start`; `start` itself if there is nothing to
+        read."""
         begin = progress.from_json(start)
         self._commit_progress(begin)
         survey = self._survey(begin)
@@ -146,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- Inside ---------------------------------------------------------------------------------------
 
-    def _network(self) -> Network:
+    def _network(self) -> NetworkClient:
         return blocking.network(self.options.client)
 
     def _run(self, question: Coroutine[Any, Any, T]) -> T:

@@ -1,6 +1,6 @@
 """Exactly-once writes: each task has a transaction of its own, the driver ends them together.
 
-What is done in which order, and why, is in `exactly_once.protocol` and docs/spark-exactly-once.md. Spark
+What is done in which order, and why, is in `exactly_once.protocol` and docs/rules/spark.md. Spark
 makes a writer on the driver, sends copies to the tasks, and for a stream commits with yet another one in
 another process: what the driver must know comes in the messages.
 """
@@ -24,8 +24,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from odradek_client.errors import OdradekError
-from odradek_client.producer.producer import Producer
-from odradek_client.producer.transactional import PreparedTransaction
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import faults, protocol
@@ -33,6 +31,7 @@ from pyspark_odradek.exactly_once.faults import FaultPoint
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Participant
 from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
+from pyspark_odradek.exactly_once.task import ABORT_TIMEOUT_MS, TaskTransaction
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
 from pyspark_odradek.writer import send_all
@@ -40,9 +39,6 @@ from pyspark_odradek.writer import send_all
 T = TypeVar("T")
 
 log = logging.getLogger("odradek.spark")
-
-#: How long a failed task tries to abort its transaction; somebody else will do it otherwise.
-_ABORT_TIMEOUT_MS = 5_000
 
 # Local properties of Spark's tasks (S-01). They are internal to Spark: a test holds them.
 QUERY_PROPERTY = "sql.streaming.queryId"
@@ -52,8 +48,8 @@ RUN_PROPERTY = "spark.jobGroup.id"
 
 @dataclass
 class Prepared(WriterCommitMessage):
-    """What one task tells the driver. `timeout_ms`: after which the broker aborts its transaction,
-    where that was not asked for; None otherwise."""
+    """The report of one task to the driver. `timeout_ms`: after which the broker aborts its
+    transaction, where that was not asked for; None otherwise."""
 
     writer: Writer
     outcome: Outcome
@@ -61,7 +57,7 @@ class Prepared(WriterCommitMessage):
 
 
 class _Sink:
-    """What both writers do."""
+    """The common part of both writers."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
@@ -93,25 +89,13 @@ class _Sink:
             return Prepared(terms.writer, Outcome(0))
         names = blocking.names(terms.writer, lasting=isinstance(self, TransactionalStreamWriter))
         name = names.take(terms.batch, begun.over)
-        prepared, count = write_transaction(
-            chain([first], rows),
-            self.options,
-            self.places,
-            terms.writer.transactional_id(name),
-            two_phase,
+        brokers = blocking.brokers(self.options.client)
+        transaction = TaskTransaction(brokers, terms.writer, name, two_phase=two_phase)
+        participant = write_transaction(
+            chain([first], rows), self.options, self.places, transaction
         )
-        participant = Participant(
-            name,
-            prepared.producer_id,
-            prepared.epoch,
-            prepared.transaction_version,
-            _context().partitionId(),
-            count,
-        )
-        timeout_ms = (
-            blocking.brokers(self.options.client).fallback_timeout_ms if two_phase else None
-        )
-        return Prepared(terms.writer, Outcome(count, participant), timeout_ms)
+        timeout_ms = brokers.fallback_timeout_ms if two_phase else None
+        return Prepared(terms.writer, Outcome(participant.rows, participant), timeout_ms)
 
 
 class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -138,7 +122,8 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return self._write(iterator, terms, begun, two_phase=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Decides the batch and carries that out, or finishes what was decided. Raises SinkError."""
+        """Decides the batch and carries that out, or finishes what was decided. Raises
+        SinkError."""
         outcomes = _outcomes(messages)
         writer = _writer(messages)
         if writer is None:
@@ -211,36 +196,32 @@ def write_transaction(
     rows: Iterator[pa.RecordBatch],
     options: SinkOptions,
     places: Mapping[str, int],
-    transactional_id: str,
-    two_phase: bool,
-) -> tuple[PreparedTransaction, int]:
-    """(the prepared transaction, rows in it). SinkError; then it is aborted, if that is possible."""
+    transaction: TaskTransaction,
+) -> Participant:
+    """A transaction with all rows, prepared.
+
+    SinkError; then it is aborted, if that is possible.
+    """
     thread = blocking.shared().thread
-    brokers = blocking.brokers(options.client)
-    producer: Producer | None = None
     try:
-        producer = thread.run(brokers.producer(transactional_id, two_phase))
+        producer = thread.run(transaction.begin())
         written = send_all(rows, producer, options.topic, places)
         faults.reach(FaultPoint.TASK_WRITTEN)
-        prepared = thread.run(producer.prepare_transaction(may_time_out=True))
-        thread.run(producer.close())
+        participant = thread.run(transaction.prepare(_context().partitionId(), written.rows))
         faults.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
-        if producer is not None:
-            _abort(producer)
+        _abandon(transaction)
         # Whatever is wrong with its connections: the next attempt shall have others.
         blocking.shared().brokers.discard(thread, options.client)
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error
         raise
-    return prepared, written.rows
+    return participant
 
 
-def _abort(producer: Producer) -> None:
+def _abandon(transaction: TaskTransaction) -> None:
     try:
-        blocking.shared().thread.run(
-            producer.close(timeout_ms=_ABORT_TIMEOUT_MS), _ABORT_TIMEOUT_MS / 1000 + 1
-        )
+        blocking.shared().thread.run(transaction.abandon(), ABORT_TIMEOUT_MS / 1000 + 1)
     except (OdradekError, TimeoutError, OSError) as error:
         log.info("odradek: a transaction was not aborted by its task: %s", error)
 

@@ -1,4 +1,5 @@
-"""Writing with `semantics=at_least_once`: each task sends its rows through the producer and is done.
+"""Writing with `semantics=at_least_once`: each task sends its rows through the producer and is
+done.
 
 As Spark's own sink: a task that fails after part of its rows were sent is run again from
 its first row. A row counts as written when the brokers have acknowledged it.
@@ -7,7 +8,6 @@ its first row. A row counts as written when the brokers have acknowledged it.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -29,30 +29,26 @@ from pyspark_odradek.exactly_once import faults
 from pyspark_odradek.exactly_once.faults import FaultPoint
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
+from pyspark_odradek.sending import Headers, Row, Sending
 
 if TYPE_CHECKING:
-    from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
 log = logging.getLogger("odradek.spark")
 
-#: Arrow batches whose records may be on their way while the next one is sent.
-CHUNKS_MAX = 16
-
-Headers = list[tuple[str, bytes | None]] | tuple[()]
-Row = tuple[bytes | None, bytes | None, Headers, str | None, int | None]
-
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote: rows that were acknowledged, and the bytes of their keys and values."""
+    """The output of one task: rows that were acknowledged, and the bytes of their keys and
+    values."""
 
     rows: int = 0
     value_bytes: int = 0
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Made on the driver, where the schema is checked; `write` runs on executors with a copy of it."""
+    """Made on the driver, where the schema is checked; `write` runs on executors with a copy of
+    it."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
@@ -143,55 +139,6 @@ def send_all(
             pending.cancel()
         raise
     return written
-
-
-class Sending:
-    """One task's rows on their way. All coroutines run on the producer's loop, one at a time."""
-
-    def __init__(self, producer: Producer, topic: str | None) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._chunks: deque[list[Delivery]] = deque()
-
-    async def send(self, rows: Iterable[Row]) -> None:
-        """Buffer them, waiting for room where there is none."""
-        send, fixed_topic = self._producer.send, self._topic
-        deliveries: list[Delivery] = []
-        self._chunks.append(deliveries)
-        for key, value, headers, topic, partition in rows:
-            topic = fixed_topic if fixed_topic is not None else topic
-            if topic is None:
-                raise SinkError(
-                    "odradek: a row has no topic: its column `topic` is null; fill it, or set the "
-                    "option `topic`"
-                )
-            try:
-                deliveries.append(
-                    await send(topic, value, key, headers=headers, partition=partition)
-                )
-            except ValueError as error:
-                raise SinkError(f"odradek: a row cannot be written: {error}") from error
-        while len(self._chunks) > CHUNKS_MAX or (self._chunks and _all_done(self._chunks[0])):
-            await _check(self._chunks.popleft())
-
-    async def finish(self) -> None:
-        """Until the fate of every row is known; raises that of the first that was not written."""
-        await self._producer.flush()
-        while self._chunks:
-            await _check(self._chunks.popleft())
-
-
-def _all_done(deliveries: list[Delivery]) -> bool:
-    return all(delivery.done() for delivery in reversed(deliveries))
-
-
-async def _check(deliveries: list[Delivery]) -> None:
-    for delivery in deliveries:
-        if not delivery.done():
-            await delivery
-        error = delivery.exception()
-        if error is not None:
-            raise error
 
 
 def rows_of(batch: Any, places: Mapping[str, int]) -> Iterator[Row]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek_broker.config import parse_config
-from odradek_broker.server import Server
-from raw_broker import RawClient, RunningBroker, StartBroker
+from broker_in_loop import RunningBroker, StartBroker
+from odradek_broker.config.broker import parse_config
+from odradek_broker.server.server import Server
+from raw_client import RawClient
 
 
 @pytest.fixture

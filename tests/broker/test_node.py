@@ -7,13 +7,22 @@ import errno
 from typing import Any
 
 import pytest
-from tests.sim.files import Failure
 
-from logs import make_batch
+from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
-from odradek_broker.metadata import METADATA_TOPIC, OFFSETS_TOPIC
+from odradek.simulation.disk import Failure
+from odradek_broker.coordinator.runtime import RuntimeState
+from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC
 from odradek_broker.storage.checkpoints import encode_partition_metadata
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import DataDirectoryError, StorageError
+from odradek_protocol.records import iter_batches, simple_batch
+from odradek_protocol.records.layout import RECORD_COUNT_AT
+from odradek_protocol.stored.cluster_metadata import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    RemoveTopicRecord,
+    encode_record,
+)
 
 
 @pytest.fixture
@@ -46,8 +55,11 @@ def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: NodeWorld) 
     world.flush()
     assert deleted.done
     assert [name for name in world.files.list("data") if name.endswith("-delete")]
+    # The record is durable, the new name of the directory is not.
     world.crash(keep_page_cache=False)
     assert "t" not in world.node.metadata.topics
+    assert "t-0" not in world.files.list("data")
+    world.keep_house_later()
     assert not [name for name in world.files.list("data") if name.startswith("t-0")]
 
 
@@ -127,6 +139,27 @@ def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None
     assert world.keep_house_later() == []
     assert world.end("t", 1) == 0
     assert world.fatal == []
+
+
+def test_a_partition_that_cannot_be_made_is_told_once(world: NodeWorld) -> None:
+    """It is tried again every few seconds, for as long as the disk is full."""
+    full = world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-", for_ever=True))
+    world.create("t", 2)
+    world.flush()
+    told = [world.keep_house_later() for _ in range(3)]
+    assert [len(problems) for problems in told] == [2, 0, 0]
+    assert full.fired >= 6, "and tried each time"
+    world.files.heal()
+    assert world.keep_house_later() == []
+    world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/u-", for_ever=True))
+    world.create("u")
+    world.flush()
+    assert len(world.keep_house_later()) == 1
+    world.delete("u")
+    world.flush()
+    world.create("u")
+    world.flush()
+    assert len(world.keep_house_later()) == 1, "it is another topic"
 
 
 def test_a_start_on_a_full_disk_serves_what_is_there(world: NodeWorld) -> None:
@@ -220,6 +253,85 @@ def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: NodeWorld) -
 # --- The metadata log ------------------------------------------------------------------------------
 
 
+def test_d5_metadata_that_cannot_be_read_is_not_empty_metadata(world: NodeWorld) -> None:
+    """Every log would belong to no topic, and be set aside."""
+    world.create("t")
+    world.flush()
+    world.produce("t", 5)
+    world.files.crash(keep_page_cache=True)
+    world.files.fail(Failure("sync", path_part=METADATA_TOPIC))
+    with pytest.raises(DataDirectoryError, match="the cluster's metadata cannot be read"):
+        world.start()
+    assert not [name for name in world.files.list("data") if name.endswith("-stray")]
+    world.crash()
+    assert world.end("t") == 5
+
+
+def test_d5_groups_and_offsets_that_cannot_be_read_are_not_none(world: NodeWorld) -> None:
+    world.node.ensure_internal_topic(OFFSETS_TOPIC)
+    world.flush()
+    found = world.node.partition(OFFSETS_TOPIC, 0)
+    assert found is not None
+    found.append_internal([(bytes(2), None)], 0)
+    found.log.flush()
+    world.files.crash(keep_page_cache=True)
+    world.files.fail(Failure("sync", path_part=f"{OFFSETS_TOPIC}-0"))
+    world.start()
+    (failed, *others) = world.node.groups.shards
+    assert failed.state is RuntimeState.FAILED
+    assert {other.state for other in others} == {RuntimeState.ACTIVE}
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"\1\x7f\0", "unknown type 127"),
+        (b"\1\2", "without its head"),
+        (encode_record(RemoveTopicRecord(topic_id=bytes(16))), "the unknown topic"),
+        (encode_record(ClientQuotaRecord(key="beers")), "unknown kind 'beers'"),
+        (
+            encode_record(
+                ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="ages")
+            ),
+            "retention.ms is 'ages'",
+        ),
+    ],
+)
+def test_d4_a_metadata_record_that_makes_no_sense_stops_the_start(
+    world: NodeWorld, value: bytes, says: str
+) -> None:
+    """Said in words, and not by a traceback: it may be a newer version's."""
+    world.create("t")
+    world.flush()
+    world.files.crash(keep_page_cache=True)
+    path = f"data/{METADATA_TOPIC}-0/{0:020d}.log"
+    content = world.files.content(path)
+    (*_, (_, last)) = iter_batches(content)
+    batch = simple_batch([(None, value)], NOW_MS, base_offset=last.next_offset)
+    world.files.put(path, content + batch)
+    with pytest.raises(DataDirectoryError, match=f"metadata cannot be read: .*{says}"):
+        world.start()
+
+
+def test_o18_a_damaged_batch_of_groups_stops_their_coordinator_alone(world: NodeWorld) -> None:
+    """A clean stop has left it, so that nobody looks at it before it is loaded."""
+    world.node.ensure_internal_topic(OFFSETS_TOPIC)
+    world.flush()
+    found = world.node.partition(OFFSETS_TOPIC, 0)
+    assert found is not None
+    found.append_internal([(bytes(2), None)], 0)
+    found.log.flush()
+    assert world.logs.close() == []
+    path = f"data/{OFFSETS_TOPIC}-0/{0:020d}.log"
+    content = bytearray(world.files.content(path))
+    content[RECORD_COUNT_AT : RECORD_COUNT_AT + 4] = (7).to_bytes(4, "big")
+    world.files.put(path, content)
+    assert world.start().clean
+    (failed, *others) = world.node.groups.shards
+    assert failed.state is RuntimeState.FAILED
+    assert {other.state for other in others} == {RuntimeState.ACTIVE}
+
+
 def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: NodeWorld) -> None:
     world.files.fail(Failure("append", code=errno.ENOSPC, path_part=METADATA_TOPIC, for_ever=True))
     with pytest.raises(StorageError):
@@ -257,7 +369,7 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
     keep_page_cache: bool,
 ) -> None:
     """Create, write, delete, recreate, write; die at every file operation in turn; look."""
-    from tests.sim.files import Crashed
+    from odradek.simulation.disk import Crashed
 
     at = 0
     while True:
@@ -307,3 +419,51 @@ _STEPS: list[tuple[str, Any]] = [
     ("recreate", lambda world: world.create("t")),
     ("rewrite", lambda world: world.produce("t", 3)),
 ]
+
+
+def test_l40_trouble_of_the_disk_is_one_partitions(world: NodeWorld) -> None:
+    """A disk that cannot be read where one log lies: the others are served, and it comes back."""
+    world.create("t", 2)
+    world.flush()
+    world.produce("t", 3, 0)
+    world.produce("t", 4, 1)
+    world.files.crash(keep_page_cache=True)
+    world.files.fail(Failure("read", path_part="data/t-0/0", for_ever=True))
+    report = world.start()
+    assert len([problem for problem in report.problems if "t-0" in problem]) == 1
+    failed = world.node.partition("t", 0)
+    assert failed is not None
+    assert failed.log.offline
+    assert world.end("t", 1) == 4
+    world.produce("t", 1, 1)
+    told: list[str] = []
+    world.logs.disk.on_online = told.append
+    world.keep_house_later()
+    assert failed.log.offline
+    world.files.heal()
+    world.keep_house_later()
+    assert told == ["t-0"]
+    assert (failed.log.high_watermark, world.end("t", 1)) == (3, 5)
+    world.produce("t", 1, 0)
+    assert world.end("t", 0) == 4
+
+
+def test_l40_a_failed_fsync_is_not_forgiven_before_a_restart(world: NodeWorld) -> None:
+    world.create("t", 2)
+    world.flush()
+    world.produce("t", 3, 0)
+    found = world.node.partition("t", 0)
+    assert found is not None
+    append(found.log, make_batch())
+    world.files.fail(Failure("sync", path_part="data/t-0"))
+    with pytest.raises(StorageError):
+        found.log.flush()
+    world.files.heal()
+    for _ in range(3):
+        world.keep_house_later()
+        assert found.log.offline
+    world.produce("t", 2, 1)
+    assert found.log.high_watermark == 3, "what was not made durable is not visible"
+    world.crash(keep_page_cache=False)
+    assert (world.end("t", 0), world.end("t", 1)) == (3, 2)
+    world.produce("t", 1, 0)

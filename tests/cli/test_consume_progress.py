@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.cli.common import Progress
 from odradek.cli.consume import Reading
-from odradek_client.consumer.types import TopicPartition
+from odradek_client.structs import TopicPartition
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from odradek_client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
-from odradek_client.config_docs import page
+from odradek_client.config.admin import AdminConfig
+from odradek_client.config.common import ClientConfig
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.config.definition import split_address
+from odradek_client.config.docs import page
+from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import ConfigError, OdradekError
-from odradek_client.settings import split_address
 
 
 def producer(**settings: Any) -> ProducerConfig:
@@ -132,9 +135,9 @@ def test_group_protocol_leaves_to_the_broker_what_is_the_brokers() -> None:
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:
-    written = Path(__file__).parents[2] / "docs" / "client-settings.md"
+    written = Path(__file__).parents[2] / "docs" / "use" / "client-settings.md"
     assert written.read_text(encoding="utf-8") == page(), (
-        "run: python -m odradek_client.config_docs > docs/client-settings.md"
+        "run: python -m odradek_client.config.docs > docs/use/client-settings.md"
     )
 
 

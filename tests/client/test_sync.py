@@ -16,12 +16,13 @@ import pytest
 
 from live_brokers import LiveBroker, live_broker
 from odradek import sync
+from odradek.loop_thread import loop_thread
 from odradek.testing import make_unique_topic
 from odradek_client import admin, errors
 from odradek_client.consumer.consumer import Consumer as AsyncConsumer
-from odradek_client.consumer.listener import RebalanceListener
-from odradek_client.consumer.types import ConsumerRecord, TopicPartition
+from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_client.producer.producer import Producer as AsyncProducer
+from odradek_client.structs import ConsumerRecord, TopicPartition
 
 DEADLINE_S = 30.0
 
@@ -215,7 +216,7 @@ def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
 
 
 def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
-    thread = sync._loop_thread()
+    thread = loop_thread()
     refused: list[Exception] = []
     done = threading.Event()
 

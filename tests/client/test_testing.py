@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker import Broker, BrokerFailed, SubprocessBroker
+from odradek.faults import FaultRefused
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import IllegalState
@@ -223,3 +224,21 @@ async def test_a_group_goes_on_when_its_broker_was_killed(
         committed = await consumer.committed((unique_topic, 0))
         assert committed is not None
         assert committed.offset == 3
+
+
+async def test_faults_can_be_ordered_of_a_broker_under_test(
+    odradek_faulty_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    async with Broker(testing=True) as inside:
+        for broker in (odradek_faulty_broker, inside):
+            fault = broker.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", topic=unique_topic)
+            await write(broker.bootstrap, unique_topic, b"one")
+            (listed,) = broker.faults.list()
+            assert (listed.id, listed.met, listed.over) == (fault.id, 1, True)
+            broker.faults.remove(fault)
+            with pytest.raises(FaultRefused):
+                broker.faults.remove(fault)
+            broker.faults.clear()
+            assert broker.faults.list() == []
+    with pytest.raises(IllegalState):
+        _ = inside.faults

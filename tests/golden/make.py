@@ -1,13 +1,15 @@
-"""Makes the golden bytes of this folder, never through Odradek's own code.
+"""Makes the golden bytes of this folder, never through Odradek's own codec.
 
-    python tests/golden/make.py            every <api>.jsonl, from kafka-python, judged by kio
+    python tests/golden/make.py            <api>.jsonl of every API, from kafka-python, judged by kio
+    python tests/golden/make.py NAME...    of these only: ListOffsets
     python tests/golden/make.py capture    captured.jsonl, from the traffic of real clients
 
-A line of <api>.jsonl is one message body: which way it goes, its version, its bytes, and what they
-mean. kafka-python encodes it from Kafka's own definitions; kio, which was generated from the same
+The table of `odradek_protocol.keys` says which APIs and versions there are. A line of <api>.jsonl is one
+message body: which way it goes, its version, its bytes, and what they mean. kafka-python encodes it
+from Kafka's own definitions; kio, which was generated from the same
 definitions by other people, must read those bytes and write the same ones again, or nothing is
-kept. What kafka-python does not define (`KIO_ALONE`), kio encodes alone, and what is not Kafka's
-(`PRIVATE`) is encoded here, by hand. Byte strings, record sets and UUIDs are hexadecimal.
+kept. What kafka-python does not define, kio encodes alone, and what is not Kafka's (`PRIVATE`) is
+encoded here, by hand. Byte strings, record sets and UUIDs are hexadecimal.
 
 Wants kafka-python >= 3 and kio. Kafka's field names are in snake case, as in kafka-python.
 """
@@ -29,51 +31,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from odradek_protocol.keys import APIS
+
 HERE = Path(__file__).parent
 
-#: Name, and the versions that a 4.x broker serves.
-APIS = {
-    "Produce": (3, 13),
-    "Fetch": (4, 18),
-    "ListOffsets": (1, 11),
-    "Metadata": (0, 13),
-    "OffsetCommit": (2, 10),
-    "OffsetFetch": (1, 10),
-    "FindCoordinator": (0, 6),
-    "JoinGroup": (0, 9),
-    "Heartbeat": (0, 4),
-    "LeaveGroup": (0, 5),
-    "SyncGroup": (0, 5),
-    "DescribeGroups": (0, 6),
-    "ListGroups": (0, 5),
-    "ApiVersions": (0, 4),
-    "CreateTopics": (2, 7),
-    "DeleteTopics": (1, 6),
-    "DeleteRecords": (0, 2),
-    "InitProducerId": (0, 6),
-    "AddPartitionsToTxn": (0, 5),
-    "AddOffsetsToTxn": (0, 4),
-    "EndTxn": (0, 5),
-    "WriteTxnMarkers": (1, 2),
-    "TxnOffsetCommit": (0, 5),
-    "OffsetForLeaderEpoch": (2, 4),
-    "DescribeConfigs": (1, 4),
-    "AlterConfigs": (0, 2),
-    "DescribeLogDirs": (1, 5),
-    "CreatePartitions": (0, 3),
-    "DeleteGroups": (0, 2),
-    "IncrementalAlterConfigs": (0, 1),
-    "OffsetDelete": (0, 0),
-    "DescribeCluster": (0, 2),
-    "DescribeProducers": (0, 0),
-    "DescribeTransactions": (0, 0),
-    "ListTransactions": (0, 2),
-}
-#: What kafka-python has no definition of: kio alone encodes it.
-KIO_ALONE = {
-    "ConsumerGroupHeartbeat": (0, 1),
-    "ConsumerGroupDescribe": (0, 1),
-}
+#: Name to the versions that are served.
+VERSIONS = {api.name: api.versions for api in APIS.values()}
 VARIANTS = ("full", "sparse", "long")
 
 
@@ -127,6 +90,7 @@ _INTEGERS = {
     "int32": [1, 2147483647, -1, 70000, -2147483648, 0],
     "int64": [42, -1, 9223372036854775807, 5_000_000_000, -9223372036854775808, 0],
 }
+_FLOATS = [1.5, 1048576.0, -0.25, 1e300, 0.1]
 
 
 class Values:
@@ -182,6 +146,9 @@ class Values:
         if kind == "bitfield":  # kafka-python's reading of authorized operations, an int32
             bits = {3, 4 + self.count % 10}
             return bits, sum(1 << bit for bit in bits)
+        if kind == "float64":
+            number = _FLOATS[self.count % len(_FLOATS)]
+            return number, number
         number = self.integer(kind, field["name"])
         if "taggedVersions" in field and number == int(field.get("default", 0)):
             number = 77 if not field["name"].endswith("ErrorCode") else 3  # or it would be left out
@@ -242,11 +209,12 @@ def _present(values: Any) -> Any:
 
 
 def kafka_python_class(name: str) -> Any:
+    """None if kafka-python has no such message."""
     for module in ("producer", "consumer", "metadata", "admin"):
         found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
         if found is not None:
             return found
-    raise LookupError(name)
+    return None
 
 
 def kafka_python_struct(data_class: Any, values: dict[str, Any], version: int) -> Any:
@@ -314,12 +282,11 @@ class KioValues(Values):
 
 
 def kio_lines_of(name: str) -> list[str]:
-    """The lines of an API that only kio knows."""
+    """The lines of an API that only kio has."""
     lines = []
     serial: Any = importlib.import_module("kio.serial")
-    first, last = KIO_ALONE[name]
     for direction in ("request", "response"):
-        for version in range(first, last + 1):
+        for version in VERSIONS[name]:
             module = importlib.import_module(f"kio.schema.{snake(name)}.v{version}.{direction}")
             cls = getattr(module, f"{name}{direction.capitalize()}")
             for variant in VARIANTS:
@@ -337,13 +304,12 @@ def kio_lines_of(name: str) -> list[str]:
     return lines
 
 
-def lines_of(name: str) -> tuple[list[str], list[str]]:
-    """(lines of the file, what went wrong)."""
+def judged_lines_of(name: str) -> tuple[list[str], list[str]]:
+    """The lines of an API that kafka-python encodes and kio judges, and where they disagree."""
     lines, troubles = [], []
-    first, last = APIS[name]
     for direction in ("request", "response"):
         cls = kafka_python_class(name + direction.capitalize())
-        for version in range(first, last + 1):
+        for version in VERSIONS[name]:
             seen = set()
             for variant in VARIANTS:
                 given, meant = Values(version, variant).message(cls._json["fields"])
@@ -412,14 +378,19 @@ def private_lines_of(name: str) -> list[str]:
     return lines
 
 
-def make() -> None:
-    """Write every <api>.jsonl, or none of an API that the two encoders disagree on."""
+def lines_of(name: str) -> tuple[list[str], list[str]]:
+    """(lines of the file of an API, what went wrong)."""
+    if name in PRIVATE:
+        return private_lines_of(name), []
+    if kafka_python_class(f"{name}Request") is None:
+        return kio_lines_of(name), []
+    return judged_lines_of(name)
+
+
+def make(names: list[str]) -> None:
+    """Write the files of these APIs, or of all; none of an API that the two encoders disagree on."""
     failed = False
-    for name in (*KIO_ALONE, *PRIVATE):
-        made = private_lines_of(name) if name in PRIVATE else kio_lines_of(name)
-        text = "\n".join(made) + "\n"
-        (HERE / f"{snake(name)}.jsonl").write_text(text, encoding="utf-8")
-    for name in APIS:
+    for name in names or VERSIONS:
         lines, troubles = lines_of(name)
         for trouble in troubles:
             print(trouble, file=sys.stderr)
@@ -543,10 +514,10 @@ class Recorder:
 
     def lines(self) -> list[str]:
         """Every kept frame of an API we have, with what kafka-python makes of it."""
-        names = {kafka_python_class(f"{name}Request").API_KEY: name for name in APIS}
+        names = {int(api.key): api.name for api in APIS.values()}
         lines = []
         for (client, key, version, direction), frames in sorted(self.kept.items()):
-            if key not in names or version < APIS[names[key]][0]:
+            if key not in names or version not in VERSIONS[names[key]]:
                 continue
             cls = kafka_python_class(names[key] + direction.capitalize())
             for frame in frames:
@@ -623,4 +594,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["capture"]:
         asyncio.run(capture())
     else:
-        make()
+        make(sys.argv[1:])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 
-import confluent_kafka
-import confluent_kafka.admin
 import pytest
 
-from running_broker import BrokerProcess
+from broker_process import BrokerProcess
+from foreign_topics import topic_maker
 
 # Records of tests have old timestamps, so that nothing may be deleted for its age.
 SETTINGS = [
@@ -42,15 +40,4 @@ def address(broker_process: BrokerProcess) -> str:
 @pytest.fixture(scope="session")
 def new_topic(address: str) -> Callable[..., str]:
     """Creates a topic with so many partitions, under a name that no other test has."""
-    numbers = count(1)
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
-
-    def create(partitions: int = 1, **configs: str) -> str:
-        name = f"topic-{next(numbers)}"
-        topic = confluent_kafka.admin.NewTopic(  # type: ignore[attr-defined]
-            name, partitions, 1, config={key.replace("_", "."): v for key, v in configs.items()}
-        )
-        admin.create_topics([topic])[name].result(20)
-        return name
-
-    return create
+    return topic_maker(address)

@@ -16,7 +16,7 @@ import kafka.errors
 import pytest
 
 from foreign_clients import CLIENTS, DEADLINE_S, Record, Settings
-from running_broker import wait_until
+from waiting import wait_until
 
 #: Its stubs export nothing, though all of this is public.
 _admin: Any = confluent_kafka.admin

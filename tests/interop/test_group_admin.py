@@ -16,7 +16,7 @@ import kafka.structs
 import pytest
 
 from foreign_clients import CLIENTS, Client, Member
-from running_broker import wait_until
+from waiting import wait_until
 
 NewTopic = Callable[..., str]
 DEADLINE_S = 20.0

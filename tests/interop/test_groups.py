@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from foreign_clients import CLIENTS, Client, Member, Record, Settings
-from running_broker import wait_until
+from waiting import wait_until
 
 NewTopic = Callable[..., str]
 PARTITIONS = 6

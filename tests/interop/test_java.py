@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import kafka_cluster
+from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster
-from running_broker import BrokerProcess, wait_until
+from waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -73,6 +74,11 @@ def test_t65_transactions_right_behind_each_other(address: str, how: str) -> Non
 def test_groups_read_everything_once(address: str, codec: str, protocol: str) -> None:
     printed = run(kafka_cluster.class_path(), "Groups", address, "2000", codec, protocol)
     assert printed[-1] == "2000 of 2000 records"
+
+
+def test_q03_q07_quotas_are_set_and_throttle(address: str) -> None:
+    printed = run(kafka_cluster.class_path(), "Quotas", address)
+    assert printed[-1] == "3 of 3 steps", printed
 
 
 def test_streams_count_exactly_once(address: str) -> None:

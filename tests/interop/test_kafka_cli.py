@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.in_process import Commands
 
+from command_line import Commands
 from kafka_cluster import KafkaCluster
 from odradek import sync
 

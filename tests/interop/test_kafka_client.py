@@ -10,7 +10,7 @@ import pytest
 from kafka_cluster import KafkaCluster
 from odradek import Admin, Consumer, NewTopic, Producer
 from odradek.testing import make_unique_topic
-from odradek_client.consumer.types import ConsumerRecord
+from odradek_client.structs import ConsumerRecord
 
 pytestmark = pytest.mark.kafka
 

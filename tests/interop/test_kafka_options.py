@@ -16,7 +16,7 @@ def run_pytest(
     repository: Path, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *arguments],
         cwd=repository,
         env={**os.environ, **environment},
         capture_output=True,
@@ -51,9 +51,12 @@ def test_kafka_without_java_or_maven_is_a_failure(repository: Path, tmp_path: Pa
 
 
 def test_bootstrap_leaves_out_what_wants_a_broker_of_ours(repository: Path) -> None:
-    files = ["tests/client/test_consumer_restart.py", "tests/client/test_transactions_live.py"]
+    files = [
+        "tests/client/consumer/test_restart.py",
+        "tests/client/producer/test_transactions_live.py",
+    ]
     ran = run_pytest(repository, "--collect-only", "--bootstrap", "127.0.0.1:1", *files)
     assert ran.returncode == 0, ran.stdout
     assert "test_t77_an_admin_ends_what_was_prepared" in ran.stdout
-    assert "test_consumer_restart" not in ran.stdout
+    assert "test_restart" not in ran.stdout
     assert "test_t50_commits_survive" not in ran.stdout

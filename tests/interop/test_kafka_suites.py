@@ -29,7 +29,7 @@ def two_phase_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaC
 def run_suite(repository: Path, bootstrap: str, *files: str) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *(sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"),
             *("--bootstrap", bootstrap, *files),
         ],
         cwd=repository,
@@ -44,16 +44,16 @@ def run_suite(repository: Path, bootstrap: str, *files: str) -> None:
 @pytest.mark.parametrize(
     "files",
     [
-        ["tests/cli/test_cli_data.py", "tests/cli/test_cli_cluster.py"],
-        ["tests/cli/test_cli_groups.py", "tests/cli/test_cli_transactions.py"],
-        ["tests/client/test_transactions_live.py", "tests/client/test_admin_groups.py"],
+        ["tests/cli/test_produce_consume.py", "tests/cli/test_cluster.py"],
+        ["tests/cli/test_groups.py", "tests/cli/test_transactions.py"],
+        ["tests/client/producer/test_transactions_live.py", "tests/client/admin/test_groups.py"],
         [
             "tests/client/test_sync.py",
-            "tests/client/test_consumer_arrow.py",
-            "tests/client/test_consumer.py",
-            "tests/client/test_consumer_cooperative.py",
-            "tests/client/test_consumer_next.py",
-            "tests/client/test_consumer_subscription.py",
+            "tests/client/consumer/test_poll_arrow.py",
+            "tests/client/consumer/test_consumer.py",
+            "tests/client/consumer/group/test_cooperative.py",
+            "tests/client/consumer/group/test_consumer_loop.py",
+            "tests/client/consumer/test_subscription_state.py",
         ],
     ],
     ids=["records and topics", "groups and transactions", "transactions and admin", "consumers"],

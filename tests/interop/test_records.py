@@ -106,7 +106,7 @@ def test_many_partitions(client: Client, address: str, new_topic: NewTopic) -> N
 
 
 @EVERY_CLIENT
-def test_l12_offsets_for_a_time(client: Client, address: str, new_topic: NewTopic) -> None:
+def test_l15_offsets_for_a_time(client: Client, address: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     records = [Record(None, b"x", timestamp_ms=START_MS + 1000 * n, partition=1) for n in range(50)]
     client.produce(address, topic, records[:25], Settings("gzip"))

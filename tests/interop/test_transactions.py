@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from foreign_transactions import (
-    CLIENTS,
-    TransactionalClient,
-    create_topic,
-    end_of_committed,
-    transactional,
-)
-from running_broker import BrokerProcess, wait_until
+from broker_process import BrokerProcess
+from foreign_topics import create_topic
+from foreign_transactions import CLIENTS, end_of_committed
+from transactional_clients import TransactionalClient, transactional
+from waiting import wait_until
 
 NewTopic = Callable[..., str]
 EVERY_CLIENT = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)

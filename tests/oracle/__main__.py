@@ -4,7 +4,7 @@
     python -m tests.oracle check [NAME*]      start one, play twice: nothing may differ from the recording
     python -m tests.oracle compare [NAME*]    our broker against the recording
     python -m tests.oracle list [NAME*]       the scenarios and their versions
-    python -m tests.oracle page               write the deliberate differences into docs/compatibility.md
+    python -m tests.oracle page               write the sections of docs/compatibility.md
 
 `--bootstrap HOST:PORT` takes a broker that runs already; then none is started.
 """
@@ -29,8 +29,8 @@ from tests.oracle.page import PAGE, page
 from tests.oracle.play import Answers, play
 from tests.oracle.scenarios import chosen
 
+from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster
-from running_broker import BrokerProcess
 
 
 @contextlib.contextmanager

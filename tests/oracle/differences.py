@@ -52,6 +52,26 @@ DIFFERENCES: tuple[Difference, ...] = (
         "generations ended; in Kafka its epochs begin anew.",
     ),
     Difference(
+        "classic-comes-back-for-the-only-static-member",
+        ("*",),
+        "A static member that goes back to the classic protocol as the last of the consumer protocol is told "
+        "to join again (REBALANCE_IN_PROGRESS), so that the classic group has a leader who watches its topics. "
+        "In Kafka it is in at once, and partitions that are added are assigned at the next rebalance.",
+    ),
+    Difference(
+        "classic-comes-back-for-the-last-consumer-member",
+        ("*",),
+        "A static member that goes back to the classic protocol as the last of the consumer protocol is told "
+        "to join again (REBALANCE_IN_PROGRESS), so that the classic group has a leader who watches its topics. "
+        "In Kafka it is in at once, and partitions that are added are assigned at the next rebalance.",
+    ),
+    Difference(
+        "consumer-replaces-a-static-classic-member",
+        ("*epoch", "*assignment*", "*members*"),
+        "A classic group that becomes a consumer group while partitions belong to nobody has them assigned "
+        "at once; in Kafka they stay with nobody until something else changes.",
+    ),
+    Difference(
         "metadata-creates-at-once",
         ("*",),
         "A topic that is created because its metadata is asked for is in the first answer; Kafka "

@@ -1,26 +1,123 @@
-"""The section of docs/compatibility.md about deliberate differences, made from their rows."""
+"""docs/compatibility.md: what stands in its sections is made from what the tests hold.
+
+A section is what lies between two comments that name it; the prose around it is written by hand.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
-from tests.oracle.differences import DIFFERENCES
+from tests.oracle import differences, tested_clients
+from tests.oracle.batches import differences as batch_differences
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
-_BEGIN = "<!-- differences, written by: python -m tests.oracle page -->\n"
-_END = "<!-- end of differences -->\n"
+from odradek_protocol.keys import APIS, Api, ApiKey
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
 
 
-def section() -> str:
-    """A list with an item for each reason that a row gives."""
-    reasons = dict.fromkeys(row.reason for row in DIFFERENCES)
-    return "".join(f"- {reason}\n" for reason in reasons)
+def _rows(*rows: tuple[str, ...]) -> Iterator[str]:
+    return (f"| {' | '.join(cells)} |" for cells in rows)
+
+
+# --- Sections -------------------------------------------------------------------------------------
+
+
+def clients() -> Iterator[str]:
+    """The clients of the default suite, in the versions that it installs."""
+    pinned = dict(
+        re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
+    )
+    yield from _rows(("client", "version tested", "what"))
+    yield "|---|---|---|"
+    for client in tested_clients.CLIENTS:
+        version = pinned[client.package] if client.package else "this one"
+        yield from _rows((client.name, version, client.what))
+
+
+def interop_runs() -> Iterator[str]:
+    """Programs that ran against Apache Kafka and against us."""
+    yield from _rows(("client", "what", "Kafka", "Odradek"))
+    yield "|---|---|--:|--:|"
+    before = ""
+    for run in tested_clients.RUNS:
+        client = "" if run.client == before else run.client
+        before = run.client
+        yield re.sub(" +", " ", f"| {client} | {run.what} | {run.kafka} | {run.ours} |")
+
+
+def apis() -> Iterator[str]:
+    """The table of APIs."""
+    yield from _rows(("key", "API", "versions", "flexible from"))
+    yield "|--:|---|---|--:|"
+    for api in APIS.values():
+        flexible = next(iter(api.request.flexible), "never")
+        versions = f"{api.versions.first}-{api.versions.last}"
+        yield from _rows((str(int(api.key)), api.name, versions, str(flexible)))
+
+
+def _said(api: Api, label: str) -> str | None:
+    """The paragraph behind a label in the docstring of an API's schema."""
+    text = inspect.cleandoc(import_module(api.request.__module__).__doc__ or "")
+    for paragraph in text.split("\n\n"):
+        if paragraph.startswith(f"{label}: "):
+            return " ".join(paragraph.removeprefix(f"{label}: ").split())
+    return None
+
+
+def _of_each(label: str) -> Iterator[str]:
+    for api in APIS.values():
+        said = _said(api, label)
+        if said is not None:
+            yield f"- {api.name}: {said}"
+
+
+def notes() -> Iterator[str]:
+    """Versions and answers that may surprise."""
+    return _of_each("Of note")
+
+
+def left_out() -> Iterator[str]:
+    """What APIs do not do here, and the APIs that there are none of."""
+    yield from _of_each("Left out")
+    names = ["".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey if key not in APIS]
+    yield f"- Not served at all: {', '.join(names)}."
+
+
+def batches() -> Iterator[str]:
+    """Batches that we refuse and Kafka does not."""
+    return (f"- {row.reason}" for row in batch_differences.DIFFERENCES)
+
+
+def answers() -> Iterator[str]:
+    """Answers that differ on purpose: an item for each reason that a row gives."""
+    reasons = dict.fromkeys(row.reason for row in differences.DIFFERENCES)
+    return (f"- {reason}" for reason in reasons)
+
+
+SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "clients": clients,
+    "runs": interop_runs,
+    "apis": apis,
+    "notes": notes,
+    "left out": left_out,
+    "batches": batches,
+    "differences": answers,
+}
 
 
 def page(text: str) -> str:
-    """The page with its section made anew. ValueError if it has no place for it."""
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} needs the lines {_BEGIN!r} and {_END!r}")
-    return before + begin + section() + end + after
+    """The page with its sections made anew. ValueError if it has no place for one of them."""
+    for name, lines in SECTIONS.items():
+        begin = f"<!-- {name}, written by: python -m tests.oracle page -->\n"
+        end = f"<!-- end of {name} -->\n"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise ValueError(f"{PAGE.name} needs the lines {begin!r} and {end!r}")
+        text = f"{before}{begin}" + "".join(f"{line}\n" for line in lines()) + f"{end}{after}"
+    return text

@@ -37,7 +37,7 @@ _KEYS = (
     *("name", "topic", "topic_name", "resource_type", "resource_name", "key", "api_key"),
     *("group_id", "group", "transactional_id", "member_id", "group_instance_id", "partition_index"),
     *("partition", "index", "node_id", "broker_id", "producer_id", "config_name"),
-    "topic_id",
+    *("topic_id", "entity_type", "entity"),
 )
 
 
@@ -166,6 +166,9 @@ class Normaliser:
             )
         if name in _ADDRESSES:
             return f"<{name}>"
+        if name == "throttle_time_ms" and value > 0:
+            # How long depends on the length of names, and on when the request came.
+            return "<throttled>"
         return "<now>" if abs(value - self._now_ms) < _NOW_MS else value
 
     def _text(self, value: str, name: str) -> str:

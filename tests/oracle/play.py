@@ -157,7 +157,9 @@ class _Run:
         self._correlation_id += 1
         frame = b"".join(
             bytes(part)
-            for part in frames.encode_request(request, version, self._correlation_id, ask.client_id)
+            for part in frames.encode_request(
+                request, version, self._correlation_id, self._resolve(ask.client_id)
+            )
         )
         if ask.edit is not None:
             body = sum(map(len, codec.encode(request, version)))

@@ -12,8 +12,8 @@ from tests.oracle.page import PAGE, page
 from tests.oracle.play import play
 from tests.oracle.scenarios import all_scenarios, chosen
 
+from broker_process import BrokerProcess
 from odradek_protocol.keys import APIS, PRIVATE_KEYS
-from running_broker import BrokerProcess
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,6 @@ def test_nothing_is_recorded_that_no_scenario_plays() -> None:
     assert set(recordings.FOLDER.rglob("*.json")) == known
 
 
-def test_the_page_tells_the_deliberate_differences() -> None:
+def test_the_page_tells_what_is_served_left_out_and_different() -> None:
     text = PAGE.read_text("utf-8")
     assert text == page(text), "run: python -m tests.oracle page"

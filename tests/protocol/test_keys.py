@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
-from pathlib import Path
 
 import pytest
+from tests.golden.kafka_schemas import schemas
 
+import odradek_protocol.schemas
 from odradek_protocol.keys import API_OF_REQUEST, APIS, PRIVATE_KEYS, Api, ApiKey
 
 EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 
-#: Key, name, versions served, first flexible version or None: the table of a Kafka 4.2 broker.
-KAFKA_4_2 = {
-    0: ("Produce", 3, 13, 9),
-    1: ("Fetch", 4, 18, 12),
-    2: ("ListOffsets", 1, 11, 6),
-    3: ("Metadata", 0, 13, 9),
-    8: ("OffsetCommit", 2, 10, 8),
-    9: ("OffsetFetch", 1, 10, 6),
-    10: ("FindCoordinator", 0, 6, 3),
-    11: ("JoinGroup", 0, 9, 6),
-    12: ("Heartbeat", 0, 4, 4),
-    13: ("LeaveGroup", 0, 5, 4),
-    14: ("SyncGroup", 0, 5, 4),
-    15: ("DescribeGroups", 0, 6, 5),
-    16: ("ListGroups", 0, 5, 3),
-    18: ("ApiVersions", 0, 4, 3),
-    19: ("CreateTopics", 2, 7, 5),
-    20: ("DeleteTopics", 1, 6, 4),
-    21: ("DeleteRecords", 0, 2, 2),
-    22: ("InitProducerId", 0, 6, 2),  # 6 is not stable in Kafka yet
-    23: ("OffsetForLeaderEpoch", 2, 4, 4),
-    24: ("AddPartitionsToTxn", 0, 5, 3),
-    25: ("AddOffsetsToTxn", 0, 4, 3),
-    26: ("EndTxn", 0, 5, 3),
-    27: ("WriteTxnMarkers", 1, 2, 1),
-    28: ("TxnOffsetCommit", 0, 5, 3),
-    32: ("DescribeConfigs", 1, 4, 4),
-    33: ("AlterConfigs", 0, 2, 2),
-    35: ("DescribeLogDirs", 1, 5, 2),
-    37: ("CreatePartitions", 0, 3, 2),
-    42: ("DeleteGroups", 0, 2, 2),
-    44: ("IncrementalAlterConfigs", 0, 1, 1),
-    47: ("OffsetDelete", 0, 0, None),
-    60: ("DescribeCluster", 0, 2, 0),
-    61: ("DescribeProducers", 0, 0, 0),
-    65: ("DescribeTransactions", 0, 0, 0),
-    66: ("ListTransactions", 0, 2, 0),
-    68: ("ConsumerGroupHeartbeat", 0, 1, 0),
-    69: ("ConsumerGroupDescribe", 0, 1, 0),
-}
 
-#: Those that are not Kafka's.
-PRIVATE = {10_000: ("DescribeHistory", 0, 0, 0)}
+def test_the_keys_are_kafkas_and_our_own() -> None:
+    kafkas = {
+        each["apiKey"]: each["name"].removesuffix("Request")
+        for each in schemas().values()
+        if each["type"] == "request" and each["validVersions"] != "none"
+    }
+    names = {int(key): key.name for key in ApiKey if key not in PRIVATE_KEYS}
+    assert names == {
+        key: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kafkas[key]).upper() for key in kafkas
+    }
+    assert min(PRIVATE_KEYS) > 10 * max(kafkas) and max(PRIVATE_KEYS) < 2**15
 
 
-def _row(api: Api) -> tuple[str, int, int, int | None]:
-    first_flexible = next(iter(api.request.flexible), None)
-    return api.name, api.versions.first, api.versions.last, first_flexible
-
-
-def test_the_table_is_kafkas_in_key_order() -> None:
-    assert {int(api.key): _row(api) for api in APIS.values()} == KAFKA_4_2 | PRIVATE
-    assert list(APIS) == sorted(ApiKey)
+def test_the_table_is_the_folder_of_schemas_in_key_order() -> None:
+    files = {info.name for info in pkgutil.iter_modules(odradek_protocol.schemas.__path__)}
+    assert {api.key.name.lower() for api in APIS.values()} == files
+    assert list(APIS) == sorted(APIS) == [api.key for api in APIS.values()]
 
 
 @EVERY_API
@@ -100,18 +67,3 @@ def test_n02_header_versions_follow_flexibility(api: Api) -> None:
 def test_kip939_two_phase_commit_is_served_although_kafka_calls_it_unstable() -> None:
     api = APIS[ApiKey.INIT_PRODUCER_ID]
     assert 6 in api.versions and 6 in api.advertised
-
-
-def test_the_documented_table_is_this_one(repository: Path) -> None:
-    text = (repository / "docs" / "compatibility.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+|never) \|$", text, re.MULTILINE)
-    documented = {
-        int(key): (name, int(first), int(last), None if flexible == "never" else int(flexible))
-        for key, name, first, last, flexible in rows
-    }
-    assert documented == KAFKA_4_2 | PRIVATE
-
-
-def test_private_keys_are_far_from_those_of_kafka() -> None:
-    assert {int(key) for key in PRIVATE_KEYS} == set(PRIVATE)
-    assert min(PRIVATE) > 10 * max(KAFKA_4_2) and max(PRIVATE) < 2**15

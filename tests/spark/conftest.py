@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka.admin
 import pytest
 
+from foreign_topics import topic_maker
 from live_brokers import live_broker
 from odradek.spark import JavaNotFound, session, shut_down
 
@@ -60,18 +60,7 @@ def spark_broker(
 @pytest.fixture(scope="session")
 def new_topic(spark_broker: str) -> Callable[..., str]:
     """Creates a topic with so many partitions, under a name that no other test has."""
-    numbers = count(1)
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": spark_broker, "log_level": 0})
-
-    def create(partitions: int = 1, prefix: str = "topic", **configs: str) -> str:
-        name = f"{prefix}-{next(numbers)}"
-        topic = confluent_kafka.admin.NewTopic(  # type: ignore[attr-defined]
-            name, partitions, 1, config={key.replace("_", "."): v for key, v in configs.items()}
-        )
-        admin.create_topics([topic])[name].result(20)
-        return name
-
-    return create
+    return topic_maker(spark_broker)
 
 
 @pytest.fixture

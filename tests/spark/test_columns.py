@@ -11,6 +11,7 @@ from odradek_protocol.compression import Codec
 from odradek_protocol.records import BatchBuilder, control_batch, simple_batch
 from odradek_protocol.records.arrow import arrow_schema, chosen_columns
 from odradek_protocol.records.batch import CorruptBatch, update_crc
+from odradek_protocol.records.layout import LAST_OFFSET_DELTA_AT
 from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType
 from pyspark_odradek import columns
@@ -20,7 +21,6 @@ from pyspark_odradek.planning import OffsetRange, Partition
 pytestmark = pytest.mark.usefixtures("codec_twin")
 
 P = Partition("t", 3)
-_LAST_OFFSET_DELTA_AT = 23
 
 
 def batch(first: int, count: int, **more: Any) -> bytearray:
@@ -30,7 +30,7 @@ def batch(first: int, count: int, **more: Any) -> bytearray:
 
 def with_gap_behind(data: bytearray, last_offset_delta: int) -> bytearray:
     """As compaction leaves a batch whose last records are gone."""
-    data[_LAST_OFFSET_DELTA_AT : _LAST_OFFSET_DELTA_AT + 4] = last_offset_delta.to_bytes(4, "big")
+    data[LAST_OFFSET_DELTA_AT : LAST_OFFSET_DELTA_AT + 4] = last_offset_delta.to_bytes(4, "big")
     update_crc(data, 0)
     return data
 

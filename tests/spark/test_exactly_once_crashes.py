@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 import kafka
 import pytest
 
+import helper_process
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import NewTopic
@@ -51,18 +51,17 @@ class Application:
             admin.create_topics(NewTopic(self.topic, partitions=2))
 
     def start(self, point: FaultPoint | None = None) -> subprocess.Popen[bytes]:
-        environment = {k: v for k, v in os.environ.items() if k != POINT_VARIABLE}
-        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+        environment = helper_process.environment()
+        environment.pop(POINT_VARIABLE, None)
         if point is not None:
             environment |= {
                 POINT_VARIABLE: point.value,
                 FOLDER_VARIABLE: str(self.folder / "faults"),
             }
-        command = [sys.executable, "-m", "crashing_stream", str(self.folder)]
-        command += [self.broker.bootstrap, self.topic, self.semantics]
+        work = (self.folder, self.broker.bootstrap, self.topic, self.semantics)
         with (self.folder / "driver.log").open("ab") as output:
             return subprocess.Popen(
-                command,
+                helper_process.command("crashing_stream", *work),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -31,6 +31,7 @@ from pyspark_odradek.transactional_writer import (
     TransactionalBatchWriter,
     TransactionalStreamWriter,
 )
+from spark_task import Context
 
 SCHEMA = StructType([StructField("value", StringType())])
 
@@ -54,20 +55,6 @@ def without_kip939(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("broker")
     with SubprocessBroker(data_dir=folder, settings=settings) as broker:
         yield broker.bootstrap
-
-
-class Context:
-    """What a task asks Spark."""
-
-    def __init__(self, slot: int, properties: dict[str, str]) -> None:
-        self._slot = slot
-        self._properties = properties
-
-    def partitionId(self) -> int:
-        return self._slot
-
-    def getLocalProperty(self, name: str) -> str | None:
-        return self._properties.get(name)
 
 
 class Query:
@@ -246,6 +233,18 @@ def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> Non
     assert len(again.open_transactions()) == 2, "left to the replay"
     third = query.restarted()
     third.commit(0, third.tasks(0, ["a", "b"]))
+    assert query.visible(2) == ["a", "b"]
+
+
+def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
+    """As with speculation: both have written the rows, and Spark takes the message of the first."""
+    writer = query.writer()
+    first = query.task(0, 0, "a", writer=writer)
+    other = query.task(0, 1, "b", writer=writer)
+    query.task(0, 0, "a", writer=writer)
+    assert len(query.open_transactions()) == 3
+    query.commit(0, [first, other])
+    assert query.open_transactions() == []
     assert query.visible(2) == ["a", "b"]
 
 

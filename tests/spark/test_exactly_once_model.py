@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.spark import exactly_once_model as model
-from tests.spark.exactly_once_model import Bounds, Explorer, Name, Process, World
 
+import exactly_once_model as model
+from exactly_once_model import Bounds, Explorer, Name, Process, World
 from pyspark_odradek.exactly_once import ledger, protocol
 from pyspark_odradek.exactly_once.ledger import Entry, Found, Participant, Record, State
 from pyspark_odradek.exactly_once.protocol import (

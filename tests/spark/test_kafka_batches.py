@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.spark.test_exactly_once_live import Context
-from tests.spark.test_kafka import (
+
+from kafka_cluster import KafkaCluster
+from killed_nodes import (
     WAIT_S,
     Writer,
     committed,
@@ -24,8 +25,6 @@ from tests.spark.test_kafka import (
     make_topic,
     wait_for,
 )
-
-from kafka_cluster import KafkaCluster
 from pyspark_odradek import transactional_writer
 from pyspark_odradek.options import Query, columns_of, parse_sink, parse_source
 from pyspark_odradek.schema import schema_of
@@ -37,6 +36,7 @@ from pyspark_odradek.transactional_writer import (
     TransactionalStreamWriter,
 )
 from pyspark_odradek.writer import StreamWriter
+from spark_task import Context
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
 

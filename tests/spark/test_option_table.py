@@ -1,4 +1,4 @@
-"""The table of options in docs/spark.md, row by row: every option is in it, and every row has its test."""
+"""The table of options in docs/spark/connector.md, row by row: every option is in it, and every row has its test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark_odradek.errors import SourceError
 from pyspark_odradek.options import SINK_OPTIONS, SOURCE_OPTIONS, parse_source
 
 HERE = Path(__file__).parent
-DOCUMENT = HERE.parent.parent / "docs" / "spark.md"
+DOCUMENT = HERE.parent.parent / "docs" / "spark" / "connector.md"
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
 
 #: First cell of a row -> tests that show what the row says.

@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
 
-from odradek_client.config import ConsumerConfig
-from odradek_client.network import Network
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.network.client import NetworkClient
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.list_offsets import (
@@ -22,6 +21,7 @@ from pyspark_odradek import cluster
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.options import SourceOptions, parse_source
 from pyspark_odradek.planning import Partition
+from scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
 
 #: More than `fetchOffset.numRetries` of them.
 TIMES = 12
@@ -39,7 +39,7 @@ def options(**more: str) -> SourceOptions:
 
 
 @asynccontextmanager
-async def network(broker: ScriptedBroker, timeout_ms: int = 30_000) -> AsyncIterator[Network]:
+async def network(broker: ScriptedBroker, timeout_ms: int = 30_000) -> AsyncIterator[NetworkClient]:
     config = ConsumerConfig.from_settings(
         {
             "bootstrap_servers": broker.address,
@@ -50,7 +50,7 @@ async def network(broker: ScriptedBroker, timeout_ms: int = 30_000) -> AsyncIter
             "reconnect_backoff_max_ms": 2,
         }
     )
-    made = Network(config)
+    made = NetworkClient(config)
     await made.start()
     try:
         yield made
@@ -130,7 +130,7 @@ async def test_an_election_is_waited_for_longer_than_numretries() -> None:
 
 
 async def test_it_ends_with_default_api_timeout_and_the_cause() -> None:
-    async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 200) as running:
+    async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         await cluster.find_partitions(running, options())
         with pytest.raises(SourceError, match=r"t-0 cannot be had: .*default\.api\.timeout\.ms"):

@@ -1,4 +1,4 @@
-"""The table "When something goes wrong" in docs/spark.md, row by row: the usual traps, and what is said."""
+"""The table "When something goes wrong" in docs/spark/connector.md, row by row: the usual traps, and what is said."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once.decision_log import DecisionLog
 
 HERE = Path(__file__).parent
-DOCUMENT = HERE.parent.parent / "docs" / "spark.md"
+DOCUMENT = HERE.parent.parent / "docs" / "spark" / "connector.md"
 NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "1500"}
 WAIT_S = 120
 

@@ -1,4 +1,4 @@
-"""docs/spark-example.md does what it says: its programs are run as they stand there."""
+"""docs/spark/example.md does what it says: its programs are run as they stand there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek.cli.demo_flights import read_flights
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-example.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "spark" / "example.md"
 #: About a week.
 FLIGHTS = 6000
 WATERMARK = timedelta(hours=6)

@@ -13,7 +13,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from odradek.broker import SubprocessBroker
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.options import parse_sink
-from pyspark_odradek.writer import CHUNKS_MAX, BatchWriter, Written
+from pyspark_odradek.sending import CHUNKS_MAX
+from pyspark_odradek.writer import BatchWriter, Written
 
 ROWS = 200
 SCHEMA = StructType([StructField("value", BinaryType())])

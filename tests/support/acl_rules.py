@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odradek_broker.authorizer import Operation, Resource, ResourceType
-from odradek_broker.context import RequestContext
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},

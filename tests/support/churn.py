@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Producer
 
-WORKER = Path(__file__).with_name("churn_worker.py")
+import helper_process
+
 PARTITIONS = 12
 MEMBERS_MAX = 6
 DEADLINE_S = 60.0
@@ -115,12 +113,12 @@ class Churn:
 
     def _join(self, kind: str) -> Member:
         number = len(self.members) + len(self.gone)
-        command = [sys.executable, str(WORKER), kind, self.address, self.group, self.topic]
+        work = (kind, self.address, self.group, self.topic, self.strategy)
         process = subprocess.Popen(
-            [*command, self.strategy],
+            helper_process.command("churn_worker", *work),
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=helper_process.environment(),
         )
         member = Member(f"{kind}-{number}", process, self.strategy != "range")
         thread = threading.Thread(target=member.listen)

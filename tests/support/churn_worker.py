@@ -1,6 +1,6 @@
 """One member of a group, of any library, as a process that can be killed.
 
-    python churn_worker.py CLIENT ADDRESS GROUP TOPIC STRATEGY
+    python -m churn_worker CLIENT ADDRESS GROUP TOPIC STRATEGY
 
 STRATEGY is range, cooperative-sticky or consumer (KIP-848). Writes a line for everything that
 happens: A (assigned), R (revoked), L (lost), each with the time, the generation (-1 if unknown) and
@@ -45,7 +45,7 @@ def numbers(partitions: Iterable[Any]) -> list[int]:
 
 async def ours(address: str, group: str, topic: str, strategy: str) -> None:
     from odradek_client.consumer.consumer import Consumer
-    from odradek_client.consumer.listener import RebalanceListener
+    from odradek_client.consumer.rebalance_listener import RebalanceListener
     from odradek_client.errors import OdradekError
 
     settings: dict[str, Any] = {"group_protocol": "consumer"}

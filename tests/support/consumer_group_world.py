@@ -8,7 +8,7 @@ from typing import Any
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.coordinator.groups.shard import GroupShard
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -16,18 +16,18 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
     OwnedTopicPartitions,
 )
 
-Places = frozenset[tuple[bytes, int]]
+TopicIdPartitions = frozenset[tuple[bytes, int]]
 E = ErrorCode
 #: Enough heartbeats of everyone for any assignment to settle.
 ROUNDS_MAX = 30
 
 
-def places(*indexes: int, topic: bytes = b"T" * 16) -> Places:
+def topic_id_partitions(*indexes: int, topic: bytes = b"T" * 16) -> TopicIdPartitions:
     """Partitions of "topic", or of another one."""
     return frozenset((topic, index) for index in indexes)
 
 
-def listed(owned: Places) -> list[OwnedTopicPartitions]:
+def listed(owned: TopicIdPartitions) -> list[OwnedTopicPartitions]:
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, index in sorted(owned):
         by_topic.setdefault(topic_id, []).append(index)
@@ -37,7 +37,7 @@ def listed(owned: Places) -> list[OwnedTopicPartitions]:
     ]
 
 
-def assigned(answer: ConsumerGroupHeartbeatResponse) -> Places | None:
+def assigned(answer: ConsumerGroupHeartbeatResponse) -> TopicIdPartitions | None:
     if answer.assignment is None:
         return None
     return frozenset(
@@ -47,7 +47,7 @@ def assigned(answer: ConsumerGroupHeartbeatResponse) -> Places | None:
     )
 
 
-def send(world: GroupWorld, **fields: Any) -> Later[ConsumerGroupHeartbeatResponse]:
+def send(world: GroupWorld, **fields: Any) -> Deferred[ConsumerGroupHeartbeatResponse]:
     """A heartbeat with exactly these fields, and `version`."""
     version = fields.pop("version", 1)
     request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
@@ -55,7 +55,7 @@ def send(world: GroupWorld, **fields: Any) -> Later[ConsumerGroupHeartbeatRespon
 
 
 def shard(world: GroupWorld) -> GroupShard:
-    (runtime,) = world.groups._runtimes.values()
+    (runtime,) = world.groups.shards
     return runtime.core
 
 
@@ -80,7 +80,7 @@ class FakeMember:
     assignor: str | None = None
     rebalance_ms: int = 60_000
     epoch: int = 0
-    owned: Places = frozenset()
+    owned: TopicIdPartitions = frozenset()
     told: bool = False
 
     def request(self, full: bool = False, **changes: Any) -> dict[str, Any]:
@@ -140,3 +140,9 @@ def joined(world: GroupWorld, *names: str, **how: Any) -> list[FakeMember]:
         assert member.beat().error_code == E.NONE
     settle(*members)
     return members
+
+
+def grow(world: GroupWorld, topic: str, count: int) -> None:
+    """A topic has more partitions."""
+    world.metadata.counts[topic] = count
+    world.metadata.topics_version += 1

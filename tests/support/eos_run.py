@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,8 +19,10 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-import eos_worker
-from running_broker import BrokerProcess, wait_until
+import helper_process
+from broker_process import BrokerProcess
+from foreign_topics import create_topic
+from waiting import wait_until
 
 PARTITIONS = 4
 #: How long everything may take after the last kill.
@@ -76,23 +77,13 @@ class Result:
     words: dict[str, str] = field(default_factory=dict)
 
 
-class MortalBroker(BrokerProcess):
-    """It may be killed, and started again on its port."""
-
-    def kill_and_restart(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
-        assert self._process.wait(20) == -signal.SIGKILL
-        self._command = [self.address if word.endswith(":0") else word for word in self._command]
-        self.start()
-
-
 class Worker:
     """One of the workers, alive whenever it has work left."""
 
     def __init__(self, plan: Plan, address: str, name: str, folder: Path) -> None:
         self.name = name
-        self._command = [sys.executable, "-m", "eos_worker", plan.library, address, name]
-        self._command += [str(plan.records_each), *plan.arguments[name]]
+        work = (plan.library, address, name, plan.records_each, *plan.arguments[name])
+        self._command = helper_process.command("eos_worker", *work)
         self._output = folder / f"{name}.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._thaw_at_s: float | None = None
@@ -111,15 +102,13 @@ class Worker:
             if code is None or self.done:
                 return
         self.starts += 1
-        support = str(Path(eos_worker.__file__).parent)
-        path = os.pathsep.join([support, os.environ.get("PYTHONPATH", "")])
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONPATH": path},
+                env=helper_process.environment(),
             )
 
     @property
@@ -191,16 +180,6 @@ class Feeder:
             self.errors.append(str(error))
 
 
-def _create_topics(address: str) -> None:
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
-    topics = [
-        confluent_kafka.admin.NewTopic(name, PARTITIONS, 1)  # type: ignore[attr-defined]
-        for name in ("source", "target")
-    ]
-    for created in admin.create_topics(topics).values():
-        created.result(20)
-
-
 def read_target(address: str, isolation: str) -> list[list[tuple[bytes, int]]]:
     """(key, number) of each partition of the target, in order, up to what may be read of it."""
     consumer = confluent_kafka.Consumer(
@@ -238,7 +217,7 @@ def read_target(address: str, isolation: str) -> list[list[tuple[bytes, int]]]:
 
 
 def _kill_at_random(
-    plan: Plan, broker: MortalBroker, workers: list[Worker], feeder: Feeder, dice: random.Random
+    plan: Plan, broker: BrokerProcess, workers: list[Worker], feeder: Feeder, dice: random.Random
 ) -> Deaths:
     deaths = Deaths()
 
@@ -255,7 +234,8 @@ def _kill_at_random(
     while time.monotonic() < end:
         alive_for(dice.uniform(*plan.pauses_s))
         if dice.randrange(plan.broker_one_in) == 0:
-            broker.kill_and_restart()
+            broker.kill()
+            broker.start()
             deaths.brokers += 1
             continue
         worker = dice.choice(workers)
@@ -274,13 +254,14 @@ def run(plan: Plan, folder: Path) -> Result:
     """All of it. ODRADEK_SEED says who dies when."""
     seed = int(os.environ.get("ODRADEK_SEED", "1"))
     print(f"ODRADEK_SEED={seed}")
-    broker = MortalBroker(
+    broker = BrokerProcess(
         folder,
         ["log.durability=page-cache", "group.initial.rebalance.delay.ms=0", *plan.settings],
     )
     broker.start()
     try:
-        _create_topics(broker.address)
+        for topic in ("source", "target"):
+            create_topic(broker.address, topic, PARTITIONS)
         feeder = Feeder(broker.address, plan.records_each, plan.killing_s)
         workers = [Worker(plan, broker.address, name, folder) for name in NAMES]
         try:

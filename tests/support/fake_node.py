@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
-from odradek_broker.config import parse_config
-from odradek_broker.context import RequestContext
-from odradek_broker.later import Later
-from odradek_broker.metadata import ClusterMetadata
+from counting_randomness import CountingRandomness
+from odradek.simulation.clock import SimulatedClock
+from odradek_broker.config.broker import parse_config
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.quotas.managers import QuotaManagers
+from odradek_broker.quotas.rates import Windows
+from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
+from odradek_broker.storage.cleaner.statistics import CleanerStatistics
 from odradek_broker.storage.disk_watch import DiskWatch
-
-
-class CountingRandomness:
-    """Ids that differ and are known."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def uuid(self) -> bytes:
-        self.calls += 1
-        return self.calls.to_bytes(2, "big") + bytes(14)
-
-    def below(self, bound: int) -> int:
-        return 0
 
 
 class FakeLog:
@@ -50,11 +40,6 @@ class FakeTimer:
         self.cancelled = True
 
 
-class FakeClock:
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000
-
-
 class FakeTransactions:
     """Transactional ids, to be looked at."""
 
@@ -63,6 +48,13 @@ class FakeTransactions:
 
     def transactions(self) -> Iterator[Any]:
         return iter(self.held)
+
+
+class FakeCleaner:
+    """What it has done."""
+
+    def __init__(self) -> None:
+        self.statistics = CleanerStatistics()
 
 
 class FakeNode:
@@ -75,35 +67,37 @@ class FakeNode:
         self.node_id = self.config.node_id
         self.cluster_id = "cluster"
         self.advertised = ("host", 9092)
-        self.clock = FakeClock()
+        self.clock = SimulatedClock()
+        self.quotas = QuotaManagers(self.clock, Windows(11, 1000), Windows(11, 1000))
         self.disk = DiskWatch()
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
+        self.cleaner = FakeCleaner()
         self.durable = True
         self.recorded: list[bytes] = []
         self.changed: list[str] = []
         self.timers: list[FakeTimer] = []
         self.offline: set[tuple[str, int]] = set()
-        self._open: list[Later[None]] = []
+        self._open: list[Deferred[None]] = []
 
-    def commit_metadata(self, records: list[Any]) -> Later[None]:
+    def commit_metadata(self, records: list[Any]) -> Deferred[None]:
         for record in records:
             self.recorded.append(self.metadata.encode(record))
             self.metadata.replay(record)
         return self.metadata_durable()
 
-    def metadata_durable(self) -> Later[None]:
+    def metadata_durable(self) -> Deferred[None]:
         if self.durable:
-            return Later.of(None)
-        later: Later[None] = Later()
-        self._open.append(later)
-        return later
+            return Deferred.of(None)
+        deferred: Deferred[None] = Deferred()
+        self._open.append(deferred)
+        return deferred
 
     def flush(self) -> None:
         """Everything is on disk now."""
         waiting, self._open = self._open, []
-        for later in waiting:
-            later.resolve(None)
+        for deferred in waiting:
+            deferred.resolve(None)
 
     def partition(self, topic: str, index: int) -> FakePartition | None:
         if self.metadata.leader_of(topic, index) is None:
@@ -119,16 +113,9 @@ class FakeNode:
         self.timers.append(FakeTimer(delay_ms, callback))
         return self.timers[-1]
 
-    def cancel(self, timer: FakeTimer) -> None:
-        timer.cancel()
-
     def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Make a topic; its id."""
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         assignments = {index: [self.node_id] for index in range(partitions)}
         self.commit_metadata(self.metadata.topic_records(name, assignments, settings))
         return self.metadata.topic_id(name)
-
-
-def context(version: int) -> RequestContext:
-    return RequestContext(version, "test", "127.0.0.1", 1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,6 +17,8 @@ import aiokafka
 import aiokafka.coordinator.assignors.range
 import confluent_kafka
 import kafka
+
+from waiting import deadline_in
 
 DEADLINE_S = 20.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -86,16 +87,6 @@ def _closing(thing: Any) -> Iterator[Any]:
         yield thing
     finally:
         thing.close()
-
-
-def _deadline() -> Callable[[str], None]:
-    end = time.monotonic() + DEADLINE_S
-
-    def check(what: str) -> None:
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {DEADLINE_S} s: {what}")
-
-    return check
 
 
 class Confluent:
@@ -195,7 +186,7 @@ class Confluent:
 
     def _read(self, consumer: confluent_kafka.Consumer, count: int) -> list[Record]:
         records: list[Record] = []
-        check = _deadline()
+        check = deadline_in(DEADLINE_S)
         while len(records) < count:
             check(f"{len(records)} of {count} records")
             messages = consumer.consume(count - len(records), timeout=0.05)
@@ -406,7 +397,7 @@ class KafkaPython:
 
     def _read(self, consumer: Any, count: int) -> list[Record]:
         records: list[Record] = []
-        check = _deadline()
+        check = deadline_in(DEADLINE_S)
         while len(records) < count:
             check(f"{len(records)} of {count} records")
             found = consumer.poll(_POLL_MS, max_records=count - len(records))

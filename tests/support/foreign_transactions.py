@@ -1,15 +1,11 @@
-"""Transactions of other people's clients, unmodified, behind one small interface.
-
-Like `foreign_clients`: an adapter for each library, all waits bounded by DEADLINE_S.
-"""
+"""Transactions of other people's clients, unmodified: a `TransactionalClient` for each library."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import aiokafka
 import aiokafka.errors
@@ -18,69 +14,15 @@ import confluent_kafka.admin
 import kafka
 import kafka.errors
 
-DEADLINE_S = 30.0
+from transactional_clients import (
+    DEADLINE_S,
+    TransactionalClient,
+    TransactionalProducer,
+    produce_with_offsets,
+)
+from waiting import deadline_in
+
 _POLL_MS = 200
-
-
-class TransactionalProducer(Protocol):
-    """One producer with a transactional id, initialized."""
-
-    def begin(self) -> None: ...
-
-    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        """Returns when it is acknowledged."""
-
-    def commit(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class TransactionalClient(Protocol):
-    """What the tests ask of every library."""
-
-    name: str
-    #: What a producer raises whose transactional id has been taken over.
-    fenced: tuple[type[BaseException], ...]
-
-    def producer(
-        self, address: str, transactional_id: str, timeout_ms: int = 60_000
-    ) -> TransactionalProducer:
-        """A producer; whatever an earlier one of this id had open is over by then."""
-
-    def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
-        """All values of partition 0 up to `last`."""
-
-    def transform(
-        self, address: str, source: str, target: str, group: str, count: int, *, commit: bool
-    ) -> list[bytes]:
-        """Read `count` values as a group, write them and the positions in one transaction.
-
-        Commits or aborts it; returns what was read.
-        """
-
-
-@contextlib.contextmanager
-def transactional(
-    client: TransactionalClient, address: str, transactional_id: str, timeout_ms: int = 60_000
-) -> Iterator[TransactionalProducer]:
-    """A producer that is closed at the end, also of a test that fails."""
-    producer = client.producer(address, transactional_id, timeout_ms)
-    try:
-        yield producer
-    finally:
-        producer.close()
-
-
-def _deadline() -> Callable[[str], None]:
-    end = time.monotonic() + DEADLINE_S
-
-    def check(what: str) -> None:
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {DEADLINE_S} s: {what}")
-
-    return check
 
 
 # --- librdkafka ---
@@ -172,7 +114,7 @@ class Confluent:
         try:
             consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
             values: list[bytes] = []
-            check = _deadline()
+            check = deadline_in(DEADLINE_S)
             while last not in values:
                 check(f"{last!r} behind {values!r}")
                 values += [self._value(one) for one in consumer.consume(100, _POLL_MS / 1000)]
@@ -187,23 +129,21 @@ class Confluent:
         try:
             consumer.subscribe([source])
             values: list[bytes] = []
-            check = _deadline()
+            check = deadline_in(DEADLINE_S)
             while len(values) < count:
                 check(f"{len(values)} of {count}")
                 found = consumer.consume(count - len(values), _POLL_MS / 1000)
                 values += map(self._value, found)
-            with transactional(self, address, f"transform-{group}") as producer:
-                held: Any = producer.held  # type: ignore[attr-defined]
-                producer.begin()
-                for value in values:
-                    producer.send(target, value)
+
+            def send_offsets(producer: confluent_kafka.Producer) -> None:
                 positions = consumer.position(consumer.assignment())
-                held.send_offsets_to_transaction(
+                producer.send_offsets_to_transaction(
                     [one for one in positions if one.offset >= 0],
                     consumer.consumer_group_metadata(),
                     DEADLINE_S,
                 )
-                (producer.commit if commit else producer.abort)()
+
+            produce_with_offsets(self, address, target, group, values, send_offsets, commit=commit)
             return values
         finally:
             consumer.close()
@@ -378,7 +318,7 @@ class KafkaPython:
         try:
             consumer.assign([kafka.TopicPartition(topic, 0)])
             values: list[bytes] = []
-            check = _deadline()
+            check = deadline_in(DEADLINE_S)
             while last not in values:
                 check(f"{last!r} behind {values!r}")
                 for found in consumer.poll(_POLL_MS).values():
@@ -394,23 +334,21 @@ class KafkaPython:
         try:
             consumer.subscribe([source])
             values: list[bytes] = []
-            check = _deadline()
+            check = deadline_in(DEADLINE_S)
             while len(values) < count:
                 check(f"{len(values)} of {count}")
                 # Shorter polls lose the assignment beside a rebalance.
                 for found in consumer.poll(1000, max_records=count - len(values)).values():
                     values += [one.value for one in found]
-            with transactional(self, address, f"transform-{group}") as producer:
-                held: Any = producer.held  # type: ignore[attr-defined]
-                producer.begin()
-                for value in values:
-                    producer.send(target, value)
+
+            def send_offsets(producer: kafka.KafkaProducer) -> None:
                 offsets = {
                     part: kafka.OffsetAndMetadata(consumer.position(part), "", -1)
                     for part in consumer.assignment()
                 }
-                held.send_offsets_to_transaction(offsets, consumer.group_metadata())
-                (producer.commit if commit else producer.abort)()
+                producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+
+            produce_with_offsets(self, address, target, group, values, send_offsets, commit=commit)
             return values
         finally:
             consumer.close()
@@ -429,14 +367,7 @@ class KafkaPython:
 
 CLIENTS: tuple[TransactionalClient, ...] = (Confluent(), AioKafka(), KafkaPython())
 
-# --- What a judge sees ---
-
-
-def create_topic(address: str, topic: str, partitions: int = 1) -> None:
-    """By librdkafka's admin client."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address, "log_level": 0})
-    new: Any = confluent_kafka.admin.NewTopic(topic, partitions, 1)  # type: ignore[attr-defined]
-    admin.create_topics([new])[topic].result(DEADLINE_S)
+# --- What librdkafka makes and sees, whoever is tested ---
 
 
 def end_of_committed(address: str, topic: str) -> int:

@@ -1,24 +1,24 @@
-"""A group coordinator on virtual time over partitions that are lists, durable when the test says so."""
+"""A group coordinator in a `CoordinatorWorld`, and what clients ask of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from odradek_broker.coordinator.groups.group import ClassicGroup
+from coordinator_world import CoordinatorWorld, Topics
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup
+from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.groups.offsets import (
     CommitCall,
     CommitPart,
     FetchedOffsets,
 )
-from odradek_broker.coordinator.groups.states import GroupState
-from odradek_broker.fault_points import NO_FAULTS
-from odradek_broker.later import Later
-from odradek_broker.partition import StoredRecord
+from odradek_broker.coordinator.shards import Shards
+from odradek_broker.deferred import Deferred
+from odradek_broker.explain.groups import GroupRecorder
+from odradek_broker.explain.history import History
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest
 from odradek_protocol.schemas.join_group import (
@@ -32,9 +32,7 @@ from odradek_protocol.schemas.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
 
-WALL_OFFSET_MS = 1_700_000_000_000
 RANGE = [("range", b"meta")]
 GROUP = "group"
 
@@ -57,200 +55,24 @@ class Settings:
     offsets_retention_check_interval_ms: int = 600_000
 
 
-class ListPartition:
-    """An internal partition. With `hold`, appends are durable only after `flush`."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[bytes | None, bytes | None]] = []
-        self.durable = 0
-        self.hold = False
-        self.refuse: ErrorCode = ErrorCode.NONE
-        self.append_times_ms: list[int] = []
-        #: offset -> (producer id, is it a marker)
-        self.producers: dict[int, tuple[int, bool]] = {}
-        self._waiting: list[tuple[int, Later[ErrorCode]]] = []
-
-    def append_internal(
-        self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
-    ) -> Later[ErrorCode]:
-        return self._append(records, now_ms)
-
-    def append_transactional(
-        self,
-        records: Sequence[tuple[bytes | None, bytes | None]],
-        now_ms: int,
-        producer_id: int,
-        producer_epoch: int,
-    ) -> Later[ErrorCode]:
-        if self.refuse is ErrorCode.NONE:
-            start = len(self.records)
-            for offset in range(start, start + len(records)):
-                self.producers[offset] = (producer_id, False)
-        return self._append(records, now_ms)
-
-    def append_marker(self, producer_id: int, commit: bool) -> Later[ErrorCode]:
-        """What the partition's leader does; the coordinator must be told by the test."""
-        self.producers[len(self.records)] = (producer_id, True)
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        return self._append([(encode_key(kind), encode_marker(0))], 0)
-
-    def _append(
-        self, records: Sequence[tuple[bytes | None, bytes | None]], now_ms: int
-    ) -> Later[ErrorCode]:
-        assert records
-        if self.refuse is not ErrorCode.NONE:
-            return Later.of(self.refuse)
-        self.records += records
-        self.append_times_ms.append(now_ms)
-        later: Later[ErrorCode] = Later()
-        if self.hold:
-            self._waiting.append((len(self.records), later))
-        else:
-            self.durable = len(self.records)
-            later.resolve(ErrorCode.NONE)
-        return later
-
-    def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-        for record in self.read_stored():
-            if not record.is_control:
-                yield record.offset, record.key, record.value
-
-    def read_stored(self) -> Iterator[StoredRecord]:
-        for offset, (key, value) in enumerate(self.records):
-            yield StoredRecord(offset, key, value, *self.producers.get(offset, (-1, False)))
-
-    def flush(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The disk answers for everything that was appended."""
-        waiting, self._waiting = self._waiting, []
-        if error is ErrorCode.NONE:
-            self.durable = len(self.records)
-        for _, later in waiting:
-            later.resolve(error)
-
-    def crash(self) -> None:
-        """What was not durable is lost, and nobody waits for it any more."""
-        del self.records[self.durable :]
-        self.producers = {at: who for at, who in self.producers.items() if at < self.durable}
-        self._waiting = []
-
-
-class VirtualClock:
-    def __init__(self) -> None:
-        self.now_ms = 1_000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return WALL_OFFSET_MS + self.now_ms
-
-
-class CountedIds:
-    def __init__(self) -> None:
-        self.count = 0
-
-    def uuid(self) -> bytes:
-        self.count += 1
-        return self.count.to_bytes(16, "big")
-
-    def below(self, bound: int) -> int:
-        return 0
-
-
-@dataclass
-class Topics:
-    """The cluster metadata, as far as groups ask."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    ids: dict[str, bytes] = field(default_factory=dict)
-    leader: int = 1
-    topics_version: int = 0
-    #: (group, name of a setting) -> milliseconds
-    group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
-
-    def group_setting_ms(self, group_id: str, name: str) -> int | None:
-        return self.group_settings.get((group_id, name))
-
-    def topic_names(self) -> list[str]:
-        return list(self.ids)
-
-    def partition_count(self, name: str) -> int:
-        return self.counts.get(name, 0)
-
-    def leader_of(self, name: str, partition: int) -> int | None:
-        return self.leader if 0 <= partition < self.counts.get(name, 0) else None
-
-    def topic_id(self, name: str) -> bytes:
-        return self.ids.get(name, bytes(16))
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        return next((name for name, held in self.ids.items() if held == topic_id), None)
-
-
-class NoTimer:
-    def cancel(self) -> None: ...
-
-
-class GroupWorld:
-    """The node of one coordinator. `states`: every state a group entered, in order."""
+class GroupWorld(CoordinatorWorld):
+    """The node of a group coordinator. `states`: every state a group entered, in order."""
 
     def __init__(self, *, partitions: int = 1, topic: bool = True, **settings: Any) -> None:
-        self.clock = VirtualClock()
-        self.random = CountedIds()
-        self.metadata = Topics({"topic": 10, "other": 10}, {"topic": b"T" * 16, "other": b"O" * 16})
+        metadata = Topics({"topic": 10, "other": 10}, {"topic": b"T" * 16, "other": b"O" * 16})
+        super().__init__(metadata, OFFSETS_TOPIC, partitions=partitions, topic_exists=topic)
         self.config = replace(Settings(), **settings)
-        self.authorizer: Authorizer = ALLOW_EVERYTHING
-        self.faults = NO_FAULTS
-        self.node_id = 1
-        self.advertised = ("host", 9092)
-        self.topic_partitions = [ListPartition() for _ in range(partitions)]
-        self.timers: list[tuple[float, Callable[[], None]]] = []
         self.states: list[GroupState] = []
-        if topic:
-            self.metadata.counts[OFFSETS_TOPIC] = partitions
-        self.groups = GroupCoordinator(self, self.config, self._observe)
-        self.groups.load()
+        self.start()
+
+    def _new_coordinator(self) -> Shards[Any]:
+        self.group_history = History(self.clock.wall_ms)
+        recorder = GroupRecorder(self.group_history, self.metadata, self.config)
+        self.groups = GroupCoordinator(self, self.config, recorder.record, self._observe)
+        return self.groups.shards
 
     def _observe(self, group: ClassicGroup, before: GroupState, after: GroupState) -> None:
         self.states.append(after)
-
-    # --- What a node gives ---
-
-    def internal_partition(self, topic: str, index: int) -> ListPartition | None:
-        if self.metadata.partition_count(topic) == 0 or self.metadata.leader != self.node_id:
-            return None
-        return self.topic_partitions[index]
-
-    def ensure_internal_topic(self, name: str) -> Later[None]:
-        self.metadata.counts.setdefault(name, len(self.topic_partitions))
-        return Later.of(None)
-
-    def call_at(self, monotonic_ms: float, callback: Callable[[], None]) -> NoTimer:
-        self.timers.append((monotonic_ms, callback))
-        return NoTimer()
-
-    # --- Time and disk ---
-
-    @property
-    def log(self) -> ListPartition:
-        """The only partition."""
-        assert len(self.topic_partitions) == 1
-        return self.topic_partitions[0]
-
-    def wait(self, duration_ms: int) -> None:
-        """Let time pass; every deadline is met at its moment."""
-        end_ms = self.clock.now_ms + duration_ms
-        while (next_ms := self.groups.next_deadline_ms()) is not None and next_ms <= end_ms:
-            self.clock.now_ms = max(self.clock.now_ms, next_ms)
-            self.groups.advance(self.clock.now_ms)
-        self.clock.now_ms = end_ms
-
-    def restart(self) -> None:
-        """Kill and start again: only what was durable is there."""
-        for partition in self.topic_partitions:
-            partition.crash()
-        self.groups = GroupCoordinator(self, self.config, self._observe)
-        self.groups.load()
 
     # --- Requests ---
 
@@ -266,7 +88,7 @@ class GroupWorld:
         rebalance_ms: int = 60_000,
         version: int = 9,
         client: str = "client",
-    ) -> Later[JoinGroupResponse]:
+    ) -> Deferred[JoinGroupResponse]:
         offered = RANGE if protocols is None else protocols
         request = JoinGroupRequest(
             group_id=group,
@@ -287,7 +109,7 @@ class GroupWorld:
         assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return answer.member_id
 
-    def enter(self, **how: Any) -> tuple[str, Later[JoinGroupResponse]]:
+    def enter(self, **how: Any) -> tuple[str, Deferred[JoinGroupResponse]]:
         """A new dynamic member, id handshake included."""
         member_id = self.new_id(**how)
         return member_id, self.join(member_id, **how)
@@ -302,7 +124,7 @@ class GroupWorld:
         instance: str | None = None,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
-    ) -> Later[SyncGroupResponse]:
+    ) -> Deferred[SyncGroupResponse]:
         request = SyncGroupRequest(
             group_id=group,
             generation_id=generation,
@@ -346,7 +168,7 @@ class GroupWorld:
         instance: str | None = None,
         version: int = 9,
         retention_ms: int = -1,
-    ) -> Later[list[ErrorCode]]:
+    ) -> Deferred[list[ErrorCode]]:
         call = CommitCall(
             group, generation, member_id, instance, version, retention_ms, list(parts)
         )
@@ -417,5 +239,13 @@ def part(
     return CommitPart(topic, partition, offset, epoch, metadata)
 
 
-def context(version: int) -> RequestContext:
-    return RequestContext(version, "client", "/127.0.0.1", 1)
+def static_group(world: GroupWorld, version: int = 9) -> tuple[str, str]:
+    """A stable group of two static members: ids of leader and follower."""
+    leader = world.join(instance="one", version=version).result().member_id
+    second = world.join(instance="two", version=version)
+    world.join(leader, instance="one", version=version)
+    follower = second.result().member_id
+    world.sync(leader, 2, {leader: b"L", follower: b"F"}, instance="one")
+    assert world.sync(follower, 2, instance="two").result().assignment == b"F"
+    world.states.clear()
+    return leader, follower

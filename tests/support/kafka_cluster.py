@@ -164,6 +164,11 @@ class KafkaNode:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def data_dir(self) -> Path:
+        """Its only log directory."""
+        return self._folder / "data"
+
+    @property
     def log(self) -> str:
         """What it has logged."""
         return self._log.read_text(errors="replace")

@@ -7,22 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Producer as ForeignProducer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from foreign_topics import create_topic
 from live_brokers import LiveBroker
 from odradek.testing import make_unique_topic
 from odradek_client.consumer.consumer import Consumer
-from odradek_client.consumer.listener import RebalanceListener
-from odradek_client.consumer.types import ConsumerRecord, TopicPartition
+from odradek_client.consumer.rebalance_listener import RebalanceListener
+from odradek_client.structs import ConsumerRecord, TopicPartition
 
 DEADLINE_S = 30.0
 
 
 def make_topic(broker: LiveBroker, partitions: int, name: str | None = None) -> str:
     name = name or make_unique_topic()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
+    create_topic(broker.bootstrap, name, partitions)
     return name
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek_broker.real import RealRandomness
-from odradek_broker.seams import Files
+from odradek_broker.platform.machine import RealRandomness
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import INDEX_BYTES_MAX, HandleCache
-from odradek_broker.storage.log import AppendResult, LogOptions, LogStart, PartitionLog
+from odradek_broker.storage.log import AppendResult, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_protocol.compression import Codec
 from odradek_protocol.records.batch import BatchHeader, iter_batches
 from odradek_protocol.records.builder import BatchBuilder, control_batch
@@ -58,17 +60,19 @@ def make_log(
     open_files: int = 64,
     index_bytes_max: int = INDEX_BYTES_MAX,
     directory: str = DIRECTORY,
+    deleted: DeletedFiles | None = None,
     **config: Any,
 ) -> PartitionLog:
     """A log in page-cache mode unless `durability` says otherwise; made if it is not there."""
     config.setdefault("durability", "page-cache")
+    handles = HandleCache(files, open_files, index_bytes_max)
     log = PartitionLog(
         "t",
         0,
         TOPIC_ID,
         directory,
         LogConfig(**config),
-        LogOptions(files, HandleCache(files, open_files, index_bytes_max), RealRandomness()),
+        LogOptions(files, handles, RealRandomness(), deleted or DeletedFiles(handles)),
         start or LogStart(),
     )
     if files.exists(directory):
@@ -141,7 +145,7 @@ class Workers:
 
     def __init__(self, log: PartitionLog) -> None:
         self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
-        log._options.handles.aside = lambda work, done: self.jobs.append((work, done))
+        log._options.handles.background = lambda work, done: self.jobs.append((work, done))
 
     def run(self) -> None:
         self.work()()

@@ -3,41 +3,47 @@
 from __future__ import annotations
 
 import random
-from typing import Any
-
-from tests.sim.files import MemoryFiles
+from collections import deque
+from collections.abc import Callable
 
 from logs import NOW_MS, append, make_batch
-from odradek_broker.config import parse_config
-from odradek_broker.later import Later
-from odradek_broker.metrics import BrokerMetrics
+from odradek.simulation.clock import SimulatedClock, StoppedTimer
+from odradek.simulation.disk import MemoryFiles
+from odradek_broker.config.broker import parse_config
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.metadata.topics.delete_topics import TopicRef, delete_topics
+from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
-from odradek_broker.real import RealRandomness
+from odradek_broker.platform.machine import RealRandomness
+from odradek_broker.platform.seams import Randomness, Scheduler
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.manager import LogManager, StartReport
-from odradek_broker.topic_admin import NewTopic, TopicRef, create_topics, delete_topics
 from odradek_protocol.errors import ErrorCode
 
 
-class _Clock:
+class SoonScheduler:
+    """Takes timers, and keeps those that are due in the next turn of the loop for `run`."""
+
     def __init__(self) -> None:
-        self.now_ms = 0
+        self._soon: deque[Callable[[], None]] = deque()
 
-    def wall_ms(self) -> int:
-        return NOW_MS + self.now_ms
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> StoppedTimer:
+        if delay_ms == 0:
+            self._soon.append(callback)
+        return StoppedTimer()
 
-    def monotonic_ms(self) -> int:
-        return self.now_ms
+    def turn(self) -> bool:
+        """One callback, and whether there was one."""
+        if self._soon:
+            self._soon.popleft()()
+            return True
+        return False
 
-
-class _Timer:
-    def cancel(self) -> None:
-        pass
-
-
-class _Scheduler:
-    def call_later(self, delay_ms: float, callback: Any) -> _Timer:
-        return _Timer()
+    def run(self) -> None:
+        """Until nothing is left to do soon."""
+        while self.turn():
+            pass
 
 
 class NodeWorld:
@@ -46,25 +52,30 @@ class NodeWorld:
     `settings` are the broker's, with underscores.
     """
 
+    #: Takes the node's timers; by default that is `soon`.
+    scheduler: Scheduler | None = None
+    randomness: Randomness = RealRandomness()
+
     def __init__(self, **settings: str) -> None:
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.files = MemoryFiles(now_ms=NOW_MS)
-        self.clock = _Clock()
+        self.clock = SimulatedClock(wall_start_ms=NOW_MS)
         self.fatal: list[str] = []
         self.start()
 
     def start(self) -> StartReport:
         self.asked: dict[PartitionLog, None] = {}
+        self.soon = SoonScheduler()
         config, _ = parse_config({"log.dirs": "data", **self._settings})
         self.logs = LogManager(
-            "data", self.files, self.clock, RealRandomness(), config.default_log_config()
+            "data", self.files, self.clock, self.randomness, config.default_log_config()
         )
         self.node = Node(
             config,
             clock=self.clock,
-            randomness=RealRandomness(),
+            randomness=self.randomness,
             logs=self.logs,
-            scheduler=_Scheduler(),
+            scheduler=self.scheduler or self.soon,
             request_flush=lambda log: self.asked.setdefault(log),
             metrics=BrokerMetrics(lambda: 0),
             on_fatal=self.fatal.append,
@@ -92,12 +103,12 @@ class NodeWorld:
                 else:
                     log.finish_flush(ticket, None)
 
-    def create(self, name: str, partitions: int = 1) -> Later[None]:
+    def create(self, name: str, partitions: int = 1) -> Deferred[None]:
         records, results = create_topics(self.node.metadata, [NewTopic(name, partitions)])
         assert results[0].error is ErrorCode.NONE, results
         return self.node.commit_metadata(records)
 
-    def delete(self, name: str) -> Later[None]:
+    def delete(self, name: str) -> Deferred[None]:
         records, results = delete_topics(self.node.metadata, [TopicRef(name)])
         assert results[0].error is ErrorCode.NONE, results
         return self.node.commit_metadata(records)

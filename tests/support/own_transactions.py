@@ -1,12 +1,12 @@
-"""Our own client behind the interface of `foreign_transactions`: transactions of version 2."""
+"""Our own client as a `TransactionalClient`: transactions of version 2."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from foreign_transactions import DEADLINE_S, TransactionalProducer
 from odradek import sync
 from odradek_client.errors import Fatal
+from transactional_clients import DEADLINE_S, TransactionalProducer, produce_with_offsets
 
 _DEADLINE_MS = DEADLINE_S * 1000
 
@@ -63,18 +63,14 @@ class Own:
         with self._consumer(address, group, True) as consumer:
             consumer.subscribe([source])
             values = [bytes(consumer.getone().value) for _ in range(count)]
-            producer = _OwnProducer(address, f"transform-{group}", 60_000)
-            try:
-                producer.begin()
-                for value in values:
-                    producer.send(target, value)
-                producer.held.send_offsets_to_transaction(
+
+            def send_offsets(producer: sync.Producer) -> None:
+                producer.send_offsets_to_transaction(
                     {part: consumer.position(part) for part in consumer.assignment()},
                     consumer.group_metadata(),
                 )
-                (producer.commit if commit else producer.abort)()
-            finally:
-                producer.close()
+
+            produce_with_offsets(self, address, target, group, values, send_offsets, commit=commit)
             return values
 
     def _consumer(self, address: str, group: str | None, committed: bool) -> Any:

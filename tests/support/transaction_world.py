@@ -1,28 +1,32 @@
-"""A transaction coordinator on virtual time, over lists that are durable when the test says so.
+"""A transaction coordinator in a `CoordinatorWorld`, and what clients ask of it.
 
 Producer ids are counted, markers are written into lists; each can be held back or refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from group_world import ListPartition, NoTimer, Topics, VirtualClock
-from odradek_broker.authorizer import ALLOW_EVERYTHING, Authorizer
-from odradek_broker.coordinator.transactions.coordinator import (
-    TRANSACTIONS_TOPIC,
-    TransactionCoordinator,
+from coordinator_world import CoordinatorWorld, Topics
+from odradek_broker.coordinator.shards import Shards
+from odradek_broker.coordinator.transactions.calls import (
+    AddCall,
+    EndAnswer,
+    EndCall,
+    InitAnswer,
+    InitCall,
 )
-from odradek_broker.coordinator.transactions.deciding import AddCall, EndCall, InitCall
-from odradek_broker.coordinator.transactions.interfaces import MarkerRequest, TopicPartition
-from odradek_broker.coordinator.transactions.shard import EndAnswer, InitAnswer
+from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
+from odradek_broker.coordinator.transactions.interfaces import MarkerRequest
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
-from odradek_broker.fault_points import NO_FAULTS
-from odradek_broker.history import History
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.explain.history import History
+from odradek_broker.explain.transactions import TransactionRecorder
+from odradek_broker.metadata.cluster import TRANSACTIONS_TOPIC
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 ID = "id"
@@ -45,21 +49,8 @@ class Settings:
 
 
 @dataclass
-class LedTopics(Topics):
-    """Metadata whose leader epochs a test may change."""
-
-    leader_epoch: int = 0
-
-    def leader_epoch_of(self, name: str, partition: int) -> int:
-        return self.leader_epoch if self.partition_count(name) else -1
-
-    def is_internal(self, name: str) -> bool:
-        return name.startswith("__")
-
-
-@dataclass
-class Written:
-    """One marker in a partition."""
+class WrittenMarker:
+    """A marker in a partition."""
 
     producer_id: int
     epoch: int
@@ -72,33 +63,33 @@ class Written:
 class Markers:
     """The partitions' leaders. `codes`: what some of them answer; `hold` keeps all answers back."""
 
-    written: dict[TopicPartition, list[Written]] = field(default_factory=dict)
+    written: dict[TopicPartition, list[WrittenMarker]] = field(default_factory=dict)
     codes: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     requests: list[MarkerRequest] = field(default_factory=list)
     hold: bool = False
-    held: list[tuple[MarkerRequest, Later[dict[TopicPartition, ErrorCode]]]] = field(
+    held: list[tuple[MarkerRequest, Deferred[dict[TopicPartition, ErrorCode]]]] = field(
         default_factory=list
     )
 
-    def write(self, markers: Sequence[MarkerRequest]) -> Later[dict[TopicPartition, ErrorCode]]:
+    def write(self, markers: Sequence[MarkerRequest]) -> Deferred[dict[TopicPartition, ErrorCode]]:
         (request,) = markers
         self.requests.append(request)
-        later: Later[dict[TopicPartition, ErrorCode]] = Later()
-        self.held.append((request, later))
+        deferred: Deferred[dict[TopicPartition, ErrorCode]] = Deferred()
+        self.held.append((request, deferred))
         if not self.hold:
             self.release()
-        return later
+        return deferred
 
     def release(self) -> None:
         """Write what is waiting, and answer."""
         while self.held:
-            request, later = self.held.pop(0)
+            request, deferred = self.held.pop(0)
             answers = {}
             for part in request.partitions:
                 answers[part] = self.codes.get(part, ErrorCode.NONE)
                 if answers[part] is ErrorCode.NONE:
                     self.written.setdefault(part, []).append(
-                        Written(
+                        WrittenMarker(
                             request.producer_id,
                             request.producer_epoch,
                             request.coordinator_epoch,
@@ -106,91 +97,58 @@ class Markers:
                             request.transaction_version,
                         )
                     )
-            later.resolve(answers)
+            deferred.resolve(answers)
 
 
-class TransactionWorld:
-    """The node of one coordinator."""
+class TransactionWorld(CoordinatorWorld):
+    """The node of a transaction coordinator."""
 
     def __init__(self, *, partitions: int = 1, topic: bool = True, **settings: Any) -> None:
-        self.clock = VirtualClock()
-        self.metadata = LedTopics({"topic": 10, "other": 10})
+        metadata = Topics({"topic": 10, "other": 10})
+        super().__init__(metadata, TRANSACTIONS_TOPIC, partitions=partitions, topic_exists=topic)
         self.config = replace(Settings(), **settings)
-        self.authorizer: Authorizer = ALLOW_EVERYTHING
-        self.faults = NO_FAULTS
-        self.node_id = 1
-        self.advertised = ("host", 9092)
-        self.topic_partitions = [ListPartition() for _ in range(partitions)]
         self.markers = Markers()
         self.next_id = 1_000
         self.hold_ids = False
-        self.held_ids: list[Later[int | None]] = []
-        self.timers: list[tuple[float, Callable[[], None]]] = []
-        if topic:
-            self.metadata.counts[TRANSACTIONS_TOPIC] = partitions
+        self.held_ids: list[Deferred[int | None]] = []
+        self.start()
+
+    def _new_coordinator(self) -> Shards[Any]:
         self.producer_history = History(self.clock.wall_ms)
-        self.transactions = TransactionCoordinator(self, self.config, self.producer_history)
-        self.transactions.load()
-
-    # --- What a node gives ---
-
-    def internal_partition(self, topic: str, index: int) -> ListPartition | None:
-        if self.metadata.partition_count(topic) == 0 or self.metadata.leader != self.node_id:
-            return None
-        return self.topic_partitions[index]
-
-    def ensure_internal_topic(self, name: str) -> Later[None]:
-        self.metadata.counts.setdefault(name, len(self.topic_partitions))
-        return Later.of(None)
-
-    def call_at(self, monotonic_ms: float, callback: Callable[[], None]) -> NoTimer:
-        self.timers.append((monotonic_ms, callback))
-        return NoTimer()
-
-    def next_producer_id(self) -> Later[int | None]:
-        later: Later[int | None] = Later()
-        self.held_ids.append(later)
-        if not self.hold_ids:
-            self.give_ids()
-        return later
-
-    def give_ids(self) -> None:
-        waiting, self.held_ids = self.held_ids, []
-        for later in waiting:
-            self.next_id += 1
-            later.resolve(self.next_id)
-
-    def write_markers(
-        self, markers: Sequence[MarkerRequest]
-    ) -> Later[dict[TopicPartition, ErrorCode]]:
-        return self.markers.write(markers)
-
-    # --- Time, disk, crashes ---
-
-    @property
-    def log(self) -> ListPartition:
-        """The only partition."""
-        assert len(self.topic_partitions) == 1
-        return self.topic_partitions[0]
-
-    def wait(self, duration_ms: int) -> None:
-        """Let time pass; every deadline is met at its moment."""
-        end_ms = self.clock.now_ms + duration_ms
-        while (next_ms := self.transactions.next_deadline_ms()) is not None and next_ms <= end_ms:
-            self.clock.now_ms = max(self.clock.now_ms, next_ms)
-            self.transactions.advance(self.clock.now_ms)
-        self.clock.now_ms = end_ms
+        self.transaction_history = History(self.clock.wall_ms)
+        self.transactions = TransactionCoordinator(
+            self,
+            self.config,
+            TransactionRecorder(self.transaction_history, self.producer_history).record,
+        )
+        return self.transactions.shards
 
     def restart(self) -> None:
         """Kill and start again: only what was durable is there, and the epoch is a new one."""
-        for partition in self.topic_partitions:
-            partition.crash()
         self.markers.held = []
         self.held_ids = []
         self.metadata.leader_epoch += 1
-        self.producer_history = History(self.clock.wall_ms)
-        self.transactions = TransactionCoordinator(self, self.config, self.producer_history)
-        self.transactions.load()
+        super().restart()
+
+    # --- What a node gives ---
+
+    def next_producer_id(self) -> Deferred[int | None]:
+        deferred: Deferred[int | None] = Deferred()
+        self.held_ids.append(deferred)
+        if not self.hold_ids:
+            self.give_ids()
+        return deferred
+
+    def give_ids(self) -> None:
+        waiting, self.held_ids = self.held_ids, []
+        for deferred in waiting:
+            self.next_id += 1
+            deferred.resolve(self.next_id)
+
+    def write_markers(
+        self, markers: Sequence[MarkerRequest]
+    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
+        return self.markers.write(markers)
 
     # --- Requests ---
 
@@ -203,7 +161,7 @@ class TransactionWorld:
         timeout_ms: int = 60_000,
         two_phase: bool = False,
         keep: bool = False,
-    ) -> Later[InitAnswer]:
+    ) -> Deferred[InitAnswer]:
         call = InitCall(name, timeout_ms, producer_id, epoch, two_phase, keep)
         return self.transactions.init_producer_id(call)
 
@@ -222,7 +180,7 @@ class TransactionWorld:
         *parts: TopicPartition,
         name: str = ID,
         version: int = 1,
-    ) -> Later[ErrorCode]:
+    ) -> Deferred[ErrorCode]:
         call = AddCall(name, *identity, frozenset(parts or (T0,)), version)
         return self.transactions.add_partitions(call)
 
@@ -236,7 +194,7 @@ class TransactionWorld:
 
     def end_later(
         self, identity: tuple[int, int], commit: bool = True, *, version: int = 1, name: str = ID
-    ) -> Later[EndAnswer]:
+    ) -> Deferred[EndAnswer]:
         return self.transactions.end(EndCall(name, *identity, commit, version))
 
     def end(self, identity: tuple[int, int], commit: bool = True, **how: Any) -> EndAnswer:

@@ -1,116 +1,159 @@
-"""Every numbered rule has a test that bears its number: `test_p09_...`, `test_t50e_t50f_...`.
+"""docs/rules is the law: what is cited is written there, and what is written there has a test of its number.
 
-`RULES` lists the rules of this project by their letter, `UNTESTABLE` those that no test can have, with
-the reason. A new family is one line; so is a new rule. Where the text of the rules lies beside this
-checkout, the list is held equal to it.
+A test that holds a rule says so in its name: `test_p09_...`, `test_t50e_t50f_...` for two. A citation in its
+docstring does not count, for it may only explain.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ROOT / "tests"
-REFERENCE = ROOT.parent / "shared" / "reference" / "semantics.md"
+RULES = ROOT / "docs" / "rules"
+DESIGN = ROOT / "docs" / "understand" / "design.md"
+FOLDERS = ("benchmarks", "broker", "client", "docs", "protocol", "spark_connector", "tests")
+SUFFIXES = {".c", ".md", ".py", ".pyi", ".toml"}
 
-#: Letter to numbers: single ones and ranges, as in the rules (50a-50k are eleven rules).
-RULES = {
-    "A": "01-20",
-    "C": "01-05 10-18 20-26 30-34 40-45 50-55 60-70",
-    "F": "01-15 20-27",
-    "G": "01-07 10 20-32 40-46 50-52 60-65 70-72 80-82 90-91 95-99",
-    "K": "01-20 25-26 30-41 50-55",
-    "O": "01-18",
-    "P": "01-30",
-    "R": "01-19 30-32",
-    "T": "01-06 10-16 20-25 30-34 40-45 50a-50k 51 55-68",
-}
-#: Rules of our own, whose text is in docs/.
-OUR_RULES = {
-    "G": "100-104 110-118 120-125 130-133 140-142 145-146 150-156 160-161",
-    "O": "20-23",
-    "S": "01-16",
-    "T": "70-77",
+#: Rules that no test is named after, and why.
+WITHOUT_TEST = {
+    "N-13": "SASL is not built yet",
 }
 
-#: Rules that no test can bear the number of, and why.
-UNTESTABLE: dict[str, str] = {}
-
-_NUMBER = re.compile(r"(\d{1,3})([a-k]?)")
+_WRITTEN = re.compile(r"^- \*\*([^*]+)\*\*", re.MULTILINE)
+_RULE = re.compile(r"[A-Z]-\d{2,3}[a-k]?")
+#: Everything that looks like the number of a rule, so that a slip of the pen is found too.
+_CITED = re.compile(r"\b[A-Z]-\d+[A-Za-z]*\b")
+_DECISION_WRITTEN = re.compile(r"^### (D\d+) ", re.MULTILINE)
+_DECISION_CITED = re.compile(r"\bD\d+\b")
+_TEST = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
 _IN_NAME = re.compile(r"([a-z])(\d{1,3})([a-k]?)")
-
-
-def expand(letter: str, numbers: str) -> Iterator[str]:
-    """`T`, "50a-50c 51" gives T-50a, T-50b, T-50c, T-51."""
-    for part in numbers.split():
-        first, _, last = part.partition("-")
-        low, high = _NUMBER.fullmatch(first), _NUMBER.fullmatch(last or first)
-        assert low is not None and high is not None, f"{letter}: {part!r} is no range of rules"
-        if low[2]:
-            assert low[1] == high[1], f"{letter}: {part!r} spans two rules with letters"
-            for code in range(ord(low[2]), ord(high[2]) + 1):
-                yield f"{letter}-{low[1]}{chr(code)}"
-        else:
-            for number in range(int(low[1]), int(high[1]) + 1):
-                yield f"{letter}-{number:02d}"
-
-
-def _all(table: dict[str, str]) -> list[str]:
-    return [rule for letter, numbers in table.items() for rule in expand(letter, numbers)]
+#: A row of the table of families: letters, and the file of their rules.
+_FAMILIES = re.compile(r"^\| ([A-Z](?:, [A-Z])*) \|.*\((\w+\.md)\) \|$", re.MULTILINE)
 
 
 @cache
-def named_after_rules() -> dict[str, list[str]]:
-    """Rule to the tests that name it, as file::test."""
+def _written() -> Counter[str]:
+    """Rule to how often it is written."""
+    return Counter(
+        rule
+        for path in sorted(RULES.glob("*.md"))
+        for rule in _WRITTEN.findall(path.read_text("utf-8"))
+    )
+
+
+@cache
+def _decisions() -> frozenset[str]:
+    return frozenset(_DECISION_WRITTEN.findall(DESIGN.read_text("utf-8")))
+
+
+def _texts() -> Iterator[Path]:
+    yield from ROOT.glob("*.md")
+    yield from ROOT.glob("*.py")
+    for folder in FOLDERS:
+        yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES)
+
+
+@cache
+def _named_in_tests() -> dict[str, list[str]]:
+    """Rule or decision to the tests that are named after it, as file::test."""
+    families = {rule[0] for rule in _written()}
     found: dict[str, list[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for name in re.findall(
-            r"^\s*(?:async )?def (test_\w+)", path.read_text("utf-8"), re.MULTILINE
-        ):
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name in _TEST.findall(path.read_text("utf-8")):
             for word in name.split("_")[1:]:
                 match = _IN_NAME.fullmatch(word)
-                if match:
-                    rule = f"{match[1].upper()}-{int(match[2]):02d}{match[3]}"
+                if match is None:
+                    continue
+                letter, number, part = match[1].upper(), int(match[2]), match[3]
+                if letter == "D":
+                    found.setdefault(f"D{number}{part}", []).append(f"{path.name}::{name}")
+                elif letter in families:
+                    rule = f"{letter}-{number:02d}{part}"
                     found.setdefault(rule, []).append(f"{path.name}::{name}")
     return found
 
 
-@pytest.mark.parametrize("rule", [*_all(RULES), *_all(OUR_RULES)])
-def test_a_rule_has_a_test_with_its_number(rule: str) -> None:
-    if rule in UNTESTABLE:
-        assert rule not in named_after_rules(), f"{rule} has a test by now; take it from UNTESTABLE"
-        return
-    assert rule in named_after_rules(), (
-        f"no test bears the number of {rule}; name one test_{rule.lower().replace('-', '')}_..., or"
-        " say in UNTESTABLE why there cannot be one"
-    )
+def _is_written(rule: str) -> bool:
+    """Also the number of a rule that is written in parts: T-50 is T-50a, T-50b and so on."""
+    return rule in _written() or (rule[-1].isdigit() and f"{rule}a" in _written())
 
 
-def test_no_test_names_a_rule_that_does_not_exist() -> None:
-    known = set(_all(RULES)) | set(_all(OUR_RULES))
-    families = set(RULES) | set(OUR_RULES)
+def test_each_rule_is_written_once() -> None:
+    assert [rule for rule, times in _written().items() if times > 1] == []
+
+
+def test_rules_have_numbers() -> None:
+    assert [rule for rule in _written() if not _RULE.fullmatch(rule)] == []
+
+
+def test_the_index_names_the_file_of_each_family() -> None:
+    index = {
+        letter: file
+        for letters, file in _FAMILIES.findall((RULES / "README.md").read_text("utf-8"))
+        for letter in letters.split(", ")
+    }
+    homes = {
+        rule[0]: path.name
+        for path in RULES.glob("*.md")
+        for rule in _WRITTEN.findall(path.read_text("utf-8"))
+    }
+    assert index == homes
+    for path in RULES.glob("*.md"):
+        for rule in _WRITTEN.findall(path.read_text("utf-8")):
+            assert index[rule[0]] == path.name, f"{rule} is in {path.name}"
+
+
+def test_what_is_cited_is_written() -> None:
+    unknown = [
+        f"{path.relative_to(ROOT)}: {cited}"
+        for path in _texts()
+        for text in [path.read_text("utf-8")]
+        for cited in [*_CITED.findall(text), *_DECISION_CITED.findall(text)]
+        if not (_is_written(cited) or cited in _decisions())
+    ]
+    assert unknown == []
+
+
+def test_what_users_read_names_no_rule() -> None:
+    """Also the pages of settings, which are made of their descriptions."""
+    pages = [
+        ROOT / "README.md",
+        *(
+            path
+            for path in (ROOT / "docs").rglob("*.md")
+            if not {"rules", "understand"} & {*path.parts}
+        ),
+    ]
+    named = {
+        str(path.relative_to(ROOT)): found
+        for path in pages
+        if (found := _CITED.findall(path.read_text("utf-8")))
+    }
+    assert named == {}
+
+
+def test_no_test_is_named_after_what_is_not_written() -> None:
     unknown = {
         rule: names
-        for rule, names in named_after_rules().items()
-        if rule[0] in families and rule not in known and not any(k.startswith(rule) for k in known)
+        for rule, names in _named_in_tests().items()
+        if not (_is_written(rule) or rule in _decisions())
     }
     assert unknown == {}
 
 
-def test_what_cannot_be_tested_is_a_rule() -> None:
-    assert set(UNTESTABLE) <= set(_all(RULES)) | set(_all(OUR_RULES))
+def test_a_rule_has_a_test_with_its_number() -> None:
+    without = sorted(_written().keys() - _named_in_tests().keys() - WITHOUT_TEST.keys())
+    assert without == [], (
+        "no test bears their numbers; name one test_p09_... for P-09, or say in WITHOUT_TEST why"
+        " there cannot be one"
+    )
 
 
-@pytest.mark.skipif(not REFERENCE.is_file(), reason="the rules are not beside this checkout")
-def test_the_list_of_rules_is_that_of_the_reference() -> None:
-    text = REFERENCE.read_text("utf-8")
-    written = set(re.findall(r"\*\*([A-Z]-\d+[a-k]?)\*\*", text))
-    for letter, numbers in RULES.items():
-        assert set(expand(letter, numbers)) == {
-            rule for rule in written if rule.startswith(f"{letter}-")
-        }
+def test_what_has_no_test_is_a_rule() -> None:
+    assert set(WITHOUT_TEST) <= set(_written())
+    tested = sorted(WITHOUT_TEST.keys() & _named_in_tests().keys())
+    assert tested == [], "they have tests by now: take them from the table"

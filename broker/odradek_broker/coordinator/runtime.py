@@ -1,4 +1,4 @@
-"""Runs a coordinator's core for one partition of an internal topic (architecture, D4).
+"""Runs a coordinator's core for one partition of an internal topic (D4).
 
 A core decides: it looks at its state and returns an `Outcome`, the records to write and the answers
 to give. The runtime appends the records as one batch, has the core replay them at once, and lets
@@ -19,8 +19,10 @@ from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from odradek_broker.coordinator.timers import Timers
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_protocol.errors import ErrorCode
+
+A = TypeVar("A")
 
 Record = tuple[bytes, bytes | None]
 
@@ -32,7 +34,7 @@ LOAD_SLICE_RECORDS = 10_000
 _E = ErrorCode
 _END = object()
 
-#: What clients are told of a storage error behind a group's records (G-91).
+#: A storage error behind a group's records, and the client's error for it (G-91).
 GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -45,20 +47,20 @@ GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 }
 
 
-class Moment(NamedTuple):
+class Instant(NamedTuple):
     """Now, on both clocks: deadlines use the monotonic one, stored timestamps the wall's."""
 
-    now_ms: int
+    monotonic_ms: int
     wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Generic[A]):
     """An answer on its way. `refused` makes the one to give if the records cannot be kept."""
 
-    later: Later[Any]
-    response: Any
-    refused: Callable[[ErrorCode], Any]
+    deferred: Deferred[A]
+    response: A
+    refused: Callable[[ErrorCode], A]
 
 
 class ProducerIdentity(NamedTuple):
@@ -70,7 +72,7 @@ class ProducerIdentity(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a core decided.
+    """A core's decision.
 
     `records` are appended as one batch. `replies` go out when those, and everything written before,
     are durable. `settled` is called with NONE at that moment, or with the client's error when the
@@ -80,8 +82,8 @@ class Outcome:
     """
 
     records: list[Record] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
-    settled: Callable[[ErrorCode, Moment], Outcome] | None = None
+    replies: list[Reply[Any]] = field(default_factory=list)
+    settled: Callable[[ErrorCode, Instant], Outcome] | None = None
     append_errors: Mapping[ErrorCode, ErrorCode] = field(
         default_factory=lambda: GROUP_APPEND_ERRORS
     )
@@ -89,11 +91,11 @@ class Outcome:
 
 
 class InternalPartition(Protocol):
-    """What the runtime needs of a partition."""
+    """A partition of an internal topic, as a runtime needs it."""
 
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
-    ) -> Later[ErrorCode]:
+    ) -> Deferred[ErrorCode]:
         """Append now, resolve when durable: NONE or the storage error. `now_ms` is wall time."""
         ...
 
@@ -111,11 +113,11 @@ class Core(Protocol):
         """Apply one record: the only thing that changes durable state. Unknown keys are skipped."""
         ...
 
-    def loaded(self, moment: Moment) -> Outcome:
+    def loaded(self, now: Instant) -> Outcome:
         """Everything is replayed: build what is not durable, set timers."""
         ...
 
-    def on_timer(self, name: Any, moment: Moment) -> Outcome:
+    def on_timer(self, name: Any, now: Instant) -> Outcome:
         """A deadline of `timers` came."""
         ...
 
@@ -143,32 +145,33 @@ C = TypeVar("C", bound=Core)
 class Runtime(Generic[C]):
     """One core over one partition. It holds nothing but the answers on their way.
 
-    `clock` gives the moment at which an append turned out durable; `on_settled` is called after
-    such a moment, when deadlines may have changed outside of any call.
+    `clock` gives the time at which an append turned out durable. `follow_up` is called after every
+    decision, one that was made when an append settled as well: effects that the core asked for are to
+    be carried out, and deadlines may have changed.
     """
 
     def __init__(
         self,
         core: C,
         partition: InternalPartition,
-        clock: Callable[[], Moment],
-        on_settled: Callable[[], None] | None = None,
+        clock: Callable[[], Instant],
+        follow_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.core = core
         self.state = RuntimeState.LOADING
         self._partition = partition
         self._clock = clock
-        self._on_settled = on_settled
+        self._follow_up = follow_up
         self._error = _E.COORDINATOR_LOAD_IN_PROGRESS
         self._loading: Iterator[object] | None = None
-        self._last_append: Later[ErrorCode] = Later.of(_E.NONE)
-        self._held: dict[int, list[Reply]] = {}
+        self._last_append: Deferred[ErrorCode] = Deferred.of(_E.NONE)
+        self._held: dict[int, list[Reply[Any]]] = {}
         self._held_timers: Timers[int] = Timers()
         self._next_held = 0
 
     @property
     def error(self) -> ErrorCode:
-        """What every request is answered with; NONE while the runtime is active."""
+        """The answer to every request; NONE while the runtime is active."""
         return self._error
 
     @property
@@ -211,24 +214,25 @@ class Runtime(Generic[C]):
 
     # --- In service ---
 
-    def run(self, decide: Callable[[Moment], Outcome]) -> None:
+    def run(self, decide: Callable[[Instant], Outcome]) -> None:
         """Take one decision. The caller has seen that `error` is NONE."""
         if self.state is not RuntimeState.ACTIVE:
             raise RuntimeStep(f"a decision in state {self.state.value}")
         self._process(decide(self._clock()))
+        self._follow_up()
 
-    def advance(self, moment: Moment) -> None:
-        """Act on every deadline that has passed."""
-        while (held := self._held_timers.pop_due(moment.now_ms)) is not None:
+    def run_due(self, now: Instant) -> None:
+        """Act on every deadline that has passed. The caller follows up, once for all runtimes."""
+        while (held := self._held_timers.pop_due(now.monotonic_ms)) is not None:
             self._release(self._held.pop(held), _E.COORDINATOR_NOT_AVAILABLE)
         while self.state is RuntimeState.ACTIVE:
-            name = self.core.timers.pop_due(moment.now_ms)
+            name = self.core.timers.pop_due(now.monotonic_ms)
             if name is None:
                 return
-            self._process(self.core.on_timer(name, moment))
+            self._process(self.core.on_timer(name, now))
 
     def next_deadline_ms(self) -> int | None:
-        """When `advance` has something to do; None for never."""
+        """When `run_due` has something to do; None for never."""
         held_ms = self._held_timers.next_deadline()
         if self.state is not RuntimeState.ACTIVE:
             return held_ms
@@ -236,6 +240,21 @@ class Runtime(Generic[C]):
         if held_ms is None or core_ms is None:
             return core_ms if held_ms is None else held_ms
         return min(held_ms, core_ms)
+
+    def appended(self, replay: Callable[[C], None], written: Deferred[ErrorCode]) -> None:
+        """Someone else has appended to the partition: `replay` that, and let no answer go before
+        `written` says that it is durable. While loading there is nothing to do: the load will come
+        across it."""
+        if self.state is not RuntimeState.ACTIVE:
+            return
+        replay(self.core)
+        self._last_append = written
+
+        def settled(error: ErrorCode) -> None:
+            if error is not _E.NONE:
+                self._fail(GROUP_APPEND_ERRORS.get(error, error))
+
+        written.then(settled)
 
     def close(self) -> None:
         """Stop: parked requests learn that they must look for another coordinator (N-15)."""
@@ -260,7 +279,7 @@ class Runtime(Generic[C]):
         self._settle(outcome, _E.NONE)
         self._release(outcome.replies, _E.NONE)
 
-    def _append(self, outcome: Outcome) -> Later[ErrorCode]:
+    def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
         return self._partition.append_internal(list(outcome.records), self._clock().wall_ms)
 
     def _replay(self, outcome: Outcome) -> None:
@@ -272,13 +291,13 @@ class Runtime(Generic[C]):
         self._settle(outcome, refusal)
         self._release(outcome.replies, refusal)
 
-    def _hold(self, outcome: Outcome, written: Later[ErrorCode]) -> None:
+    def _hold(self, outcome: Outcome, written: Deferred[ErrorCode]) -> None:
         """Wait for the disk, but not for ever."""
         number = self._next_held
         self._next_held += 1
         if outcome.replies:
             self._held[number] = outcome.replies
-            self._held_timers.set(number, self._clock().now_ms + APPEND_TIMEOUT_MS)
+            self._held_timers.set(number, self._clock().monotonic_ms + APPEND_TIMEOUT_MS)
 
         def settled(error: ErrorCode) -> None:
             self._held_timers.cancel(number)
@@ -290,8 +309,7 @@ class Runtime(Generic[C]):
                 refusal = outcome.append_errors.get(error, error)
                 self._release(replies, refusal)
                 self._fail(refusal)
-            if self._on_settled is not None:
-                self._on_settled()
+            self._follow_up()
 
         written.then(settled)
 
@@ -299,13 +317,13 @@ class Runtime(Generic[C]):
         if outcome.settled is not None and self.state is RuntimeState.ACTIVE:
             self._process(outcome.settled(error, self._clock()))
 
-    def _release(self, replies: list[Reply], error: ErrorCode) -> None:
+    def _release(self, replies: list[Reply[Any]], error: ErrorCode) -> None:
         """Last of all: whoever gets the answer may come back with the next request at once."""
         for reply in replies:
-            reply.later.resolve(reply.response if error is _E.NONE else reply.refused(error))
+            reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 
     def _fail(self, error: ErrorCode) -> None:
-        """What was replayed is not on disk: nothing here may be shown to anyone any more."""
+        """Records that were replayed are not on disk: nothing here may be shown to anyone any more."""
         if self.state is RuntimeState.ACTIVE:
             self._stop(RuntimeState.FAILED, error)
 

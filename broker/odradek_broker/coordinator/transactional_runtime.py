@@ -2,7 +2,8 @@
 
 Such records are replayed as pending. The marker that ends a producer's transaction in the partition
 is not the core's to write: the partition's leader writes it for the transaction coordinator and says
-so here. A load finds records and markers in the log, in the same order, and replays the same.
+so (`Runtime.appended`). A load finds records and markers in the log, in the same order, and replays
+the same.
 """
 
 from __future__ import annotations
@@ -11,19 +12,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from odradek_broker.coordinator.runtime import (
-    GROUP_APPEND_ERRORS,
     Core,
     InternalPartition,
     Outcome,
     Runtime,
-    RuntimeState,
 )
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
-
-NO_PRODUCER = -1
 
 
 class StoredRecord(Protocol):
@@ -51,7 +49,7 @@ class StoredRecord(Protocol):
 
 
 class TransactionalPartition(InternalPartition, Protocol):
-    """What this runtime needs of a partition."""
+    """A partition that takes records of transactions too."""
 
     def append_transactional(
         self,
@@ -59,7 +57,7 @@ class TransactionalPartition(InternalPartition, Protocol):
         now_ms: int,
         producer_id: int,
         producer_epoch: int,
-    ) -> Later[ErrorCode]:
+    ) -> Deferred[ErrorCode]:
         """As `append_internal`, within a producer's transaction."""
         ...
 
@@ -88,24 +86,7 @@ class TransactionalRuntime(Runtime[C]):
 
     _partition: TransactionalPartition
 
-    def marker_written(self, producer_id: int, commit: bool, written: Later[ErrorCode]) -> None:
-        """A marker was appended to the partition and `written` tells when it is durable.
-
-        From now on no answer leaves before it is. While loading there is nothing to do: the load
-        will come across it.
-        """
-        if self.state is not RuntimeState.ACTIVE:
-            return
-        self.core.replay_marker(producer_id, commit)
-        self._last_append = written
-
-        def settled(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE:
-                self._fail(GROUP_APPEND_ERRORS.get(error, error))
-
-        written.then(settled)
-
-    def _append(self, outcome: Outcome) -> Later[ErrorCode]:
+    def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
         producer = outcome.producer
         if producer is None:
             return super()._append(outcome)
@@ -138,7 +119,7 @@ class TransactionalRuntime(Runtime[C]):
                 self.core.replay_marker(record.producer_id, marker.is_commit)
         elif record.key is None:
             return
-        elif record.producer_id == NO_PRODUCER:
+        elif record.producer_id == NO_PRODUCER_ID:
             self.core.replay(record.key, record.value)
         else:
             self.core.replay_pending(record.producer_id, record.key, record.value)

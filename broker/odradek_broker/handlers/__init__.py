@@ -1,0 +1,1 @@
+"""The handlers of requests: one module for each API."""

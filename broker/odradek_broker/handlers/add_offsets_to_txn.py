@@ -5,28 +5,28 @@ Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH.
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group, transactional_id
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
-from odradek_broker.coordinator.placement import place
-from odradek_broker.coordinator.transactions.deciding import AddCall
-from odradek_broker.history_words import describe_client
-from odradek_broker.later import Later
+from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.transactions.calls import AddCall
+from odradek_broker.deferred import Deferred
+from odradek_broker.explain.sentences import describe_client
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, group, transactional_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_offsets_to_txn import (
+    PRODUCER_FENCED_SINCE,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
 
-_FENCED_SINCE = 2
 _CLIENT_VERSION = 1
 
 
 def handle(
     node: Node, context: RequestContext, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
+) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
     """As AddPartitionsToTxn with the partition of `__consumer_offsets` that has the group."""
     name = request.transactional_id
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
@@ -35,15 +35,15 @@ def handle(
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not name:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    later: Later[AddOffsetsToTxnResponse] = Later()
+    deferred: Deferred[AddOffsetsToTxnResponse] = Deferred()
 
     def answer(error: ErrorCode) -> None:
-        if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
             error = ErrorCode.INVALID_PRODUCER_EPOCH
-        later.resolve(AddOffsetsToTxnResponse(error_code=error))
+        deferred.resolve(AddOffsetsToTxnResponse(error_code=error))
 
     def ready(_: None) -> None:
-        index = place(request.group_id, node.metadata.partition_count(OFFSETS_TOPIC))
+        index = partition_for(request.group_id, node.metadata.partition_count(OFFSETS_TOPIC))
         call = AddCall(
             name,
             request.producer_id,
@@ -59,4 +59,4 @@ def handle(
         node.ensure_internal_topic(OFFSETS_TOPIC).then(ready)
     except StorageError:
         answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return later
+    return deferred

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from odradek_broker.authorizer import CLUSTER, Operation, topic, transactional_id
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.transactions.deciding import AddCall
-from odradek_broker.coordinator.transactions.interfaces import TopicPartition
-from odradek_broker.history_words import describe_client
-from odradek_broker.later import Later
+from odradek_broker.coordinator.transactions.calls import AddCall
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.explain.sentences import describe_client
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, topic, transactional_id
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_partitions_to_txn import (
+    BETWEEN_BROKERS_SINCE,
+    PRODUCER_FENCED_SINCE,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -26,8 +28,6 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-_FENCED_SINCE = 2
-_BETWEEN_BROKERS_SINCE = 4
 #: What the requests of clients mean by themselves: transactions of version 1.
 _CLIENT_VERSION = 1
 
@@ -36,35 +36,29 @@ _Codes = Mapping[TopicPartition, ErrorCode]
 
 def handle(
     node: Node, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
-    """All partitions of a transaction or none of them; each has a code (T-21). One without partitions
-    begins a transaction too."""
-    if context.api_version >= _BETWEEN_BROKERS_SINCE:
+) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+    """Add all partitions or none of them; each has a code (T-21). Without partitions a transaction
+    begins as well."""
+    if context.api_version >= BETWEEN_BROKERS_SINCE:
         return _between_brokers(node, context, request.transactions)
     topics = request.v3_and_below_topics
-    later: Later[AddPartitionsToTxnResponse] = Later()
-
-    def answer(codes: _Codes) -> None:
-        later.resolve(
-            AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=_results(topics, codes, context.api_version)
-            )
+    return _for_client(node, context, request).map(
+        lambda codes: AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=_results(topics, codes, context.api_version)
         )
-
-    _for_client(node, context, request).then(answer)
-    return later
+    )
 
 
 def _for_client(
     node: Node, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Later[_Codes]:
+) -> Deferred[_Codes]:
     name = request.v3_and_below_transactional_id
     parts = _partitions(request.v3_and_below_topics)
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
         return _all(parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     codes = {part: _fit(node, context, part) for part in parts}
     if any(code is not ErrorCode.NONE for code in codes.values()):
-        return Later.of(_none_attempted(codes))
+        return Deferred.of(_none_attempted(codes))
     if not name:
         return _all(parts, ErrorCode.INVALID_REQUEST)
     call = AddCall(
@@ -75,47 +69,38 @@ def _for_client(
         _CLIENT_VERSION,
         describe_client(context.client_id, context.host),
     )
-    later: Later[_Codes] = Later()
-    node.transactions.add_partitions(call).then(
-        lambda error: later.resolve(dict.fromkeys(parts, error))
-    )
-    return later
+    return node.transactions.add_partitions(call).map(lambda error: dict.fromkeys(parts, error))
 
 
 def _between_brokers(
     node: Node, context: RequestContext, transactions: Sequence[AddPartitionsToTxnTransaction]
-) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
     """T-22: every transaction on its own."""
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not transactions:
         return AddPartitionsToTxnResponse()
-    later: Later[AddPartitionsToTxnResponse] = Later()
-    results: dict[int, AddPartitionsToTxnResult] = {}
 
-    def arrived(at: int, asked: AddPartitionsToTxnTransaction, codes: _Codes) -> None:
-        results[at] = AddPartitionsToTxnResult(
-            transactional_id=asked.transactional_id,
-            topic_results=_results(asked.topics, codes, context.api_version),
-        )
-        if len(results) == len(transactions):
-            ordered = [results[each] for each in range(len(transactions))]
-            later.resolve(AddPartitionsToTxnResponse(results_by_transaction=ordered))
+    def answer(codes_of_each: list[_Codes]) -> AddPartitionsToTxnResponse:
+        results = [
+            AddPartitionsToTxnResult(
+                transactional_id=asked.transactional_id,
+                topic_results=_results(asked.topics, codes, context.api_version),
+            )
+            for asked, codes in zip(transactions, codes_of_each, strict=True)
+        ]
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
 
-    for at, asked in enumerate(transactions):
-        _for_broker(node, asked).then(
-            lambda codes, at=at, asked=asked: arrived(at, asked, codes)  # type: ignore[misc]
-        )
-    return later
+    return gather([_for_broker(node, asked) for asked in transactions]).map(answer)
 
 
-def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Later[_Codes]:
+def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Deferred[_Codes]:
     parts = _partitions(asked.topics)
     if not asked.transactional_id:
         return _all(parts, ErrorCode.INVALID_REQUEST)
     codes = {part: _known(node, part) for part in parts}
     if any(code is not ErrorCode.NONE for code in codes.values()):
-        return Later.of(_none_attempted(codes))
+        return Deferred.of(_none_attempted(codes))
     return node.transactions.verify_or_add(
         asked.transactional_id,
         asked.producer_id,
@@ -126,7 +111,7 @@ def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Later[_Code
 
 
 def _fit(node: Node, context: RequestContext, part: TopicPartition) -> ErrorCode:
-    """A-05: nobody may write to the broker's own topics."""
+    """Whether this client may write to the partition (A-05); nobody may to the broker's own topics."""
     name = part[0]
     internal = node.metadata.is_internal(name)
     if internal or not node.authorizer.allows(context, Operation.WRITE, topic(name)):
@@ -147,8 +132,8 @@ def _none_attempted(codes: _Codes) -> _Codes:
     }
 
 
-def _all(parts: Sequence[TopicPartition], error: ErrorCode) -> Later[_Codes]:
-    return Later.of(dict.fromkeys(parts, error))
+def _all(parts: Sequence[TopicPartition], error: ErrorCode) -> Deferred[_Codes]:
+    return Deferred.of(dict.fromkeys(parts, error))
 
 
 def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
@@ -158,9 +143,9 @@ def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartitio
 def _results(
     topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes, version: int
 ) -> list[AddPartitionsToTxnTopicResult]:
-    def told(part: TopicPartition) -> ErrorCode:
+    def code_of(part: TopicPartition) -> ErrorCode:
         code = codes[part]
-        if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
+        if code is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_SINCE:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return code
 
@@ -169,7 +154,7 @@ def _results(
             name=asked.name,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=told((asked.name, index))
+                    partition_index=index, partition_error_code=code_of((asked.name, index))
                 )
                 for index in asked.partitions
             ],

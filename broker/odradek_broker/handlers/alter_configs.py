@@ -1,12 +1,12 @@
-"""AlterConfigs (key 33): all settings of a resource are replaced (A-18); see `config_admin`."""
+"""AlterConfigs (key 33): replace all settings of a resource (A-18)."""
 
 from __future__ import annotations
 
-from odradek_broker.config_admin import Change, Operation, ResourceChanges
-from odradek_broker.config_answers import change_configs
-from odradek_broker.context import RequestContext
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._config_changes import change_configs
+from odradek_broker.metadata.configs.changes import Change, Operation, ResourceChanges
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -16,7 +16,7 @@ from odradek_protocol.schemas.alter_configs import (
 
 def handle(
     node: Node, context: RequestContext, request: AlterConfigsRequest
-) -> AlterConfigsResponse | Later[AlterConfigsResponse]:
+) -> AlterConfigsResponse | Deferred[AlterConfigsResponse]:
     """Replace what can be replaced; errors are per resource."""
     wanted = [
         ResourceChanges(
@@ -32,16 +32,7 @@ def handle(
         node.authorizer,
         context,
         wanted,
-        lambda results: AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=result.error,
-                    error_message=result.message,
-                    resource_type=result.resource_type,
-                    resource_name=result.resource_name,
-                )
-                for result in results
-            ]
-        ),
+        lambda entries: AlterConfigsResponse(responses=entries),
+        AlterConfigsResourceResponse,
         validate_only=request.validate_only,
     )

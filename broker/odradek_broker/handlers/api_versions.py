@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import re
 
-from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.schemas.api_versions import (
+    CLIENT_SOFTWARE_SINCE,
+    FEATURES_FROM_0_SINCE,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from odradek_protocol.schemas.init_producer_id import TWO_PHASE_COMMIT_SINCE
 
-_SOFTWARE_SINCE = 3
-_SUPPORTED_FROM_0_SINCE = 4
-#: The newest InitProducerId without two-phase commit (KIP-939); Kafka calls the one above unstable.
-_LAST_WITHOUT_PREPARING = 5
 #: Features and the level at which they are finalized, which is the highest that is supported.
 FEATURES = {"group.version": 1, "transaction.version": 2}
 #: Grows whenever the table above changes: clients keep what has the highest epoch.
@@ -37,19 +36,19 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
     The finalized `transaction.version` makes clients speak transactions v2 (T-60, api-versions rule
     8). Below version 4, readers stumble over a supported feature whose lowest version is 0 (rule 4).
     """
-    if context.api_version >= _SOFTWARE_SINCE:
+    if context.api_version >= CLIENT_SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     supported = []
-    if context.api_version >= _SUPPORTED_FROM_0_SINCE:
+    if context.api_version >= FEATURES_FROM_0_SINCE:
         supported = [
             SupportedFeatureKey(name=name, min_version=0, max_version=level)
             for name, level in FEATURES.items()
         ]
     return ApiVersionsResponse(
         api_keys=[
-            _row(api, _LAST_WITHOUT_PREPARING)
+            _row(api, TWO_PHASE_COMMIT_SINCE - 1)
             if key is ApiKey.INIT_PRODUCER_ID
             and not node.config.transaction_two_phase_commit_enable
             else _row(api)
@@ -65,7 +64,7 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
 
 
 def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:
-    """What a version that is not served is answered, in version 0: the range that is (N-07)."""
+    """The answer to a version that is not served: in version 0, with the range that is (N-07)."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(APIS[ApiKey.API_VERSIONS])]
     )

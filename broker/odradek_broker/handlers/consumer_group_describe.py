@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, authorized_operations, denied_topics, group
-from odradek_broker.config import CONSUMER_GROUPS_OFF
-from odradek_broker.context import RequestContext
+from odradek_broker.config.broker import CONSUMER_GROUPS_OFF
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
-from odradek_broker.later import Later, gather
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import (
+    Operation,
+    authorized_operations,
+    denied_topics,
+    group,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -18,32 +23,26 @@ from odradek_protocol.schemas.consumer_group_describe import (
 
 def handle(
     node: Node, context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> Later[ConsumerGroupDescribeResponse]:
-    """One entry for every group that was asked for, in its order, each with a code of its own.
+) -> Deferred[ConsumerGroupDescribeResponse]:
+    """One entry for every group in the order of the request; one named again is answered once (D11)."""
 
-    One that is named again is answered once (D11).
-    """
-    later: Later[ConsumerGroupDescribeResponse] = Later()
-
-    def answer(groups: list[DescribedConsumerGroup]) -> None:
+    def answer(groups: list[DescribedConsumerGroup]) -> ConsumerGroupDescribeResponse:
         shown = [_shown(node, context, request, held) for held in groups]
-        later.resolve(ConsumerGroupDescribeResponse(groups=shown))
+        return ConsumerGroupDescribeResponse(groups=shown)
 
-    gather([_describe(node, context, name) for name in dict.fromkeys(request.group_ids)]).then(
-        answer
-    )
-    return later
+    found = [_describe(node, context, name) for name in dict.fromkeys(request.group_ids)]
+    return gather(found).map(answer)
 
 
-def _describe(node: Node, context: RequestContext, name: str) -> Later[DescribedConsumerGroup]:
+def _describe(node: Node, context: RequestContext, name: str) -> Deferred[DescribedConsumerGroup]:
     if not node.config.serves_consumer_groups:
-        return Later.of(
+        return Deferred.of(
             consumer_not_described(name, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_GROUPS_OFF)
         )
     if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
-        return Later.of(consumer_not_described(name, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return Deferred.of(consumer_not_described(name, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if not name:
-        return Later.of(consumer_not_described(name, ErrorCode.INVALID_GROUP_ID))
+        return Deferred.of(consumer_not_described(name, ErrorCode.INVALID_GROUP_ID))
     return node.groups.describe_consumer_group(name)
 
 

@@ -1,13 +1,13 @@
-"""ConsumerGroupHeartbeat (key 68): a member of a consumer group lives (rules G-110 to G-134)."""
+"""ConsumerGroupHeartbeat (key 68): a member of a consumer group lives (rules G-110 to G-133)."""
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics, group
-from odradek_broker.config import CONSUMER_GROUPS_OFF
-from odradek_broker.context import RequestContext
+from odradek_broker.config.broker import CONSUMER_GROUPS_OFF
 from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -17,7 +17,7 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 
 def handle(
     node: Node, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
     """Answered at once, but never ahead of what is being made durable."""
     if not node.config.serves_consumer_groups:
         return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION, CONSUMER_GROUPS_OFF)

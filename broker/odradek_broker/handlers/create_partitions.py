@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics
-from odradek_broker.context import RequestContext
-from odradek_broker.durable_answers import when_durable
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.topics.checks import TopicResult
+from odradek_broker.metadata.topics.create_partitions import NewPartitions, create_partitions
 from odradek_broker.node import Node
-from odradek_broker.topic_admin import MorePartitions, TopicResult, create_partitions
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_partitions import (
+    QUOTA_ERROR_SINCE,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
@@ -19,12 +21,14 @@ from odradek_protocol.schemas.create_partitions import (
 
 def handle(
     node: Node, context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse | Later[CreatePartitionsResponse]:
+) -> CreatePartitionsResponse | Deferred[CreatePartitionsResponse]:
     """Add partitions where they can be added; errors are per topic."""
     names = [topic.name for topic in request.topics]
     denied = denied_topics(node.authorizer, context, Operation.ALTER, names)
     records, results = create_partitions(
-        node.metadata, [_wanted(topic) for topic in request.topics if topic.name not in denied]
+        node.metadata,
+        [_wanted(topic) for topic in request.topics if topic.name not in denied],
+        node.quotas.mutations(context, QUOTA_ERROR_SINCE),
     )
     results += [TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
 
@@ -50,9 +54,9 @@ def handle(
     return when_durable(node, records, respond, timed_out, request.timeout_ms)
 
 
-def _wanted(topic: CreatePartitionsTopic) -> MorePartitions:
+def _wanted(topic: CreatePartitionsTopic) -> NewPartitions:
     assignments = topic.assignments
-    return MorePartitions(
+    return NewPartitions(
         topic.name,
         topic.count,
         None if assignments is None else [entry.broker_ids for entry in assignments],

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import structlog
 
-from odradek_broker.authorizer import Operation, may_create_topic
-from odradek_broker.authorizer import topic as topic_resource
-from odradek_broker.context import RequestContext
-from odradek_broker.durable_answers import when_durable
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.topics.checks import TopicResult
+from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
 from odradek_broker.node import Node
-from odradek_broker.topic_admin import NewTopic, TopicResult, create_topics
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, may_create_topic
+from odradek_broker.security.authorizer import topic as topic_resource
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_topics import (
+    QUOTA_ERROR_SINCE,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -29,7 +31,7 @@ log = structlog.get_logger("odradek.admin")
 
 def handle(
     node: Node, context: RequestContext, request: CreateTopicsRequest
-) -> CreateTopicsResponse | Later[CreateTopicsResponse]:
+) -> CreateTopicsResponse | Deferred[CreateTopicsResponse]:
     """Create what can be created; errors are per topic."""
     authorizer = node.authorizer
     names = dict.fromkeys(topic.name for topic in request.topics)
@@ -37,6 +39,7 @@ def handle(
     records, results = create_topics(
         node.metadata,
         [_wanted(topic) for topic in request.topics if topic.name not in denied],
+        node.quotas.mutations(context, QUOTA_ERROR_SINCE),
     )
     results += [
         TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names if name in denied

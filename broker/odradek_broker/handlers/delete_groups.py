@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group
-from odradek_broker.context import RequestContext
-from odradek_broker.later import Later, gather
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_groups import (
     DeletableGroupResult,
@@ -16,23 +16,21 @@ from odradek_protocol.schemas.delete_groups import (
 
 def handle(
     node: Node, context: RequestContext, request: DeleteGroupsRequest
-) -> Later[DeleteGroupsResponse]:
-    """Every group by itself, once however often it is named."""
+) -> Deferred[DeleteGroupsResponse]:
+    """Errors are per group; each group is answered once."""
     names = list(dict.fromkeys(request.groups_names))
-    later: Later[DeleteGroupsResponse] = Later()
 
-    def answer(codes: list[ErrorCode]) -> None:
+    def answer(codes: list[ErrorCode]) -> DeleteGroupsResponse:
         results = [
             DeletableGroupResult(group_id=name, error_code=code)
             for name, code in zip(names, codes, strict=True)
         ]
-        later.resolve(DeleteGroupsResponse(results=results))
+        return DeleteGroupsResponse(results=results)
 
-    gather([_delete(node, context, name) for name in names]).then(answer)
-    return later
+    return gather([_delete(node, context, name) for name in names]).map(answer)
 
 
-def _delete(node: Node, context: RequestContext, name: str) -> Later[ErrorCode]:
+def _delete(node: Node, context: RequestContext, name: str) -> Deferred[ErrorCode]:
     if not node.authorizer.allows(context, Operation.DELETE, group(name)):
-        return Later.of(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return Deferred.of(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return node.groups.delete_group(name)

@@ -1,13 +1,14 @@
-"""DeleteRecords (key 21): the oldest records of partitions go (rules L-10 to L-12, A-17)."""
+"""DeleteRecords (key 21): delete the oldest records of partitions (rules L-10 to L-12, A-17)."""
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, topic
-from odradek_broker.context import RequestContext
-from odradek_broker.metadata import INTERNAL_TOPICS
+from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, topic
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
+from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_records import (
     DeleteRecordsPartitionResult,
@@ -16,15 +17,13 @@ from odradek_protocol.schemas.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-_NO_WATERMARK = -1
-
 
 def handle(
     node: Node, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Every partition by itself; the new starts are on disk when this is answered.
+    """Errors are per partition; the new log start offsets are on disk when this is answered.
 
-    Of a partition that is given again the last offset counts, as in Kafka.
+    The last offset counts for a partition that is named again, as in Kafka.
     """
     fit: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
     answers = []
@@ -37,7 +36,7 @@ def handle(
         results = []
         for index, offset in wanted.items():
             result = DeleteRecordsPartitionResult(
-                partition_index=index, low_watermark=_NO_WATERMARK, error_code=refusal
+                partition_index=index, low_watermark=NO_OFFSET, error_code=refusal
             )
             results.append(result)
             partition = node.partition(name, index)
@@ -58,7 +57,7 @@ def handle(
 
 
 def _refusal(node: Node, context: RequestContext, name: str) -> ErrorCode:
-    """What is wrong with all partitions of the topic (A-20, L-11); NONE for nothing."""
+    """The error of all partitions of a topic (A-20, L-11); NONE if there is none."""
     if not node.authorizer.allows(context, Operation.DELETE, topic(name)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE

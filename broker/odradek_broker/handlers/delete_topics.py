@@ -8,35 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from odradek_broker.authorizer import Operation, topic
-from odradek_broker.context import RequestContext
-from odradek_broker.durable_answers import when_durable
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.topics.delete_topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.node import Node
-from odradek_broker.topic_admin import DeleteResult, TopicRef, delete_topics
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, topic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_topics import (
+    QUOTA_ERROR_SINCE,
+    TOPIC_DELETION_DISABLED_SINCE,
+    TOPIC_STATES_SINCE,
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
 
-_TOPIC_STATES_SINCE = 6
-_DISABLED_SINCE = 3
-
 
 def handle(
     node: Node, context: RequestContext, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
+) -> DeleteTopicsResponse | Deferred[DeleteTopicsResponse]:
     """Delete what can be deleted; errors are per topic."""
-    if context.api_version >= _TOPIC_STATES_SINCE:
+    if context.api_version >= TOPIC_STATES_SINCE:
         wanted = [TopicRef(asked.name, asked.topic_id) for asked in request.topics]
     else:
         wanted = [TopicRef(name) for name in request.topic_names]
     if not node.config.delete_topic_enable:
         return _disabled(context, wanted)
     allowed, refused = _sort_out(node, context, wanted)
-    records, results = delete_topics(node.metadata, allowed)
+    quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
+    records, results = delete_topics(node.metadata, allowed, quota)
     results += refused
 
     def timed_out() -> DeleteTopicsResponse:
@@ -51,8 +52,8 @@ def handle(
 def _sort_out(
     node: Node, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """Those that this client may delete, and the refusals of the others. Whoever gave an id does
-    not learn the name from a refusal, unless he may describe the topic."""
+    """The topics that this client may delete, and the refusals of the others. A refusal names a topic
+    that was given by id only to those who may describe it."""
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
     for ref in wanted:
@@ -61,14 +62,14 @@ def _sort_out(
             allowed.append(ref)
             continue
         may_know = node.authorizer.allows(context, Operation.DESCRIBE, topic(name))
-        told = name if may_know else ref.name
-        refused.append(DeleteResult(told, ref.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        shown = name if may_know else ref.name
+        refused.append(DeleteResult(shown, ref.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     return allowed, refused
 
 
 def _disabled(context: RequestContext, wanted: Sequence[TopicRef]) -> DeleteTopicsResponse:
     error = ErrorCode.TOPIC_DELETION_DISABLED
-    if context.api_version < _DISABLED_SINCE:
+    if context.api_version < TOPIC_DELETION_DISABLED_SINCE:
         error = ErrorCode.INVALID_REQUEST
     return _response(
         DeleteResult(ref.name, ref.topic_id, error, "delete.topic.enable is false")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import UNKNOWN_OPERATIONS, cluster_operations
-from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import UNKNOWN_OPERATIONS, cluster_operations
+from odradek_protocol.constants import BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_cluster import (
     DescribeClusterBroker,
@@ -12,21 +13,18 @@ from odradek_protocol.schemas.describe_cluster import (
     DescribeClusterResponse,
 )
 
-_BROKERS = 1
-_CONTROLLERS = 2
-
 
 def handle(
     node: Node, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """The brokers; asking for controllers is an error, as on any broker's listener (KIP-919)."""
-    if request.endpoint_type == _CONTROLLERS:
+    if request.endpoint_type == CONTROLLER_ENDPOINTS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             error_message="The request was sent to an endpoint of type BROKER, but we wanted an"
             " endpoint of type CONTROLLER",
         )
-    if request.endpoint_type != _BROKERS:
+    if request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {request.endpoint_type}",

@@ -1,18 +1,17 @@
-"""DescribeConfigs (key 32): every setting of topics, of this broker, of groups, and where it comes
-from (A-18)."""
+"""DescribeConfigs (key 32): settings of topics, brokers and groups, with their sources (A-18)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from odradek_broker.authorizer import Operation, may_use_configs
-from odradek_broker.config_resources import configured_resource, resource_kind
-from odradek_broker.context import AnswerTooLarge, RequestContext
-from odradek_broker.durable_answers import when_durable
-from odradek_broker.later import Later
+from odradek_broker.config.effective import ConfigEntry
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.configs.resources import configured_resource, resource_kind
+from odradek_broker.metadata.errors import AdminError
 from odradek_broker.node import Node
-from odradek_broker.topic_admin import AdminError
-from odradek_broker.topic_config import ConfigEntry
+from odradek_broker.request import AnswerTooLarge, RequestContext
+from odradek_broker.security.authorizer import Operation, may_use_configs
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_configs import (
@@ -24,9 +23,9 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-#: Resources that are described before others get their turn.
+#: Resources that are described in one turn of the loop.
 _SLICE = 50
-#: What an answer has besides its results, at most: throttle time, their number, tagged fields.
+#: The response without its results, at most: throttle time, their number, tagged fields.
 _FRAME_BYTES = 9
 
 _Answer = DescribeConfigsResponse | AnswerTooLarge
@@ -34,12 +33,14 @@ _Answer = DescribeConfigsResponse | AnswerTooLarge
 
 def handle(
     node: Node, context: RequestContext, request: DescribeConfigsRequest
-) -> _Answer | Later[_Answer]:
-    """One answer per resource; errors are per resource. Groups and subscriptions need not exist, so
-    that nothing but the size of the answer limits how many are described."""
+) -> _Answer | Deferred[_Answer]:
+    """One result per resource, each with its error.
+
+    Groups and subscriptions need not exist: only the size of the answer limits their number.
+    """
     resources = list(_each_once(request.resources))
 
-    later: Later[_Answer] = Later()
+    deferred: Deferred[_Answer] = Deferred()
 
     def durable() -> DescribeConfigsResponse | None:
         return None
@@ -54,16 +55,16 @@ def handle(
 
     def begin(failed: DescribeConfigsResponse | None) -> None:
         if failed is not None:
-            later.resolve(failed)
+            deferred.resolve(failed)
         else:
-            _in_slices(node, context, request, resources, later)
+            _in_slices(node, context, request, resources, deferred)
 
     waited = when_durable(node, [], durable, timed_out)
-    if isinstance(waited, Later):
+    if isinstance(waited, Deferred):
         waited.then(begin)
     else:
         begin(waited)
-    return later.result() if later.done else later
+    return deferred.result() if deferred.done else deferred
 
 
 def _in_slices(
@@ -71,25 +72,25 @@ def _in_slices(
     context: RequestContext,
     request: DescribeConfigsRequest,
     resources: Sequence[DescribeConfigsResource],
-    later: Later[_Answer],
+    deferred: Deferred[_Answer],
 ) -> None:
-    """Resolve `later` with all of them, or with how large the answer was when it was given up."""
+    """Describe the resources slice by slice; resolves `deferred`, as too large if it grows beyond the limit."""
     slices = (resources[start : start + _SLICE] for start in range(0, len(resources), _SLICE))
     results: list[DescribeConfigsResult] = []
     size_bytes = 0
 
     def describe() -> None:
         nonlocal size_bytes
-        if later.abandoned:
+        if deferred.abandoned:
             return
         described = [_describe(node, context, request, each) for each in next(slices, ())]
         results.extend(described)
         if len(results) == len(resources):
-            later.resolve(DescribeConfigsResponse(results=results))
+            deferred.resolve(DescribeConfigsResponse(results=results))
             return
         size_bytes += _size_bytes(described, context.api_version)
         if size_bytes > node.config.fetch_max_bytes:
-            later.resolve(AnswerTooLarge(size_bytes))
+            deferred.resolve(AnswerTooLarge(size_bytes))
         else:
             node.call_later(0, describe)
 
@@ -97,7 +98,7 @@ def _in_slices(
 
 
 def _size_bytes(results: list[DescribeConfigsResult], version: int) -> int:
-    """What these take in an answer; a little less, never more."""
+    """The encoded size of results, or a little less."""
     whole = codec.encode(DescribeConfigsResponse(results=results), version)
     return max(sum(map(len, whole)) - _FRAME_BYTES, 0)
 
@@ -164,8 +165,8 @@ def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfi
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         synonyms=[
-            DescribeConfigsSynonym(name=place.name, value=place.value, source=place.source)
-            for place in synonyms
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in synonyms
         ],
         config_type=entry.kind,
         documentation=entry.doc if request.include_documentation else None,

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek_broker.authorizer import CLUSTER, Operation, group, topic, transactional_id
-from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.consumer.settings import session_timeout_ms
-from odradek_broker.coordinator.groups.consumer.telling import now_of_consumer_group
-from odradek_broker.coordinator.groups.telling import now_of_group
-from odradek_broker.coordinator.transactions.telling import now_of_producer_id, now_of_transaction
 from odradek_broker.coordinator.transactions.transaction import Transaction
-from odradek_broker.history import LIST_MAX, Event, History, Now, Place
-from odradek_broker.history_words import Value, What, say
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.explain.groups import states_of_consumer_group, states_of_group
+from odradek_broker.explain.history import LIST_MAX, CurrentState, Event, History
+from odradek_broker.explain.producers import (
+    NOT_IN_ANY_PARTITION,
+    partitions_not_opened,
+    state_of_producer,
+)
+from odradek_broker.explain.sentences import Value, sentence
+from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
 from odradek_broker.node import Node
-from odradek_broker.producer_telling import now_of_producer
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
 from odradek_broker.storage.errors import StorageError
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
 from odradek_protocol.schemas.describe_history import (
@@ -45,8 +49,8 @@ MayDescribe = Callable[[str], bool]
 
 def handle(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse | Later[DescribeHistoryResponse]:
-    """Of a subject of which nothing is known: 105, 59 or 69, by its kind."""
+) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
+    """An unknown subject is error 105, 59 or 69, by its type."""
     if request.subject_type == wire.TRANSACTIONAL_ID:
         return _transaction(node, context, request)
     if request.subject_type == wire.PRODUCER_ID:
@@ -61,26 +65,26 @@ def handle(
 
 def _transaction(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse | Later[DescribeHistoryResponse]:
+) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
     name = request.subject
     if not node.authorizer.allows(context, Operation.DESCRIBE, transactional_id(name)):
         return _failed(_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    later: Later[DescribeHistoryResponse] = Later()
+    deferred: Deferred[DescribeHistoryResponse] = Deferred()
 
-    def described(told: tuple[ErrorCode, Transaction | None]) -> None:
-        error, held = told
+    def described(found: tuple[ErrorCode, Transaction | None]) -> None:
+        error, held = found
         if error not in (_E.NONE, _E.TRANSACTIONAL_ID_NOT_FOUND):
-            later.resolve(_failed(error))
+            deferred.resolve(_failed(error))
             return
-        history = node.transactions.history
+        history = node.transaction_history
         if held is None and not history.about(name).events:
-            later.resolve(_failed(_E.TRANSACTIONAL_ID_NOT_FOUND))
+            deferred.resolve(_failed(_E.TRANSACTIONAL_ID_NOT_FOUND))
             return
-        now = now_of_transaction(held, node.clock.wall_ms(), history.started_ms)
-        later.resolve(_answer(node, context, request, history, [now]))
+        now = state_of_transaction(held, node.clock.wall_ms(), history.started_ms)
+        deferred.resolve(_answer(node, context, request, history, [now]))
 
     node.transactions.describe(name).then(described)
-    return later
+    return deferred
 
 
 def _group(
@@ -92,16 +96,16 @@ def _group(
     error = node.groups.readiness(name)
     if error is not _E.NONE:
         return _failed(error)
-    history = node.groups.history
+    history = node.group_history
     held, consumer = node.groups.group(name), node.groups.consumer_group(name)
     offsets = len(node.groups.committed(name))
     if consumer is not None:
         session_ms = session_timeout_ms(node.config, node.metadata, name)
-        now = now_of_consumer_group(consumer, node.metadata, offsets, session_ms)
+        now = states_of_consumer_group(consumer, node.metadata, offsets, session_ms)
     elif held is None and not history.about(name).events:
         return _failed(_E.GROUP_ID_NOT_FOUND)
     else:
-        now = now_of_group(held, offsets, node.clock.wall_ms())
+        now = states_of_group(held, offsets, node.clock.wall_ms())
     return _answer(node, context, request, history, now)
 
 
@@ -117,7 +121,7 @@ def _producer(
     request.subject = str(int(text))
     producer_id = int(text)
     now = [
-        now_of_producer_id(held, producer_id)
+        state_of_owner(held, producer_id)
         for held in node.transactions.transactions()
         if producer_id in (held.producer_id, held.previous_producer_id, held.next_producer_id)
         and _may_describe_id(node, context, held.transactional_id)
@@ -134,21 +138,22 @@ def _producer(
             " (producer.id.expiration.ms), or belongs to topics that you may not read",
         )
     if not now:
-        reason = "no partition knows it: it has written nothing here, or was forgotten"
-        now = [Now(What.NOW_NOTHING, {"reason": reason})]
+        now = [NOT_IN_ANY_PARTITION]
     return _answer(node, context, request, history, now, events)
 
 
-def _partitions_that_know(node: Node, context: RequestContext, producer_id: int) -> list[Now]:
+def _partitions_that_know(
+    node: Node, context: RequestContext, producer_id: int
+) -> list[CurrentState]:
     """One state for every partition; a few that were not used since the start are opened."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
-    readable = _Asked(lambda name: node.authorizer.allows(context, Operation.READ, topic(name)))
+    readable = _Rights(lambda name: node.authorizer.allows(context, Operation.READ, topic(name)))
     # The broker's own topics last: it is not about them that one asks.
-    places = sorted(
+    partitions = sorted(
         node.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
     )
-    for name, index, partition in places:
+    for name, index, partition in partitions:
         log = partition.log
         if not readable(name) or log.offline:
             continue
@@ -162,10 +167,9 @@ def _partitions_that_know(node: Node, context: RequestContext, producer_id: int)
         except StorageError:
             continue
         if entry is not None:
-            found.append(now_of_producer((name, index), entry, restored_to, now_ms))
+            found.append(state_of_producer((name, index), entry, restored_to, now_ms))
     if unread:
-        reason = f"{unread} partitions were not used since the start; ask again to look into more"
-        found.append(Now(What.NOW_NOTHING, {"reason": reason}))
+        found.append(partitions_not_opened(unread))
     return found
 
 
@@ -173,10 +177,11 @@ def _may_see(node: Node, context: RequestContext, event: Event) -> bool:
     name = event.fields.get("transactional_id")
     if name is not None and not _may_describe_id(node, context, str(name)):
         return False
-    if name is None and not event.places:
+    if name is None and not event.partitions:
         return node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER)
     return all(
-        node.authorizer.allows(context, Operation.READ, topic(where)) for where, _ in event.places
+        node.authorizer.allows(context, Operation.READ, topic(where))
+        for where, _ in event.partitions
     )
 
 
@@ -192,17 +197,17 @@ def _answer(
     context: RequestContext,
     request: DescribeHistoryRequest,
     history: History,
-    now: Iterable[Now],
+    now: Iterable[CurrentState],
     events: list[Event] | None = None,
 ) -> DescribeHistoryResponse:
     past = history.about(request.subject)
     events = past.events if events is None else events
     if request.limit >= 0:
         events = events[max(len(events) - request.limit, 0) :]
-    may_describe = _Asked(
+    may_describe = _Rights(
         lambda name: node.authorizer.allows(context, Operation.DESCRIBE, topic(name))
     )
-    may_describe_group = _Asked(
+    may_describe_group = _Rights(
         lambda name: node.authorizer.allows(context, Operation.DESCRIBE, group(name))
     )
     return DescribeHistoryResponse(
@@ -216,17 +221,17 @@ def _answer(
     )
 
 
-class _Asked:
-    """Asks the authorizer once about each name."""
+class _Rights:
+    """Rights by name, each asked for once."""
 
-    def __init__(self, ask: MayDescribe) -> None:
-        self._ask = ask
+    def __init__(self, may_describe: MayDescribe) -> None:
+        self._may_describe = may_describe
         self._known: dict[str, bool] = {}
 
     def __call__(self, name: str) -> bool:
         answer = self._known.get(name)
         if answer is None:
-            answer = self._known[name] = self._ask(name)
+            answer = self._known[name] = self._may_describe(name)
         return answer
 
 
@@ -238,33 +243,35 @@ def _event(event: Event, may_describe: MayDescribe, may_describe_group: MayDescr
     if isinstance(topics, tuple):
         # Among them are words that no topic can have as its name: "and 3 more".
         fields["topics"] = tuple(each for each in topics if " " in each or may_describe(each))
-    fields |= _places(event.places, event.places_more, may_describe)
+    fields |= _partition_names(event.partitions, event.partitions_more, may_describe)
     if event.error is not _E.NONE:
         fields["error"] = event.error.name
     return wire.Event(
         time_ms=event.at_ms,
         last_time_ms=event.last_ms,
         times=event.times,
-        name=event.what.name.lower(),
-        text=_cut(say(event.what, fields)),
+        name=event.kind.name.lower(),
+        text=_cut(sentence(event.kind, fields)),
         details=_details(fields),
     )
 
 
-def _state(now: Now, may_describe: MayDescribe) -> wire.State:
-    fields = {**now.fields, **_places(now.places, 0, may_describe)}
+def _state(now: CurrentState, may_describe: MayDescribe) -> wire.State:
+    fields = {**now.fields, **_partition_names(now.partitions, 0, may_describe)}
     return wire.State(
-        name=now.what.name.lower(), text=_cut(say(now.what, fields)), details=_details(fields)
+        name=now.kind.name.lower(), text=_cut(sentence(now.kind, fields)), details=_details(fields)
     )
 
 
-def _places(places: Iterable[Place], more: int, may_describe: MayDescribe) -> dict[str, Value]:
-    known = [f"{name}-{index}" for name, index in places if may_describe(name)]
+def _partition_names(
+    partitions: Iterable[TopicPartition], more: int, may_describe: MayDescribe
+) -> dict[str, Value]:
+    known = [f"{name}-{index}" for name, index in partitions if may_describe(name)]
     if not known:
         return {}
     shown = tuple(known[:LIST_MAX])
     more += len(known) - len(shown)
-    return {"places": (*shown, f"and {more} more") if more else shown}
+    return {"partitions": (*shown, f"and {more} more") if more else shown}
 
 
 def _details(fields: dict[str, Value]) -> list[wire.Detail]:

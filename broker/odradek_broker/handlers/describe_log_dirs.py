@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35): the data directory, and how many bytes each partition has there (A-18).
 
-Kafka describes each of its directories; here there is one. The metadata log is not told of: in Kafka it
+Kafka describes each of its directories; here there is one. The metadata log is left out: in Kafka it
 lies in a directory of its own.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odradek_broker.authorizer import CLUSTER, Operation
-from odradek_broker.context import RequestContext
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
-from odradek_broker.seams import Volume
+from odradek_broker.platform.seams import Volume
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_log_dirs import (
@@ -23,15 +23,14 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-#: Partitions that are looked at before others get their turn: a log that nobody has used since the start
-#: is opened for it.
+#: Partitions that are described in one turn of the loop: logs not used since the start are opened.
 _SLICE = 200
 
 
 def handle(
     node: Node, context: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse | Later[DescribeLogDirsResponse]:
-    """Partitions that are not here, or offline, are left out, as in Kafka; a name counts once."""
+) -> DescribeLogDirsResponse | Deferred[DescribeLogDirsResponse]:
+    """Partitions that do not exist or are offline are left out, as in Kafka; each is described once."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
@@ -44,26 +43,26 @@ def handle(
     asked = _asked(node, request)
     slices = (asked[start : start + _SLICE] for start in range(0, len(asked), _SLICE))
     found: dict[str, list[DescribeLogDirsPartition]] = {}
-    later: Later[DescribeLogDirsResponse] = Later()
+    deferred: Deferred[DescribeLogDirsResponse] = Deferred()
 
-    def look() -> None:
-        if later.abandoned:
+    def describe() -> None:
+        if deferred.abandoned:
             return
-        places = next(slices, None)
-        if places is None:
-            later.resolve(_response(volume, found))
+        partitions = next(slices, None)
+        if partitions is None:
+            deferred.resolve(_response(volume, found))
             return
-        for name, index in places:
-            told = _partition(node, name, index)
-            if told is not None:
-                found.setdefault(name, []).append(told)
-        if len(places) < _SLICE:
-            later.resolve(_response(volume, found))
+        for name, index in partitions:
+            described = _partition(node, name, index)
+            if described is not None:
+                found.setdefault(name, []).append(described)
+        if len(partitions) < _SLICE:
+            deferred.resolve(_response(volume, found))
         else:
-            node.call_later(0, look)
+            node.call_later(0, describe)
 
-    look()
-    return later
+    describe()
+    return deferred
 
 
 def _response(
@@ -82,7 +81,7 @@ def _response(
 
 
 def _asked(node: Node, request: DescribeLogDirsRequest) -> list[tuple[str, int]]:
-    """The partitions to look for, each of them once."""
+    """The requested partitions, each of them once."""
     if request.topics is None:
         topics = node.metadata.topics.values()
         return [(topic.name, index) for topic in topics for index in topic.partitions]

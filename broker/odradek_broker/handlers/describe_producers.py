@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics
-from odradek_broker.context import RequestContext
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.topics.checks import check_topic_name
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics
 from odradek_broker.storage.errors import StorageError
-from odradek_broker.storage.producer_entry import ProducerEntry
-from odradek_broker.topic_admin import AdminError, check_topic_name
+from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_producers import (
     DescribeProducersRequest,
@@ -17,13 +19,11 @@ from odradek_protocol.schemas.describe_producers import (
     TopicResponse,
 )
 
-_NO_OFFSET = -1
-
 
 def handle(
     node: Node, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Every partition by itself; authorization before existence (A-18, A-20).
+    """Errors are per partition; authorization comes before existence (A-18, A-20).
 
     One that is named again is answered once: all of its producers so often as a request can name it
     would not fit into memory (D11).
@@ -76,5 +76,5 @@ def _state(entry: ProducerEntry) -> ProducerState:
         last_sequence=entry.last_sequence,
         last_timestamp=entry.last_timestamp,
         coordinator_epoch=entry.coordinator_epoch,
-        current_txn_start_offset=_NO_OFFSET if first_offset is None else first_offset,
+        current_txn_start_offset=NO_OFFSET if first_offset is None else first_offset,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, topic, transactional_id
-from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.transactions.transaction import Transaction
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, topic, transactional_id
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_transactions import (
     DescribeTransactionsRequest,
@@ -18,44 +18,27 @@ from odradek_protocol.schemas.describe_transactions import (
 
 def handle(
     node: Node, context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse | Later[DescribeTransactionsResponse]:
-    """One entry for every id that was asked for, in its order, each with a code of its own.
-
-    One that is named again is answered once (D11).
-    """
+) -> DescribeTransactionsResponse | Deferred[DescribeTransactionsResponse]:
+    """One entry for every id in the order of the request; one named again is answered once (D11)."""
     names = list(dict.fromkeys(request.transactional_ids))
     if not names:
         return DescribeTransactionsResponse()
-    later: Later[DescribeTransactionsResponse] = Later()
-    found: dict[int, TransactionState] = {}
-
-    def arrived(at: int, state: TransactionState) -> None:
-        found[at] = state
-        if len(found) == len(names):
-            ordered = [found[each] for each in range(len(names))]
-            later.resolve(DescribeTransactionsResponse(transaction_states=ordered))
-
-    for at, name in enumerate(names):
-        _describe(node, context, name).then(lambda state, at=at: arrived(at, state))  # type: ignore[misc]
-    return later
+    return gather([_describe(node, context, name) for name in names]).map(
+        lambda states: DescribeTransactionsResponse(transaction_states=states)
+    )
 
 
-def _describe(node: Node, context: RequestContext, name: str) -> Later[TransactionState]:
+def _describe(node: Node, context: RequestContext, name: str) -> Deferred[TransactionState]:
     if not node.authorizer.allows(context, Operation.DESCRIBE, transactional_id(name)):
-        return Later.of(_failed(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return Deferred.of(_failed(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not name:
-        return Later.of(_failed(name, ErrorCode.INVALID_REQUEST))
-    later: Later[TransactionState] = Later()
+        return Deferred.of(_failed(name, ErrorCode.INVALID_REQUEST))
 
-    def answer(told: tuple[ErrorCode, Transaction | None]) -> None:
-        error, held = told
-        if held is None:
-            later.resolve(_failed(name, error))
-        else:
-            later.resolve(_state(node, context, held))
+    def answer(found: tuple[ErrorCode, Transaction | None]) -> TransactionState:
+        error, transaction = found
+        return _failed(name, error) if transaction is None else _state(node, context, transaction)
 
-    node.transactions.describe(name).then(answer)
-    return later
+    return node.transactions.describe(name).map(answer)
 
 
 def _state(node: Node, context: RequestContext, held: Transaction) -> TransactionState:

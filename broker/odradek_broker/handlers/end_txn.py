@@ -6,23 +6,24 @@ version 2: the epoch is raised, and the answer is the identity to go on with.
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, transactional_id
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.transactions.deciding import VERSION_2, EndCall
-from odradek_broker.coordinator.transactions.shard import EndAnswer
-from odradek_broker.history_words import describe_client
-from odradek_broker.later import Later
+from odradek_broker.coordinator.transactions.calls import VERSION_2, EndAnswer, EndCall
+from odradek_broker.deferred import Deferred
+from odradek_broker.explain.sentences import describe_client
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, transactional_id
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.end_txn import EndTxnRequest, EndTxnResponse
-
-_FENCED_SINCE = 2
-_VERSION_2_SINCE = 5
+from odradek_protocol.schemas.end_txn import (
+    PRODUCER_FENCED_SINCE,
+    TRANSACTIONS_V2_SINCE,
+    EndTxnRequest,
+    EndTxnResponse,
+)
 
 
 def handle(
     node: Node, context: RequestContext, request: EndTxnRequest
-) -> EndTxnResponse | Later[EndTxnResponse]:
+) -> EndTxnResponse | Deferred[EndTxnResponse]:
     """Answered when the decision is durable, before the markers are written (T-31)."""
     name = request.transactional_id
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
@@ -35,20 +36,18 @@ def handle(
         request.producer_id,
         request.producer_epoch,
         request.committed,
-        VERSION_2 if version >= _VERSION_2_SINCE else 1,
+        VERSION_2 if version >= TRANSACTIONS_V2_SINCE else 1,
         describe_client(context.client_id, context.host),
     )
-    later: Later[EndTxnResponse] = Later()
-    node.transactions.end(call).then(lambda answer: later.resolve(_response(answer, version)))
-    return later
+    return node.transactions.end(call).map(lambda answer: _response(answer, version))
 
 
 def _response(answer: EndAnswer, version: int) -> EndTxnResponse:
     """T-67: an identity only in version 5, and only without an error."""
     error = answer.error
-    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
+    if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_SINCE:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is not ErrorCode.NONE or version < _VERSION_2_SINCE:
+    if error is not ErrorCode.NONE or version < TRANSACTIONS_V2_SINCE:
         return EndTxnResponse(error_code=error)
     return EndTxnResponse(
         error_code=error, producer_id=answer.producer_id, producer_epoch=answer.epoch

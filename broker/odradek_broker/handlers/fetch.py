@@ -1,21 +1,26 @@
 """Fetch (key 1): read batches, now or when there are enough (rules F-01..F-11, F-14, F-15, A-09).
 
-Which partitions a request means is the session's business (`fetch_sessions.py`); how bytes are read
-is the log's.
+The partitions of a request come from its session (`fetch/sessions.py`); waiting is in `fetch/parked.py`.
 """
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics, may_fetch_as
-from odradek_broker.context import RequestContext
-from odradek_broker.fetch_sessions import FetchPlan, Wanted
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.fetch.sessions import Answers, FetchPlan, RequestedPartition
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
+from odradek_broker.quotas.managers import RateQuota
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics, may_fetch_as
 from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange, StorageError
+from odradek_protocol import codec
+from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.fetch import (
+    OFFSET_NOT_AVAILABLE_SINCE,
+    TOP_LEVEL_ERROR_SINCE,
+    TOPIC_IDS_SINCE,
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -24,16 +29,10 @@ from odradek_protocol.schemas.fetch import (
     PartitionData,
 )
 
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
-_TOP_LEVEL_ERROR_SINCE = 7
-_TOPIC_IDS_SINCE = 13
-_NOT_AVAILABLE_SINCE = 11
-
 
 def handle(
     node: Node, context: RequestContext, request: FetchRequest
-) -> FetchResponse | Later[FetchResponse]:
+) -> FetchResponse | Deferred[FetchResponse]:
     """Answer at once if the request's conditions are met (F-01), else park it."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _failed_as_a_whole(request, context.api_version)
@@ -41,9 +40,9 @@ def handle(
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan)
     fetch = _Fetch(node, context, request, plan)
-    if request.max_wait_ms <= 0 or not plan.wanted or fetch.satisfied():
+    if request.max_wait_ms <= 0 or not plan.partitions or fetch.satisfied():
         return fetch.read()
-    return fetch.park(request.max_wait_ms)
+    return node.parked_fetches.park(fetch, fetch.partitions(), request.max_wait_ms)
 
 
 class _Fetch:
@@ -51,15 +50,13 @@ class _Fetch:
 
     __slots__ = (
         "_committed",
-        "_later",
+        "_context",
         "_max_bytes",
         "_min_bytes",
         "_node",
         "_partitions",
         "_plan",
         "_replica_id",
-        "_timer",
-        "_version",
     )
 
     def __init__(
@@ -67,75 +64,82 @@ class _Fetch:
     ) -> None:
         self._node = node
         self._plan = plan
-        self._version = context.api_version
+        self._context = context
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
+        if node.quotas.fetch is not None:
+            # More at once would never be answered (Q-08).
+            self._max_bytes = int(min(self._max_bytes, node.quotas.fetch.most_at_once(context)))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._replica_id = max(request.replica_id, request.replica_state.replica_id)
-        self._partitions = [
-            (wanted, *self._resolve(wanted, context.api_version)) for wanted in plan.wanted
-        ]
-        self._refuse_denied(context, request)
-        self._later: Later[FetchResponse] | None = None
-        self._timer: object = None
+        self._partitions = [(requested, *self._resolve(requested)) for requested in plan.partitions]
+        self._refuse_denied(context)
 
-    def _refuse_denied(self, context: RequestContext, request: FetchRequest) -> None:
-        """A-09. Asked with every fetch, for rights may be taken away; an unknown id has no name."""
+    def _refuse_denied(self, context: RequestContext) -> None:
+        """Rights are checked in every fetch of a session, as they may be taken away (A-09)."""
         authorizer = self._node.authorizer
-        named = (wanted.topic for wanted in self._plan.wanted if wanted.error is ErrorCode.NONE)
+        named = (
+            requested.topic
+            for requested in self._plan.partitions
+            if requested.error is ErrorCode.NONE
+        )
         if may_fetch_as(authorizer, context, self._replica_id):
             denied = denied_topics(authorizer, context, Operation.READ, named)
         else:
             denied = frozenset(named)
         if denied:
             self._partitions = [
-                (wanted, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                if wanted.topic in denied
-                else (wanted, partition, error)
-                for wanted, partition, error in self._partitions
+                (requested, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if requested.topic in denied
+                else (requested, partition, error)
+                for requested, partition, error in self._partitions
             ]
 
-    def _resolve(self, wanted: Wanted, version: int) -> tuple[Partition | None, ErrorCode]:
+    def _resolve(self, requested: RequestedPartition) -> tuple[Partition | None, ErrorCode]:
         """The partition, or why it cannot be read."""
         node = self._node
-        if wanted.error is not ErrorCode.NONE:
-            return None, wanted.error
-        partition = node.partition(wanted.topic, wanted.partition)
+        if requested.error is not ErrorCode.NONE:
+            return None, requested.error
+        partition = node.partition(requested.topic, requested.partition)
         if partition is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if self._replica_id >= 0:
             # Nobody else has a replica of anything here.
             return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = ErrorCode.NONE
-        if wanted.current_leader_epoch >= 0:
-            error = node.check_leader_epoch(partition, wanted.current_leader_epoch)
+        if requested.current_leader_epoch >= 0:
+            error = partition.check_leader_epoch(requested.current_leader_epoch)
         return partition, error
+
+    def partitions(self) -> list[Partition]:
+        """The partitions that exist and that the client may read."""
+        return [partition for _, partition, _ in self._partitions if partition is not None]
 
     def _bound(self, partition: Partition) -> int:
         log = partition.log
         return log.last_stable_offset if self._committed else log.high_watermark
 
     def satisfied(self) -> bool:
-        """True if waiting longer could not be asked for: enough bytes, or an error (F-01, F-04)."""
+        """Whether there are enough bytes, or there is an error to tell (F-01, F-04)."""
         missing = self._min_bytes
-        for wanted, partition, error in self._partitions:
+        for requested, partition, error in self._partitions:
             if error is not ErrorCode.NONE or partition is None or partition.log.offline:
                 return True
             log = partition.log
-            if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            if not log.log_start_offset <= requested.fetch_offset <= log.log_end_offset:
                 return True
-            if self._diverges(wanted, partition):
+            if self._diverges(requested, partition):
                 return True
             bound = self._bound(partition)
-            if wanted.fetch_offset < bound:
-                available = log.readable_bytes(wanted.fetch_offset, bound)
-                missing -= min(available, wanted.max_bytes)
+            if requested.fetch_offset < bound:
+                available = log.readable_bytes(requested.fetch_offset, bound)
+                missing -= min(available, requested.max_bytes)
         return missing <= 0
 
-    def _diverges(self, wanted: Wanted, partition: Partition) -> bool:
-        """Must the client be told of its epoch, or of an error?"""
+    def _diverges(self, requested: RequestedPartition, partition: Partition) -> bool:
+        """Whether the client's log parts from ours, or that cannot be said."""
         try:
-            return _divergence(wanted, partition) is not None
+            return _divergence(requested, partition) is not None
         except StorageError:
             return True
 
@@ -144,41 +148,54 @@ class _Fetch:
         limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
         nothing_yet = True
         answers = []
-        for wanted, partition, error in self._partitions:
+        for requested, partition, error in self._partitions:
             if partition is not None and partition is not self._node.partition(
-                wanted.topic, wanted.partition
+                requested.topic, requested.partition
             ):
                 # Deleted while this fetch was parked.
                 partition, error = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
-                answers.append((wanted, _unknown(wanted, error)))
+                answers.append((requested, _unknown(requested, error)))
                 continue
             if error is not ErrorCode.NONE:
-                answers.append((wanted, _failed(wanted, error)))
+                answers.append((requested, _failed(requested, error)))
                 continue
-            answer = self._read_partition(wanted, partition, remaining, nothing_yet)
+            answer = self._read_partition(requested, partition, remaining, nothing_yet)
             if answer.records:
                 nothing_yet = False
                 remaining -= len(answer.records)
-            answers.append((wanted, answer))
+            answers.append((requested, answer))
+        quota = self._node.quotas.fetch
+        if quota is not None and self._is_over(quota, answers):
+            return self._node.fetch_sessions.withhold(self._plan)
         self._node.metrics.fetched_bytes(limit - remaining)
         response: FetchResponse = self._plan.respond(answers)
         return response
 
+    def _is_over(self, quota: RateQuota, answers: Answers) -> bool:
+        """Whether the answer would be more than the client's quota has left; it does not count then."""
+        parts = codec.encode(self._plan.preview(answers), self._context.api_version)
+        # With the length in front, as Kafka counts.
+        size_bytes = sum(map(len, parts)) + 4
+        if not quota.record(self._context, size_bytes):
+            return False
+        quota.record_only(self._context, -size_bytes)
+        return True
+
     def _read_partition(
-        self, wanted: Wanted, partition: Partition, remaining: int, nothing_yet: bool
+        self, requested: RequestedPartition, partition: Partition, remaining: int, nothing_yet: bool
     ) -> PartitionData:
         log = partition.log
         if log.offline:
-            return _failed(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
+            return _failed(requested, ErrorCode.KAFKA_STORAGE_ERROR)
         bound = self._bound(partition)
-        limit = min(wanted.max_bytes, remaining)
+        limit = min(requested.max_bytes, remaining)
         records: bytes = b""
         try:
-            diverging = _divergence(wanted, partition)
+            diverging = _divergence(requested, partition)
             if diverging is not None:
                 return PartitionData(
-                    partition_index=wanted.partition,
+                    partition_index=requested.partition,
                     high_watermark=log.high_watermark,
                     last_stable_offset=log.last_stable_offset,
                     log_start_offset=log.log_start_offset,
@@ -186,22 +203,22 @@ class _Fetch:
                     aborted_transactions=None,
                     records=b"",
                 )
-            if wanted.fetch_offset < log.log_start_offset or limit > 0 or nothing_yet:
+            if requested.fetch_offset < log.log_start_offset or limit > 0 or nothing_yet:
                 records = log.read(
-                    wanted.fetch_offset,
+                    requested.fetch_offset,
                     max(limit, 0),
                     upper_bound=bound,
                     minimum_one=nothing_yet,
                 )
-            aborted = self._aborted(partition, wanted.fetch_offset, bound, records)
-        except IndexesBeingRebuilt as later:
-            # Whoever does not know the one asks again after the other.
-            known = self._version >= _NOT_AVAILABLE_SINCE
-            return _failed(wanted, later.error if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            aborted = self._aborted(partition, requested.fetch_offset, bound, records)
+        except IndexesBeingRebuilt as deferred:
+            # Clients of older versions retry after the other code.
+            known = self._context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
+            return _failed(requested, deferred.error if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         except StorageError as error:
-            return _failed(wanted, error.error)
+            return _failed(requested, error.error)
         return PartitionData(
-            partition_index=wanted.partition,
+            partition_index=requested.partition,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
@@ -229,55 +246,27 @@ class _Fetch:
             if first_offset < end
         ]
 
-    # --- Waiting ---
 
-    def park(self, max_wait_ms: int) -> Later[FetchResponse]:
-        """Wait for bytes, for a bound that moves, or for the deadline (F-01, F-03)."""
-        later: Later[FetchResponse] = Later()
-        later.on_abandon = self._leave
-        self._later = later
-        for _, partition, _ in self._partitions:
-            if partition is not None:
-                partition.data_waiters[self._woken] = None
-        self._node.parked_fetches[self._finish] = None
-        self._timer = self._node.call_later(max_wait_ms, self._finish)
-        return later
+def _divergence(requested: RequestedPartition, partition: Partition) -> EpochEndOffset | None:
+    """Where a client's log, by the epoch of its last record, parts from ours (F-12); None if it does not.
 
-    def _woken(self) -> None:
-        if self.satisfied():
-            self._finish()
-
-    def _leave(self) -> None:
-        for _, partition, _ in self._partitions:
-            if partition is not None:
-                partition.data_waiters.pop(self._woken, None)
-        self._node.parked_fetches.pop(self._finish, None)
-        self._node.cancel(self._timer)
-
-    def _finish(self) -> None:
-        self._leave()
-        if self._later is not None and not self._later.done:
-            self._later.resolve(self.read())
-
-
-def _divergence(wanted: Wanted, partition: Partition) -> EpochEndOffset | None:
-    """Where the log of a client that names the epoch of its last record parts from ours (F-12);
-    None if it does not. OffsetOutOfRange if nothing is known of that epoch; StorageError."""
-    if wanted.last_fetched_epoch < 0:
+    OffsetOutOfRange if nothing is known of that epoch; StorageError.
+    """
+    if requested.last_fetched_epoch < 0:
         return None
-    epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
+    epoch, end_offset = partition.end_of_epoch(requested.last_fetched_epoch)
     if epoch < 0:
         log = partition.log
-        raise OffsetOutOfRange(wanted.fetch_offset, log.log_start_offset, log.log_end_offset)
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        raise OffsetOutOfRange(requested.fetch_offset, log.log_start_offset, log.log_end_offset)
+    if epoch < requested.last_fetched_epoch or end_offset < requested.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
 
 
-def _failed(wanted: Wanted, error: ErrorCode) -> PartitionData:
-    """The answer for a partition that is there."""
+def _failed(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
+    """The answer for a partition that exists."""
     return PartitionData(
-        partition_index=wanted.partition,
+        partition_index=requested.partition,
         error_code=error,
         high_watermark=-1,
         aborted_transactions=None,
@@ -285,18 +274,18 @@ def _failed(wanted: Wanted, error: ErrorCode) -> PartitionData:
     )
 
 
-def _unknown(wanted: Wanted, error: ErrorCode) -> PartitionData:
-    """The answer for a partition that is not there, or that the client may not know of."""
+def _unknown(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
+    """The answer for a partition that does not exist, or that the client may not know of."""
     return PartitionData(
-        partition_index=wanted.partition, error_code=error, high_watermark=-1, records=b""
+        partition_index=requested.partition, error_code=error, high_watermark=-1, records=b""
     )
 
 
 def _failed_as_a_whole(request: FetchRequest, version: int) -> FetchResponse:
     """As Kafka answers an isolation level that does not exist."""
     error = ErrorCode.UNKNOWN_SERVER_ERROR
-    response = FetchResponse(error_code=error if version >= _TOP_LEVEL_ERROR_SINCE else 0)
-    if version < _TOPIC_IDS_SINCE:
+    response = FetchResponse(error_code=error if version >= TOP_LEVEL_ERROR_SINCE else 0)
+    if version < TOPIC_IDS_SINCE:
         response.responses = [
             FetchableTopicResponse(
                 topic=topic.topic,

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker looks after a group or a transactional id (G-06, T-01, D8).
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id (G-06, T-01, D8).
 
 Versions up to 3 ask for one key, 4 and later for many. What kinds of keys there are, and which
 internal topic spreads them, is `TOPIC_OF_KEY_TYPE`.
@@ -7,88 +7,73 @@ internal topic spreads them, is `TOPIC_OF_KEY_TYPE`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 
-from odradek_broker.authorizer import Operation, Resource, group, transactional_id
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
-from odradek_broker.coordinator.placement import place
-from odradek_broker.coordinator.transactions.coordinator import TRANSACTIONS_TOPIC
-from odradek_broker.later import Later
+from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, Resource, group, transactional_id
 from odradek_broker.storage.errors import StorageError
+from odradek_protocol.constants import GROUP_COORDINATOR, NO_NODE_ID, TRANSACTION_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.find_coordinator import (
+    SEVERAL_KEYS_SINCE,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 
-_MANY_KEYS_SINCE = 4
-_NO_NODE = -1
-
-
-class KeyType(IntEnum):
-    """What a key names. There are share groups (2) besides."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-
-#: A kind of key to the topic whose partitions' leaders coordinate it.
+#: The internal topic whose partitions' leaders coordinate a kind of key.
 TOPIC_OF_KEY_TYPE: dict[int, str] = {
-    KeyType.GROUP: OFFSETS_TOPIC,
-    KeyType.TRANSACTION: TRANSACTIONS_TOPIC,
+    GROUP_COORDINATOR: OFFSETS_TOPIC,
+    TRANSACTION_COORDINATOR: TRANSACTIONS_TOPIC,
 }
 
-#: What a client that may not see a key is told (A-12).
+#: The resource of a kind of key, and the error for clients that may not describe it (A-12).
 _DENIED: dict[int, tuple[Callable[[str], Resource], ErrorCode]] = {
-    KeyType.GROUP: (group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    KeyType.TRANSACTION: (transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    GROUP_COORDINATOR: (group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION_COORDINATOR: (transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
 
 
 def handle(
     node: Node, context: RequestContext, request: FindCoordinatorRequest
-) -> Later[FindCoordinatorResponse]:
+) -> Deferred[FindCoordinatorResponse]:
     """Any broker answers; the internal topic is made if it is not there yet."""
-    many = context.api_version >= _MANY_KEYS_SINCE
+    many = context.api_version >= SEVERAL_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
     topic = TOPIC_OF_KEY_TYPE.get(request.key_type)
     if topic is None:
         message = f"This broker coordinates nothing with the key type {request.key_type}."
         refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
-        return Later.of(_response(many, refusals))
+        return Deferred.of(_response(many, refusals))
     resource, denied = _DENIED[request.key_type]
     allowed = {
         key for key in keys if node.authorizer.allows(context, Operation.DESCRIBE, resource(key))
     }
-    later: Later[FindCoordinatorResponse] = Later()
 
     def found(key: str) -> Coordinator:
         if key not in allowed:
             return _refusal(key, denied, f"You may not describe {key!r}.")
         return _find(node, topic, key)
 
-    def ready(_: None) -> None:
-        later.resolve(_response(many, [found(key) for key in keys]))
+    def answer(_: None) -> FindCoordinatorResponse:
+        return _response(many, [found(key) for key in keys])
 
     if not allowed:
-        ready(None)
-        return later
+        return Deferred.of(answer(None))
     try:
-        made = node.ensure_internal_topic(topic)
+        return node.ensure_internal_topic(topic).map(answer)
     except StorageError as problem:
         refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        later.resolve(_response(many, [_refusal(key, refused, problem.message) for key in keys]))
-    else:
-        made.then(ready)
-    return later
+        refusals = [_refusal(key, refused, problem.message) for key in keys]
+        return Deferred.of(_response(many, refusals))
 
 
 def _find(node: Node, topic: str, key: str) -> Coordinator:
     count = node.metadata.partition_count(topic)
-    leader = node.metadata.leader_of(topic, place(key, count)) if count else None
+    leader = node.metadata.leader_of(topic, partition_for(key, count)) if count else None
     if leader != node.node_id:
         # Of other brokers this one knows no address.
         message = f"No coordinator is available for the key {key!r}."
@@ -101,7 +86,12 @@ def _find(node: Node, topic: str, key: str) -> Coordinator:
 
 def _refusal(key: str, error: ErrorCode, message: str) -> Coordinator:
     return Coordinator(
-        key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=error, error_message=message
+        key=key,
+        node_id=NO_NODE_ID,
+        host="",
+        port=NO_NODE_ID,
+        error_code=error,
+        error_message=message,
     )
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group
-from odradek_broker.context import RequestContext
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(
     node: Node, context: RequestContext, request: HeartbeatRequest
-) -> Later[HeartbeatResponse]:
+) -> Deferred[HeartbeatResponse]:
     """Answered at once, but never ahead of what is being made durable."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
-        return Later.of(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return Deferred.of(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.heartbeat(request)

@@ -1,12 +1,12 @@
-"""IncrementalAlterConfigs (key 44): single settings are changed (KIP-339, A-18); see `config_admin`."""
+"""IncrementalAlterConfigs (key 44): change single settings (KIP-339, A-18)."""
 
 from __future__ import annotations
 
-from odradek_broker.config_admin import Change, ResourceChanges
-from odradek_broker.config_answers import change_configs
-from odradek_broker.context import RequestContext
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._config_changes import change_configs
+from odradek_broker.metadata.configs.changes import Change, ResourceChanges
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -16,7 +16,7 @@ from odradek_protocol.schemas.incremental_alter_configs import (
 
 def handle(
     node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse | Later[IncrementalAlterConfigsResponse]:
+) -> IncrementalAlterConfigsResponse | Deferred[IncrementalAlterConfigsResponse]:
     """Change what can be changed; errors are per resource."""
     wanted = [
         ResourceChanges(
@@ -31,16 +31,7 @@ def handle(
         node.authorizer,
         context,
         wanted,
-        lambda results: IncrementalAlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=result.error,
-                    error_message=result.message,
-                    resource_type=result.resource_type,
-                    resource_name=result.resource_name,
-                )
-                for result in results
-            ]
-        ),
+        lambda entries: IncrementalAlterConfigsResponse(responses=entries),
+        AlterConfigsResourceResponse,
         validate_only=request.validate_only,
     )

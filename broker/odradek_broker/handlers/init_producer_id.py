@@ -1,30 +1,30 @@
 """InitProducerId (key 22): an identity for a producer (rules P-29, P-30, T-10 to T-16, A-04).
 
 Versions: 3 brings the identity that the producer has; below 4 a fenced producer is told
-INVALID_PRODUCER_EPOCH (T-15); 6 asks for two-phase commit (T-70 to T-77 of
-docs/transactions.md).
+INVALID_PRODUCER_EPOCH (T-15); 6 asks for two-phase commit (T-70 to T-77).
 """
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, may_write_idempotently, transactional_id
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.transactions.deciding import InitCall
-from odradek_broker.coordinator.transactions.shard import InitAnswer
-from odradek_broker.coordinator.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
-from odradek_broker.history_words import What, describe_client
-from odradek_broker.later import Later
+from odradek_broker.coordinator.transactions.calls import InitAnswer, InitCall
+from odradek_broker.deferred import Deferred
+from odradek_broker.explain.sentences import EventKind, describe_client
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, may_write_idempotently, transactional_id
+from odradek_protocol.constants import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-_FENCED_SINCE = 4
+from odradek_protocol.schemas.init_producer_id import (
+    PRODUCER_FENCED_SINCE,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 
 
 def handle(
     node: Node, context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
-    """Without a transactional id a new producer id; with one, what its coordinator decides."""
+) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
+    """A new producer id without a transactional id; with one the coordinator's answer."""
     name = request.transactional_id
     if name is None:
         if not may_write_idempotently(node.authorizer, context):
@@ -54,37 +54,34 @@ def handle(
         request.keep_prepared_txn,
         describe_client(context.client_id, context.host),
     )
-    later: Later[InitProducerIdResponse] = Later()
-    node.transactions.init_producer_id(call).then(
-        lambda answer: later.resolve(_response(answer, context.api_version))
+    return node.transactions.init_producer_id(call).map(
+        lambda answer: _response(answer, context.api_version)
     )
-    return later
 
 
-def _idempotent(node: Node, context: RequestContext) -> Later[InitProducerIdResponse]:
+def _idempotent(node: Node, context: RequestContext) -> Deferred[InitProducerIdResponse]:
     """P-30: a new producer id with epoch 0, once its block is durable."""
-    later: Later[InitProducerIdResponse] = Later()
 
-    def answer(producer_id: int | None) -> None:
+    def answer(producer_id: int | None) -> InitProducerIdResponse:
         if producer_id is None:
-            later.resolve(_failed(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
+            return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         client = describe_client(context.client_id, context.host)
-        node.producer_history.record(str(producer_id), What.PRODUCER_GIVEN, client=client, epoch=0)
-        later.resolve(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+        node.producer_history.record(
+            str(producer_id), EventKind.PRODUCER_GIVEN, client=client, epoch=0
+        )
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
-    node.next_producer_id().then(answer)
-    return later
+    return node.next_producer_id().map(answer)
 
 
 def _is_half_given(request: InitProducerIdRequest) -> bool:
     """A producer id without an epoch, or an epoch without a producer id (T-10)."""
-    return (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH)
+    return (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH)
 
 
 def _response(answer: InitAnswer, version: int) -> InitProducerIdResponse:
     error = answer.error
-    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
+    if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_SINCE:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(
         error_code=error,

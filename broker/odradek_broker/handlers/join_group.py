@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.answers import join_error
-from odradek_broker.later import Later
+from odradek_broker.coordinator.groups.responses import join_error
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
-
-#: From this version on, the protocol's name may be null.
-_NULL_PROTOCOL_SINCE = 7
+from odradek_protocol.schemas.join_group import (
+    NULL_PROTOCOL_SINCE,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
 
 
 def handle(
     node: Node, context: RequestContext, request: JoinGroupRequest
-) -> Later[JoinGroupResponse]:
+) -> Deferred[JoinGroupResponse]:
     """Parked until the join phase is over."""
     version = context.api_version
     # Kafka shows a member's host the way Java prints an address.
@@ -25,10 +26,10 @@ def handle(
         joined = node.groups.join(request, version, context.client_id or "", host)
     else:
         refusal = join_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id)
-        joined = Later.of(refusal)
-    if version >= _NULL_PROTOCOL_SINCE:
+        joined = Deferred.of(refusal)
+    if version >= NULL_PROTOCOL_SINCE:
         return joined
-    answer: Later[JoinGroupResponse] = Later()
+    answer: Deferred[JoinGroupResponse] = Deferred()
     answer.on_abandon = joined.abandon
     joined.then(lambda response: answer.resolve(_for_old_clients(response)))
     return answer

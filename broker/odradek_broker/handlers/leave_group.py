@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group
-from odradek_broker.context import RequestContext
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 def handle(
     node: Node, context: RequestContext, request: LeaveGroupRequest
-) -> Later[LeaveGroupResponse]:
+) -> Deferred[LeaveGroupResponse]:
     """One member, or with version 3 a list of them."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
-        return Later.of(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return Deferred.of(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.leave(request, context.api_version)

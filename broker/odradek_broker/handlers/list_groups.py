@@ -6,11 +6,11 @@ that is no state or type matches nothing.
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import CLUSTER, Operation, group
-from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.administration import GroupSummary
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_groups import (
     ListedGroup,
@@ -21,13 +21,11 @@ from odradek_protocol.schemas.list_groups import (
 
 def handle(
     node: Node, context: RequestContext, request: ListGroupsRequest
-) -> Later[ListGroupsResponse]:
-    """Those that both filters let through and that the client may see: with DESCRIBE on the
-    cluster all of them."""
+) -> Deferred[ListGroupsResponse]:
+    """The groups that pass both filters and that the client may describe."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     sees_all = node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER)
-    later: Later[ListGroupsResponse] = Later()
 
     def passes(found: GroupSummary) -> bool:
         return (
@@ -39,13 +37,12 @@ def handle(
             )
         )
 
-    def answer(told: tuple[ErrorCode, list[GroupSummary]]) -> None:
-        error, found = told
+    def answer(result: tuple[ErrorCode, list[GroupSummary]]) -> ListGroupsResponse:
+        error, found = result
         groups = [_listed(each) for each in found if passes(each)]
-        later.resolve(ListGroupsResponse(error_code=error, groups=groups))
+        return ListGroupsResponse(error_code=error, groups=groups)
 
-    node.groups.list_groups().then(answer)
-    return later
+    return node.groups.list_groups().map(answer)
 
 
 def _listed(found: GroupSummary) -> ListedGroup:

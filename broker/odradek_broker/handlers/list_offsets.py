@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics
-from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics
 from odradek_broker.storage.errors import IndexesBeingRebuilt, StorageError
+from odradek_protocol.constants import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_offsets import (
+    LEADER_EPOCH_SINCE,
+    OFFSET_NOT_AVAILABLE_SINCE,
+    TIMESTAMPS_SINCE,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -16,30 +29,9 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
-_LEADER_EPOCHS_SINCE = 4
-_NOT_AVAILABLE_SINCE = 5
-
-#: From which version on a special timestamp may be asked for.
-_SINCE = {
-    LATEST: 0,
-    EARLIEST: 0,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
-}
-
 
 def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Every partition by itself; errors are per partition. One that is given again is refused once."""
+    """Errors are per partition; one that is named again is refused, once."""
     seen: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for asked in topic.partitions:
@@ -82,21 +74,21 @@ def _partition(
     asked: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
-    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
+    if timestamp < 0 and context.api_version < TIMESTAMPS_SINCE.get(timestamp, 1 << 15):
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     partition = node.partition(topic, asked.partition_index)
     if partition is None:
         return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    error = node.check_leader_epoch(partition, asked.current_leader_epoch)
+    error = partition.check_leader_epoch(asked.current_leader_epoch)
     if error is not ErrorCode.NONE:
         return _failed(asked, error)
     if partition.log.offline:
         return _failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     try:
         found = _find(partition, timestamp, isolation_level)
-    except IndexesBeingRebuilt as later:
-        known = context.api_version >= _NOT_AVAILABLE_SINCE
-        return _failed(asked, later.error if known else ErrorCode.LEADER_NOT_AVAILABLE)
+    except IndexesBeingRebuilt as deferred:
+        known = context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
+        return _failed(asked, deferred.error if known else ErrorCode.LEADER_NOT_AVAILABLE)
     except StorageError as storage_error:
         return _failed(asked, storage_error.error)
     answer = ListOffsetsPartitionResponse(
@@ -104,20 +96,20 @@ def _partition(
     )
     if found is not None:
         answer.offset, answer.timestamp = found
-        if context.api_version >= _LEADER_EPOCHS_SINCE:
+        if context.api_version >= LEADER_EPOCH_SINCE:
             answer.leader_epoch = partition.leader_epoch
     return answer
 
 
 def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int] | None:
-    """(offset, timestamp) or None where there is nothing to name."""
+    """(offset, timestamp); None where no offset fits."""
     log = partition.log
     bound = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
-    if timestamp == LATEST:
+    if timestamp == LATEST_TIMESTAMP:
         return bound, -1
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         return log.log_start_offset, -1
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return None
     if timestamp == MAX_TIMESTAMP:
         return log.max_timestamp_offset(bound)

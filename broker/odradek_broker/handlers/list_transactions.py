@@ -4,22 +4,19 @@ Versions: 1 filters by how long ago the last transaction began, whether it is op
 that never had one passes; 2 by a pattern (KIP-1152).
 
 Patterns are regular expressions in RE2's syntax that must match the whole id. Whatever they say, they
-take time that grows with their length and the id's only (`patterns.py`).
+take time that grows with their length and the id's only (`re2/`).
 """
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, transactional_id
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.consumer.patterns import (
-    Pattern,
-    PatternError,
-    compile_pattern,
-)
 from odradek_broker.coordinator.transactions.states import STATE_OF_LABEL
 from odradek_broker.coordinator.transactions.transaction import Transaction
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.re2.parser import PatternError, compile_pattern
+from odradek_broker.re2.program import Pattern
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, transactional_id
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_transactions import (
     ListTransactionsRequest,
@@ -30,8 +27,8 @@ from odradek_protocol.schemas.list_transactions import TransactionState as Liste
 
 def handle(
     node: Node, context: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Later[ListTransactionsResponse]:
-    """Those that every filter lets through, and that the client may see."""
+) -> ListTransactionsResponse | Deferred[ListTransactionsResponse]:
+    """The transactions that pass every filter and that the client may describe."""
     unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
     pattern: Pattern | None = None
     if request.transactional_id_pattern:
@@ -42,7 +39,6 @@ def handle(
     states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
     producer_ids = set(request.producer_id_filters)
     now_ms = node.clock.wall_ms()
-    later: Later[ListTransactionsResponse] = Later()
 
     def passes(held: Transaction) -> bool:
         return (
@@ -55,18 +51,15 @@ def handle(
             )
         )
 
-    def answer(told: tuple[ErrorCode, list[Transaction]]) -> None:
-        error, found = told
-        later.resolve(
-            ListTransactionsResponse(
-                error_code=error,
-                unknown_state_filters=unknown,
-                transaction_states=[_listed(held) for held in found if passes(held)],
-            )
+    def answer(result: tuple[ErrorCode, list[Transaction]]) -> ListTransactionsResponse:
+        error, found = result
+        return ListTransactionsResponse(
+            error_code=error,
+            unknown_state_filters=unknown,
+            transaction_states=[_listed(held) for held in found if passes(held)],
         )
 
-    node.transactions.list_all().then(answer)
-    return later
+    return node.transactions.list_all().map(answer)
 
 
 def _listed(held: Transaction) -> Listed:

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.authorizer import (
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, Topic
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.topics.checks import check_topic_name
+from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.node import Node
+from odradek_broker.quotas.managers import NEVER_STRICT
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import (
     UNKNOWN_OPERATIONS,
     Operation,
     authorized_operations,
@@ -17,16 +26,14 @@ from odradek_broker.authorizer import (
     denied_topics,
     may_create_topic,
 )
-from odradek_broker.authorizer import topic as topic_resource
-from odradek_broker.context import RequestContext
-from odradek_broker.durable_answers import when_durable
-from odradek_broker.later import Later
-from odradek_broker.metadata import INTERNAL_TOPICS, METADATA_TOPIC, Topic
-from odradek_broker.node import Node
-from odradek_broker.topic_admin import AdminError, NewTopic, check_topic_name, create_topics
+from odradek_broker.security.authorizer import topic as topic_resource
+from odradek_protocol.constants import NO_NODE_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.metadata import (
+    AUTO_CREATION_SWITCH_SINCE,
+    NULL_MEANS_ALL_SINCE,
+    TOPIC_IDS_SINCE,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -36,17 +43,11 @@ from odradek_protocol.schemas.metadata import (
 )
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
-_NULL_MEANS_ALL_SINCE = 1
-_AUTO_CREATE_FLAG_SINCE = 4
-_IDS_SINCE = 10
-_IDS_WORK_SINCE = 12
-_NO_LEADER = -1
-
 
 def handle(
     node: Node, context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Later[MetadataResponse]:
-    """Topics as asked for, once what is told of them is durable; errors are per topic."""
+) -> MetadataResponse | Deferred[MetadataResponse]:
+    """Answered when all that it shows is durable; errors are per topic."""
     answer = _Answer(node, context, request)
     if answer.asks_by_id_too_early():
         return answer.refused(ErrorCode.INVALID_REQUEST)
@@ -55,7 +56,7 @@ def handle(
 
 
 class _Answer:
-    """One request while it is worked on."""
+    """The answer to one request."""
 
     def __init__(self, node: Node, context: RequestContext, request: MetadataRequest) -> None:
         self._node = node
@@ -63,27 +64,29 @@ class _Answer:
         self._version = context.api_version
         self._request = request
         topics = request.topics
-        self._all = topics is None or (not topics and self._version < _NULL_MEANS_ALL_SINCE)
+        self._all = topics is None or (not topics and self._version < NULL_MEANS_ALL_SINCE)
         asked = topics or []
-        if self._version >= _IDS_WORK_SINCE and any(t.topic_id != ZERO_UUID for t in asked):
+        if self._version >= TOPIC_IDS_SINCE and any(t.topic_id != ZERO_UUID for t in asked):
             asked = [t for t in asked if t.topic_id != ZERO_UUID]
         self._asked = asked
         self._create_errors: dict[str, ErrorCode] = {}
 
     def asks_by_id_too_early(self) -> bool:
-        """The fields are there from 10 on, but their meaning is not (KIP-516)."""
-        return self._version < _IDS_WORK_SINCE and any(
+        """Whether topics are named by id in a version that has the field, but not its meaning (KIP-516)."""
+        return self._version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in self._asked
         )
 
     def refused(self, error: ErrorCode) -> MetadataResponse:
-        """Nothing is told but the error, with each topic."""
+        """The answer with one error for each topic."""
         return MetadataResponse(topics=[self._failed(asked, error) for asked in self._asked])
 
     def create_missing(self) -> list[MetadataRecord]:
-        """The records of topics that are to be created because they are asked for."""
+        """The records of topics that are created because they are requested."""
         node = self._node
-        allowed = self._request.allow_auto_topic_creation or self._version < _AUTO_CREATE_FLAG_SINCE
+        allowed = (
+            self._request.allow_auto_topic_creation or self._version < AUTO_CREATION_SWITCH_SINCE
+        )
         if not allowed or not node.config.auto_create_topics_enable:
             return []
         missing = dict.fromkeys(
@@ -105,14 +108,15 @@ class _Answer:
                 records += node.metadata.internal_topic_records(name)
         own = {*INTERNAL_TOPICS, METADATA_TOPIC}
         wanted = [NewTopic(name) for name in missing if name not in own]
-        made, results = create_topics(node.metadata, wanted)
+        quota = node.quotas.mutations(self._context, NEVER_STRICT)
+        made, results = create_topics(node.metadata, wanted, quota)
         self._create_errors |= {
             result.name: result.error for result in results if result.error is not ErrorCode.NONE
         }
         return records + made
 
     def _denied(self, names: Iterable[str]) -> frozenset[str]:
-        """Of which topics this client may not know (A-10)."""
+        """The topics that this client may not describe (A-10)."""
         return denied_topics(self._node.authorizer, self._context, Operation.DESCRIBE, names)
 
     def respond(self) -> MetadataResponse:
@@ -142,7 +146,7 @@ class _Answer:
         )
 
     def timed_out(self) -> MetadataResponse:
-        """The disk is too slow to tell anything that is certain: clients retry this code."""
+        """The answer when the disk is too slow: nothing is certain, and clients retry this code."""
         response = self.respond()
         for topic in response.topics:
             topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -177,7 +181,7 @@ class _Answer:
         return failed
 
     def _operations(self, name: str) -> int:
-        """What this client may do with a topic, there or not, if it asks."""
+        """The operations that this client may do on a topic, existing or not, if it asks for them."""
         if not self._request.include_topic_authorized_operations:
             return UNKNOWN_OPERATIONS
         resource = topic_resource(name)
@@ -195,7 +199,7 @@ class _Answer:
 
     def _failed(self, asked: MetadataRequestTopic, error: ErrorCode) -> MetadataResponseTopic:
         name = asked.name
-        if name is None and self._version < _IDS_WORK_SINCE:
+        if name is None and self._version < TOPIC_IDS_SINCE:
             name = ""
         return MetadataResponseTopic(
             error_code=error,
@@ -226,6 +230,6 @@ class _Answer:
         if partition is None or partition.log.offline:
             # A disk error has taken it away (D5); nobody else has a copy.
             answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-            answer.leader_id = _NO_LEADER
+            answer.leader_id = NO_NODE_ID
             answer.offline_replicas = list(state.replicas)
         return answer

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics, group
-from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_commit import (
+    TOPIC_IDS_SINCE,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
-#: From this version on, topics go by their ids.
-_TOPIC_IDS_SINCE = 10
-
 
 def handle(
     node: Node, context: RequestContext, request: OffsetCommitRequest
-) -> Later[OffsetCommitResponse]:
-    """Partitions that do not exist or may not be read get their own error; what is left goes to the
-    coordinator."""
+) -> Deferred[OffsetCommitResponse]:
+    """Partitions that do not exist or may not be read get their own error; the coordinator answers the
+    others."""
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
     for topic, (name, refusal) in zip(request.topics, _names(node, context, request), strict=True):
@@ -47,7 +45,7 @@ def handle(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
         )
     if not fit:
-        return Later.of(response)
+        return Deferred.of(response)
     call = CommitCall(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
@@ -57,26 +55,24 @@ def handle(
         retention_ms=request.retention_time_ms,
         parts=[part for _, part in fit],
     )
-    later: Later[OffsetCommitResponse] = Later()
 
-    def committed(errors: list[ErrorCode]) -> None:
+    def committed(errors: list[ErrorCode]) -> OffsetCommitResponse:
         for (answer, _), error in zip(fit, errors, strict=True):
             answer.error_code = error
-        later.resolve(response)
+        return response
 
-    node.groups.commit_offsets(call).then(committed)
-    return later
+    return node.groups.commit_offsets(call).map(committed)
 
 
 def _names(
     node: Node, context: RequestContext, request: OffsetCommitRequest
 ) -> list[tuple[str | None, ErrorCode]]:
-    """For each topic its name, and what its partitions are answered that do not exist; None and an
-    error for those of which no position may be stored (A-14)."""
+    """For each topic its name, and the error of partitions that do not exist; None and the error of all
+    its partitions where nothing may be stored (A-14)."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return [(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)] * len(request.topics)
     names: list[str | None] = [topic.name for topic in request.topics]
-    if context.api_version >= _TOPIC_IDS_SINCE:
+    if context.api_version >= TOPIC_IDS_SINCE:
         names = [node.metadata.topic_name(topic.topic_id) for topic in request.topics]
     denied = denied_topics(
         node.authorizer, context, Operation.READ, (name for name in names if name is not None)

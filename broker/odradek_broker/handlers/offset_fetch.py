@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from odradek_broker.authorizer import Operation, denied_topics, group
-from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
     FetchedOffsets,
     FetchedPart,
     FetchingMember,
 )
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.offset_fetch import (
+    GROUPS_SINCE,
+    TOP_LEVEL_ERROR_SINCE,
+    TOPIC_IDS_SINCE,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
@@ -32,45 +36,26 @@ from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-_TOP_LEVEL_ERROR_SINCE = 2
-_GROUPS_SINCE = 8
-_TOPIC_IDS_SINCE = 10
-
-_NO_POSITION = -1
-
 
 def handle(
     node: Node, context: RequestContext, request: OffsetFetchRequest
-) -> Later[OffsetFetchResponse]:
+) -> Deferred[OffsetFetchResponse]:
     """Reads change nothing, not even a session timer (O-10).
 
     A group, and a position of it, that is named again is answered once (D11).
     """
-    if context.api_version < _GROUPS_SINCE:
+    if context.api_version < GROUPS_SINCE:
         return _one_group(node, context, request)
-    later: Later[OffsetFetchResponse] = Later()
-    response = OffsetFetchResponse()
-    groups = _each_once(request.groups)
-    waiting = len(groups)
-    if not waiting:
-        return Later.of(response)
-
-    def arrived(_: OffsetFetchResponseGroup) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if not waiting:
-            response.groups = [answer.result() for answer in answers]
-            later.resolve(response)
-
-    by_id = context.api_version >= _TOPIC_IDS_SINCE
-    answers = [_group(node, context, asked, request.require_stable, by_id) for asked in groups]
-    for answer in answers:
-        answer.then(arrived)
-    return later
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    fetched = [
+        _group(node, context, asked, request.require_stable, by_id)
+        for asked in _each_once(request.groups)
+    ]
+    return gather(fetched).map(lambda groups: OffsetFetchResponse(groups=groups))
 
 
 def _each_once(asked: Iterable[OffsetFetchRequestGroup]) -> Collection[OffsetFetchRequestGroup]:
-    """With the topics of all its mentions; None, which is all topics, has them too."""
+    """Each group once, with the topics of all its entries; None stands for all topics."""
     found: dict[str, OffsetFetchRequestGroup] = {}
     for group_asked in asked:
         known = found.setdefault(group_asked.group_id, group_asked)
@@ -87,43 +72,41 @@ def _fetch(
     node: Node,
     context: RequestContext,
     group_id: str,
-    places: list[tuple[str, int]] | None,
+    partitions: list[tuple[str, int]] | None,
     require_stable: bool,
     member: FetchingMember = NOT_A_MEMBER,
-) -> Later[FetchedOffsets]:
-    """As much as this client may see (A-15): an error for topics that it asks for and may not see,
-    silence about others."""
+) -> Deferred[FetchedOffsets]:
+    """The offsets that this client may see (A-15): an error for topics that it names and may not see, and
+    nothing of others."""
 
     def denied(topics: Iterable[str]) -> frozenset[str]:
         return denied_topics(node.authorizer, context, Operation.DESCRIBE, topics)
 
     if not node.authorizer.allows(context, Operation.DESCRIBE, group(group_id)):
-        return Later.of(FetchedOffsets(ErrorCode.GROUP_AUTHORIZATION_FAILED, []))
-    later: Later[FetchedOffsets] = Later()
-    if places is None:
+        return Deferred.of(FetchedOffsets(ErrorCode.GROUP_AUTHORIZATION_FAILED, []))
+    if partitions is None:
 
-        def all_fetched(found: FetchedOffsets) -> None:
-            unseen = denied(part.topic for part in found.parts)
-            if unseen:
-                seen = [part for part in found.parts if part.topic not in unseen]
-                found = FetchedOffsets(found.error, seen)
-            later.resolve(found)
+        def without_hidden(found: FetchedOffsets) -> FetchedOffsets:
+            hidden = denied(part.topic for part in found.parts)
+            if not hidden:
+                return found
+            shown = [part for part in found.parts if part.topic not in hidden]
+            return FetchedOffsets(found.error, shown)
 
-        node.groups.fetch_offsets(group_id, None, require_stable, member).then(all_fetched)
-        return later
-    hidden = denied(name for name, _ in places)
+        every = node.groups.fetch_offsets(group_id, None, require_stable, member)
+        return every.map(without_hidden)
+    hidden = denied(name for name, _ in partitions)
     if not hidden:
-        return node.groups.fetch_offsets(group_id, places, require_stable, member)
+        return node.groups.fetch_offsets(group_id, partitions, require_stable, member)
     refused = [
-        FetchedPart(*place, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        for place in places
-        if place[0] in hidden
+        FetchedPart(*partition, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for partition in partitions
+        if partition[0] in hidden
     ]
-    shown = [place for place in places if place[0] not in hidden]
-    node.groups.fetch_offsets(group_id, shown, require_stable, member).then(
-        lambda found: later.resolve(FetchedOffsets(found.error, [*found.parts, *refused]))
+    shown = [partition for partition in partitions if partition[0] not in hidden]
+    return node.groups.fetch_offsets(group_id, shown, require_stable, member).map(
+        lambda found: FetchedOffsets(found.error, [*found.parts, *refused])
     )
-    return later
 
 
 # --- One group, by topic names --------------------------------------------------------------------
@@ -131,23 +114,22 @@ def _fetch(
 
 def _one_group(
     node: Node, context: RequestContext, request: OffsetFetchRequest
-) -> Later[OffsetFetchResponse]:
+) -> Deferred[OffsetFetchResponse]:
     version = context.api_version
-    places = None
+    partitions = None
     if request.topics is not None:
         named = (
             (topic.name, index) for topic in request.topics for index in topic.partition_indexes
         )
-        places = list(dict.fromkeys(named))
-    later: Later[OffsetFetchResponse] = Later()
+        partitions = list(dict.fromkeys(named))
 
-    def fetched(found: FetchedOffsets) -> None:
+    def answer(found: FetchedOffsets) -> OffsetFetchResponse:
         parts = found.parts
-        if found.error is not ErrorCode.NONE and version < _TOP_LEVEL_ERROR_SINCE:
-            parts = [FetchedPart(*place, error=found.error) for place in places or ()]
+        if found.error is not ErrorCode.NONE and version < TOP_LEVEL_ERROR_SINCE:
+            parts = [FetchedPart(*partition, error=found.error) for partition in partitions or ()]
         response = OffsetFetchResponse(error_code=found.error)
-        told = () if found.error is not ErrorCode.NONE else request.topics or ()
-        names = [topic.name for topic in told]
+        topics = () if found.error is not ErrorCode.NONE else request.topics or ()
+        names = [topic.name for topic in topics]
         for name, held in _by_topic(names, parts).items():
             answers = [
                 OffsetFetchResponsePartition(
@@ -160,10 +142,9 @@ def _one_group(
                 for part in held
             ]
             response.topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
-        later.resolve(response)
+        return response
 
-    _fetch(node, context, request.group_id, places, request.require_stable).then(fetched)
-    return later
+    return _fetch(node, context, request.group_id, partitions, request.require_stable).map(answer)
 
 
 # --- One of many groups, by topic names or ids ----------------------------------------------------
@@ -175,27 +156,25 @@ def _group(
     asked: OffsetFetchRequestGroup,
     require_stable: bool,
     by_id: bool,
-) -> Later[OffsetFetchResponseGroup]:
-    places = None
+) -> Deferred[OffsetFetchResponseGroup]:
+    partitions = None
     names: list[str] = []
     unknown = []
     if asked.topics is not None:
-        places = []
+        partitions = []
         for topic in asked.topics:
             name = node.metadata.topic_name(topic.topic_id) if by_id else topic.name
             if name is None:
                 unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
             else:
                 names.append(name)
-                places += [(name, index) for index in topic.partition_indexes]
-        places = list(dict.fromkeys(places))
-    later: Later[OffsetFetchResponseGroup] = Later()
+                partitions += [(name, index) for index in topic.partition_indexes]
+        partitions = list(dict.fromkeys(partitions))
 
-    def fetched(found: FetchedOffsets) -> None:
+    def answer(found: FetchedOffsets) -> OffsetFetchResponseGroup:
         response = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=found.error)
         if found.error is not ErrorCode.NONE:
-            later.resolve(response)
-            return
+            return response
         for name, held in _by_topic(names, found.parts).items():
             topic_id = node.metadata.topic_id(name) if by_id else ZERO_UUID
             if by_id and topic_id == ZERO_UUID:
@@ -209,11 +188,10 @@ def _group(
                 )
             )
         response.topics += unknown
-        later.resolve(response)
+        return response
 
     member = FetchingMember(asked.member_id, asked.member_epoch)
-    _fetch(node, context, asked.group_id, places, require_stable, member).then(fetched)
-    return later
+    return _fetch(node, context, asked.group_id, partitions, require_stable, member).map(answer)
 
 
 def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
@@ -222,7 +200,7 @@ def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchRespon
         partitions=[
             OffsetFetchResponsePartitions(
                 partition_index=index,
-                committed_offset=_NO_POSITION,
+                committed_offset=NO_OFFSET,
                 metadata="",
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID,
             )
@@ -242,7 +220,7 @@ def _position(part: FetchedPart) -> OffsetFetchResponsePartitions:
 
 
 def _by_topic(names: Iterable[str], parts: Iterable[FetchedPart]) -> dict[str, list[FetchedPart]]:
-    """What was asked for by name first, even where no partition of it was, as in Kafka."""
+    """Partitions by topic; first the named topics, also those without partitions, as in Kafka."""
     topics: dict[str, list[FetchedPart]] = {name: [] for name in names}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics
-from odradek_broker.context import RequestContext
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_for_leader_epoch import (
@@ -19,7 +19,7 @@ from odradek_protocol.schemas.offset_for_leader_epoch import (
 def handle(
     node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Every partition by itself; errors are per partition."""
+    """Errors are per partition."""
     names = (asked.topic for asked in request.topics)
     denied = denied_topics(node.authorizer, context, Operation.DESCRIBE, names)
     answers = []
@@ -37,7 +37,7 @@ def _partition(node: Node, name: str, asked: OffsetForLeaderPartition) -> EpochE
     partition = node.partition(name, asked.partition)
     if partition is None:
         return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    error = node.check_leader_epoch(partition, asked.current_leader_epoch)
+    error = partition.check_leader_epoch(asked.current_leader_epoch)
     if error is ErrorCode.NONE and partition.log.offline:
         error = ErrorCode.KAFKA_STORAGE_ERROR
     if error is not ErrorCode.NONE:

@@ -1,30 +1,35 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-The rules of a batch are the log's (`storage/log.py`); here are those of the request. A batch in a
-transaction may have to wait for the coordinator's word (`transaction_gate.py`).
+Batches are checked by the log (`storage/log.py`), requests here. A transactional batch may have to wait
+until its coordinator has verified the transaction (`coordinator/transactions/verification.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct as Packer
 
-from odradek_broker.authorizer import Operation, transactional_id
-from odradek_broker.authorizer import topic as topic_resource
-from odradek_broker.context import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
-from odradek_broker.fault_points import FaultPoint
-from odradek_broker.later import Later
+from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS, UnverifiedAppend
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
+from odradek_broker.platform.fault_points import FaultPoint
+from odradek_broker.platform.seams import Timer
+from odradek_broker.request import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
+from odradek_broker.security.authorizer import Operation, transactional_id
+from odradek_broker.security.authorizer import topic as topic_resource
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.validation import DecompressionBudget, check_batch
-from odradek_broker.transaction_gate import PASSING, Candidate
 from odradek_protocol.codec import Buffer
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import HEADER_BYTES
+from odradek_protocol.records.batch import peek
+from odradek_protocol.records.layout import CODEC_MASK, MAGIC, TRANSACTIONAL_BIT
 from odradek_protocol.schemas.produce import (
+    TOPIC_IDS_SINCE,
+    TRANSACTION_ABORTABLE_SINCE,
+    TRANSACTIONS_V2_SINCE,
+    ZSTD_SINCE,
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -34,39 +39,30 @@ from odradek_protocol.schemas.produce import (
     TopicProduceResponse,
 )
 
-_ZSTD_SINCE = 7
-_TOPIC_IDS_SINCE = 13
-#: From here on the client knows TRANSACTION_ABORTABLE, and from the next one on the broker puts
-#: partitions into transactions by itself (T-61, T-62).
-_ABORTABLE_SINCE = 11
-_ADDS_PARTITIONS_SINCE = 12
-_ATTRIBUTES_AT = 22
-_MAGIC_AT = 16
-_MAGIC = 2
-_CODEC_MASK = 7
-_TRANSACTIONAL_BIT = 16
-_PRODUCER_ID_AT = 43
-_PRODUCER_EPOCH_AT = 51
-_INT64 = Packer(">q")
-_INT16 = Packer(">h")
-
 _E = ErrorCode
 
-#: With these an answer names no start of the log; with others that a log gave it does, as in Kafka.
-_TELL_NO_START = frozenset(
+#: Errors of a log whose answer has no log start offset, as in Kafka.
+_WITHOUT_LOG_START = frozenset(
     (_E.CORRUPT_MESSAGE, _E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE, _E.KAFKA_STORAGE_ERROR)
 )
 
 
 def handle(
     node: Node, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | NoResponse | Later[ProduceResponse] | Later[NoResponse | CloseConnection]:
-    """Append every partition's batch; the answer waits until all of them are durable."""
+) -> (
+    ProduceResponse
+    | NoResponse
+    | Deferred[ProduceResponse]
+    | Deferred[NoResponse | CloseConnection]
+):
+    """Append the batch of every partition; answered when all of them are durable."""
+    if node.quotas.produce is not None:
+        node.quotas.produce.record(context, context.size_bytes)
     produce = _Produce(node, context, request)
     if request.transactional_id is None:
         _append_all(node, context, request, produce)
     else:
-        with node.gate.together():
+        with node.verification.one_request():
             _append_all(node, context, request, produce)
     if request.acks == 0:
         return produce.finish_unanswered()
@@ -92,8 +88,8 @@ def _append_all(
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Of a partition that is given again the last batch counts, as in Kafka: a partition has one
-    answer, so nobody could tell what became of two."""
+    """The last batch of each partition, as in Kafka: with one answer per partition, nobody could tell what
+    became of two."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
@@ -106,23 +102,25 @@ def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     ]
 
 
-def _is_transactional(records: Buffer | None) -> bool:
-    """What is no batch of magic 2 is not transactional either; P-07 has the answer to it."""
-    return (
-        records is not None
-        and len(records) >= HEADER_BYTES
-        and records[_MAGIC_AT] == _MAGIC
-        and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL_BIT)
-    )
+def _transactional_producer(records: Buffer) -> tuple[int, int] | None:
+    """(producer id, epoch) of a transactional batch, None for any other.
+
+    Anything but a batch of magic 2 is not transactional; the log refuses it (P-07).
+    """
+    found = peek(records)
+    if found is None or found[0] != MAGIC or not found[1] & TRANSACTIONAL_BIT:
+        return None
+    return found[2], found[3]
 
 
 def _transaction_error(node: Node, context: RequestContext, request: ProduceRequest) -> ErrorCode:
-    """What is wrong with the whole request because of its transaction (P-06, A-01, T-25)."""
+    """The error of the whole request because of its transaction (P-06, A-01, T-25)."""
     producer_ids = {
-        _INT64.unpack_from(data.records, _PRODUCER_ID_AT)[0]
+        producer[0]
         for topic in request.topic_data
         for data in topic.partition_data
-        if data.records is not None and _is_transactional(data.records)
+        if data.records is not None
+        and (producer := _transactional_producer(data.records)) is not None
     }
     if not producer_ids:
         return _E.NONE
@@ -138,7 +136,7 @@ def _topic_name(
     node: Node, context: RequestContext, name: str, topic_id: bytes
 ) -> tuple[str, ErrorCode]:
     """The name of a topic that this client may write to (A-03)."""
-    if context.api_version >= _TOPIC_IDS_SINCE:
+    if context.api_version >= TOPIC_IDS_SINCE:
         found = node.metadata.topic_name(topic_id)
         if found is None:
             return "", _E.UNKNOWN_TOPIC_ID
@@ -149,12 +147,12 @@ def _topic_name(
 
 
 def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """What a producer is told when the coordinator does not let its batch in (T-61, T-62)."""
-    if error in PASSING:
+    """The producer's error for a coordinator's refusal (T-61, T-62)."""
+    if error in TRANSIENT_ERRORS:
         return _E.NOT_ENOUGH_REPLICAS
     if error is _E.PRODUCER_FENCED:
         return _E.INVALID_PRODUCER_EPOCH
-    if error is _E.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+    if error is _E.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_SINCE:
         return _E.INVALID_TXN_STATE
     return error
 
@@ -168,7 +166,7 @@ def _refused(
 
 
 def _unanswered(response: ProduceResponse) -> NoResponse | CloseConnection:
-    """acks=0: silence, or the end of the connection so that the client notices (P-23)."""
+    """The reply with acks=0: none, or after an error the end of the connection (P-23)."""
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code:
@@ -180,7 +178,7 @@ def _unanswered(response: ProduceResponse) -> NoResponse | CloseConnection:
 
 
 class _Produce:
-    """One request while its partitions are worked on."""
+    """One request until all of its batches are durable or refused."""
 
     __slots__ = (
         "_acks",
@@ -202,14 +200,14 @@ class _Produce:
         self._transactional_id = request.transactional_id
         self._now_ms = node.clock.wall_ms()
         self._budget = DecompressionBudget()
-        #: What is not known yet of the answer, by `id`.
+        #: Partitions of the answer that are not settled yet, by `id`.
         self._open: dict[int, PartitionProduceResponse] = {}
         self._finished: Callable[[], None] | None = None
-        self._timer: object = None
+        self._timer: Timer | None = None
         self.response = ProduceResponse()
 
     def partition(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
-        """Append one partition's batch; what will be answered for it."""
+        """Append one partition's batch; its part of the answer."""
         node = self._node
         partition = node.partition(topic, data.index)
         if partition is None:
@@ -222,26 +220,26 @@ class _Produce:
         if records is None:
             return _refused(data, _E.INVALID_RECORD, "no records")
         batch = memoryview(records)
-        if self._version < _ZSTD_SINCE and len(batch) >= HEADER_BYTES:
-            codec = (
-                batch[_ATTRIBUTES_AT] & _CODEC_MASK if batch[_MAGIC_AT] == _MAGIC else Codec.NONE
-            )
+        if self._version < ZSTD_SINCE:
+            found = peek(batch)
+            codec = found[1] & CODEC_MASK if found is not None and found[0] == MAGIC else Codec.NONE
             if codec == Codec.ZSTD:
                 code = _E.UNSUPPORTED_COMPRESSION_TYPE
                 return _refused(data, code, "zstd needs Produce 7 or newer")
             if codec > Codec.ZSTD:
                 return _refused(data, _E.UNKNOWN_SERVER_ERROR, f"no codec has the number {codec}")
         answer = PartitionProduceResponse(index=data.index)
-        if _is_transactional(batch):
-            self._append_in_transaction(partition, topic, batch, answer)
-        else:
+        producer = _transactional_producer(batch)
+        if producer is None:
             self._append(partition, batch, answer)
+        else:
+            self._append_in_transaction(partition, topic, batch, producer, answer)
         return answer
 
     def _append(
         self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse
     ) -> None:
-        """Append and write down what came of it. While it is not durable the answer is open."""
+        """Append, and fill the answer in; it is open until the batch is durable."""
         node = self._node
         try:
             result = partition.append(batch, self._now_ms, budget=self._budget)
@@ -251,7 +249,7 @@ class _Produce:
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
                 for index, message in rejected.record_errors
             ]
-            if not isinstance(rejected, NotOneBatch) and rejected.error not in _TELL_NO_START:
+            if not isinstance(rejected, NotOneBatch) and rejected.error not in _WITHOUT_LOG_START:
                 answer.log_start_offset = partition.log.log_start_offset
             return
         except StorageError as error:
@@ -269,15 +267,18 @@ class _Produce:
     # --- Transactions ---
 
     def _append_in_transaction(
-        self, partition: Partition, topic: str, batch: memoryview, answer: PartitionProduceResponse
+        self,
+        partition: Partition,
+        topic: str,
+        batch: memoryview,
+        producer: tuple[int, int],
+        answer: PartitionProduceResponse,
     ) -> None:
-        """Append once the transaction is known to be open here; a duplicate at once (P-09)."""
+        """Append when the transaction is verified to be open here; a duplicate at once (P-09)."""
         where = (topic, answer.index)
-        gate = self._node.gate
+        verification = self._node.verification
         try:
-            (producer_id,) = _INT64.unpack_from(batch, _PRODUCER_ID_AT)
-            (epoch,) = _INT16.unpack_from(batch, _PRODUCER_EPOCH_AT)
-            if gate.is_open(partition, where, producer_id, epoch):
+            if verification.may_append(partition, where, *producer):
                 self._append_verified(partition, batch, answer)
                 return
             header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
@@ -294,25 +295,25 @@ class _Produce:
         def verified(error: ErrorCode) -> None:
             in_time = self._open.pop(key, None) is not None
             if error is not _E.NONE:
-                told = _verification_error(error, self._version)
+                code = _verification_error(error, self._version)
                 _fail(
-                    answer, told, f"{topic}-{answer.index} is not in the transaction: {error.name}"
+                    answer, code, f"{topic}-{answer.index} is not in the transaction: {error.name}"
                 )
             elif self._node.partition(*where) is not partition:
                 _fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
             elif in_time:
                 self._append_verified(partition, batch, answer)
-            self._look()
+            self._finish_if_complete()
 
-        gate.admit(
-            Candidate(
+        verification.verify(
+            UnverifiedAppend(
                 partition=partition,
                 where=where,
                 transactional_id=self._transactional_id or "",
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
-                add=self._version >= _ADDS_PARTITIONS_SINCE,
+                add=self._version >= TRANSACTIONS_V2_SINCE,
                 done=verified,
             )
         )
@@ -326,25 +327,25 @@ class _Produce:
 
     # --- The answer ---
 
-    def finish(self, timeout_ms: int) -> ProduceResponse | Later[ProduceResponse]:
-        """The answer, now or when every append is durable or the request's time is up."""
+    def finish(self, timeout_ms: int) -> ProduceResponse | Deferred[ProduceResponse]:
+        """The answer, when every append is durable or the request's time is up."""
         if not self._open:
             return self.response
-        later: Later[ProduceResponse] = Later()
-        self._finished = lambda: later.resolve(self.response)
+        deferred: Deferred[ProduceResponse] = Deferred()
+        self._finished = lambda: deferred.resolve(self.response)
         self._timer = self._node.call_later(max(timeout_ms, 0), self._timed_out)
-        return later
+        return deferred
 
-    def finish_unanswered(self) -> NoResponse | Later[NoResponse | CloseConnection]:
-        """With acks=0: known when the records may be read, so that the next request sees them."""
+    def finish_unanswered(self) -> NoResponse | Deferred[NoResponse | CloseConnection]:
+        """The reply with acks=0. It comes when the records may be read: the next request sees them."""
         if not self._open:
             outcome = _unanswered(self.response)
             if isinstance(outcome, CloseConnection):
                 raise outcome
             return outcome
-        later: Later[NoResponse | CloseConnection] = Later()
-        self._finished = lambda: later.resolve(_unanswered(self.response))
-        return later
+        deferred: Deferred[NoResponse | CloseConnection] = Deferred()
+        self._finished = lambda: deferred.resolve(_unanswered(self.response))
+        return deferred
 
     def _settled(self, key: int, error: ErrorCode) -> None:
         answer = self._open.pop(key, None)
@@ -352,14 +353,14 @@ class _Produce:
             return
         if error is not _E.NONE:
             _fail(answer, error)
-        self._look()
+        self._finish_if_complete()
 
-    def _look(self) -> None:
-        """Is everything known by now?"""
+    def _finish_if_complete(self) -> None:
         if self._open or self._finished is None:
             return
         finished, self._finished = self._finished, None
-        self._node.cancel(self._timer)
+        if self._timer is not None:
+            self._timer.cancel()
         finished()
 
     def _timed_out(self) -> None:
@@ -370,7 +371,7 @@ class _Produce:
         for answer in self._open.values():
             _fail(answer, _E.REQUEST_TIMED_OUT)
         self._open.clear()
-        self._look()
+        self._finish_if_complete()
 
 
 def _fail(answer: PartitionProduceResponse, error: ErrorCode, message: str | None = None) -> None:

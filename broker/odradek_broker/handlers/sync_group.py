@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, group
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.answers import sync_error
-from odradek_broker.later import Later
+from odradek_broker.coordinator.groups.responses import sync_error
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-
-_NAMED_SINCE = 5
+from odradek_protocol.schemas.sync_group import PROTOCOL_SINCE, SyncGroupRequest, SyncGroupResponse
 
 
 def handle(
     node: Node, context: RequestContext, request: SyncGroupRequest
-) -> Later[SyncGroupResponse]:
+) -> Deferred[SyncGroupResponse]:
     """Parked until the leader's assignment is durable.
 
     From version 5 on the protocol must be named, whoever asks.
     """
     named = request.protocol_type is not None and request.protocol_name is not None
-    if context.api_version >= _NAMED_SINCE and not named:
-        return Later.of(sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    if context.api_version >= PROTOCOL_SINCE and not named:
+        return Deferred.of(sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
-        return Later.of(sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return Deferred.of(sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.sync(request)

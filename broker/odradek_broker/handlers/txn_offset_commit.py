@@ -7,16 +7,19 @@ AddOffsetsToTxn and is only verified; from 5 on it is added here (T-61, T-62).
 
 from __future__ import annotations
 
-from odradek_broker.authorizer import Operation, denied_topics, group, transactional_id
-from odradek_broker.context import RequestContext
-from odradek_broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
-from odradek_broker.fault_points import FaultPoint
-from odradek_broker.later import Later
+from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS, UnverifiedAppend
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.node import Node
-from odradek_broker.transaction_gate import PASSING, Candidate
+from odradek_broker.platform.fault_points import FaultPoint
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, denied_topics, group, transactional_id
+from odradek_protocol.constants import NO_EXPIRY, NO_SEQUENCE
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.txn_offset_commit import (
+    TRANSACTION_ABORTABLE_SINCE,
+    TRANSACTIONS_V2_SINCE,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -25,18 +28,13 @@ from odradek_protocol.schemas.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-_ABORTABLE_SINCE = 4
-_ADDS_PARTITION_SINCE = 5
-_NO_SEQUENCE = -1
-_NO_EXPIRY = -1
-
 _E = ErrorCode
 Fit = list[tuple[TxnOffsetCommitResponsePartition, CommitPart]]
 
 
 def handle(
     node: Node, context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]:
+) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
     """Partitions that may not be stored get their own error, the others the coordinator's."""
     refusal = _refusal(node, context, request)
     denied: frozenset[str] = frozenset()
@@ -95,23 +93,23 @@ def _commit(
     request: TxnOffsetCommitRequest,
     response: TxnOffsetCommitResponse,
     fit: Fit,
-) -> Later[TxnOffsetCommitResponse]:
+) -> Deferred[TxnOffsetCommitResponse]:
     """Have the transaction verified, then hand the positions to the group coordinator."""
-    later: Later[TxnOffsetCommitResponse] = Later()
+    deferred: Deferred[TxnOffsetCommitResponse] = Deferred()
     call = CommitCall(
         group_id=request.group_id,
         generation=request.generation_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         api_version=context.api_version,
-        retention_ms=_NO_EXPIRY,
+        retention_ms=NO_EXPIRY,
         parts=[part for _, part in fit],
     )
 
     def answer(errors: list[ErrorCode]) -> None:
         for (part, _), error in zip(fit, errors, strict=True):
             part.error_code = error
-        later.resolve(response)
+        deferred.resolve(response)
 
     def stored(errors: list[ErrorCode]) -> None:
         node.faults.reach(FaultPoint.TRANSACTIONAL_OFFSETS_DURABLE)
@@ -127,34 +125,34 @@ def _commit(
 
     if not request.group_id:
         answer([_E.INVALID_GROUP_ID] * len(fit))
-        return later
+        return deferred
     index = node.groups.offsets_partition(request.group_id)
     partition = None if index is None else node.partition(OFFSETS_TOPIC, index)
     if index is None or partition is None:
         missing = _E.COORDINATOR_NOT_AVAILABLE if index is None else _E.NOT_COORDINATOR
         answer([missing] * len(fit))
-        return later
-    node.gate.admit(
-        Candidate(
+        return deferred
+    node.verification.verify(
+        UnverifiedAppend(
             partition=partition,
             where=(OFFSETS_TOPIC, index),
             transactional_id=request.transactional_id,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
-            base_sequence=_NO_SEQUENCE,
-            add=context.api_version >= _ADDS_PARTITION_SINCE,
+            base_sequence=NO_SEQUENCE,
+            add=context.api_version >= TRANSACTIONS_V2_SINCE,
             done=verified,
         )
     )
-    return later
+    return deferred
 
 
 def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """What makes the client ask again without looking for another coordinator, if that helps."""
-    if error in PASSING:
+    """The client's error for a coordinator's refusal; it retries a transient one at the same broker."""
+    if error in TRANSIENT_ERRORS:
         return _E.COORDINATOR_LOAD_IN_PROGRESS
     if error is _E.PRODUCER_FENCED:
         return _E.INVALID_PRODUCER_EPOCH
-    if error is _E.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+    if error is _E.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_SINCE:
         return _E.INVALID_TXN_STATE
     return error

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.authorizer import may_write_markers
-from odradek_broker.context import RequestContext
 from odradek_broker.coordinator.transactions.interfaces import MarkerRequest
-from odradek_broker.later import Later
-from odradek_broker.markers import MarkerResults, write_marker
+from odradek_broker.coordinator.transactions.marker_writer import MarkerResults, write_marker
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import may_write_markers
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.write_txn_markers import (
     WritableTxnMarker,
@@ -27,43 +27,32 @@ from odradek_protocol.schemas.write_txn_markers import (
 
 def handle(
     node: Node, context: RequestContext, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | Later[WriteTxnMarkersResponse]:
+) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
     """One code for each partition of each marker, once all are durable or refused."""
     if not may_write_markers(node.authorizer, context):
         return _response((marker, None) for marker in request.markers)
-    later: Later[WriteTxnMarkersResponse] = Later()
-    results: list[MarkerResults] = [{}] * len(request.markers)
-    missing = len(results)
-    if not missing:
+    if not request.markers:
         return WriteTxnMarkersResponse()
+    written = [_write(node, marker) for marker in request.markers]
+    return gather(written).map(
+        lambda results: _response(zip(request.markers, results, strict=True))
+    )
 
-    def written(number: int, codes: MarkerResults) -> None:
-        nonlocal missing
-        results[number] = codes
-        missing -= 1
-        if not missing:
-            later.resolve(_response(zip(request.markers, results, strict=True)))
 
-    for number, marker in enumerate(request.markers):
-        if marker.producer_id < 0 or marker.producer_epoch < 0:
-            written(number, _of_nobody(marker))
-            continue
-        write_marker(node, _asked(marker)).then(
-            lambda codes, number=number: written(number, codes)  # type: ignore[misc]
+def _write(node: Node, marker: WritableTxnMarker) -> Deferred[MarkerResults]:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        # A marker ends a producer's transaction; without one it must not reach a log.
+        return Deferred.of(
+            {
+                (topic.name, index): ErrorCode.UNKNOWN_SERVER_ERROR
+                for topic in marker.topics
+                for index in topic.partition_indexes
+            }
         )
-    return later
+    return write_marker(node, _marker_request(marker))
 
 
-def _of_nobody(marker: WritableTxnMarker) -> MarkerResults:
-    """A marker ends a producer's transaction; without one it must not reach a log."""
-    return {
-        (topic.name, index): ErrorCode.UNKNOWN_SERVER_ERROR
-        for topic in marker.topics
-        for index in topic.partition_indexes
-    }
-
-
-def _asked(marker: WritableTxnMarker) -> MarkerRequest:
+def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:
     return MarkerRequest(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,

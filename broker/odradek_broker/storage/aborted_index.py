@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import construct as c
 
-from odradek_broker.seams import File, Files
+from odradek_broker.platform.seams import File, Files
 
 ABORTED_ENTRY_VERSION = 0
 
@@ -118,7 +118,7 @@ class AbortedIndex:
     def search(
         self, fetch_offset: int, upper_bound_offset: int
     ) -> tuple[list[AbortedTransaction], bool]:
-        """What was aborted in [fetch_offset, upper_bound_offset) (F-09).
+        """The transactions aborted in [fetch_offset, upper_bound_offset) (F-09).
 
         Every transaction whose marker is not below the fetch offset and that began below the
         bound. The flag says that later segments need no search: a transaction that is aborted

@@ -12,14 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from odradek_broker.seams import Files
+from odradek_broker.platform.seams import Files
 from odradek_broker.storage.aborted_index import (
     AbortedIndex,
     AbortedTransaction,
     CorruptAbortedIndex,
 )
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
-from odradek_broker.storage.handles import Aside, HandleCache
+from odradek_broker.storage.handles import BackgroundRunner, HandleCache
 from odradek_broker.storage.segment import Segment
 
 _OPEN_MAX = 4
@@ -34,7 +34,7 @@ says that batches are damaged."""
 
 
 class _Broken:
-    """What is known of an index that cannot be believed.
+    """The part of an index that can still be believed.
 
     `late`: aborted while a worker makes another, behind what it reads. `damage`: why that cannot be
     done; empty if nobody knows of any. `failure`: what the disk said, for the next reader.
@@ -69,6 +69,11 @@ class AbortedIndexes:
         self._open: OrderedDict[int, AbortedIndex] = OrderedDict()
         self._broken: dict[int, _Broken] = {}
 
+    @property
+    def broken(self) -> bool:
+        """Is any of them known not to be believed?"""
+        return bool(self._broken)
+
     def append(self, segment: Segment, entry: AbortedTransaction) -> None:
         """The marker is in the log already, where a rebuild that begins later finds it."""
         broken = self._broken.get(segment.base_offset)
@@ -91,7 +96,7 @@ class AbortedIndexes:
         end_offset: int,
         earlier: Sequence[Segment],
         fill: Fill,
-        aside: Aside | None,
+        background: BackgroundRunner | None,
     ) -> list[tuple[int, int]]:
         """(producer id, first offset) of what was aborted in [start, end) (F-09). `earlier`: at
         least the segments before each of `segments`. IndexesBeingRebuilt, LogCorrupt."""
@@ -102,7 +107,7 @@ class AbortedIndexes:
                 start_offset,
                 end_offset,
                 lambda broken, segment=segment: self._repair(  # type: ignore[misc]
-                    segment, broken, earlier, fill, aside or _at_once
+                    segment, broken, earlier, fill, background or _at_once
                 ),
             )
             found += [(entry.producer_id, entry.first_offset) for entry in entries]
@@ -152,12 +157,12 @@ class AbortedIndexes:
         broken: _Broken,
         all_segments: Sequence[Segment],
         fill: Fill,
-        aside: Aside,
+        background: BackgroundRunner,
     ) -> None:
         """Have another made, unless that is under way or is of no use. LogCorrupt; OSError where
         the last attempt met one."""
         if not (broken.under_way or broken.damage or broken.failure):
-            self._begin(segment, broken, all_segments, fill, aside)
+            self._begin(segment, broken, all_segments, fill, background)
         if broken.damage:
             raise LogCorrupt(broken.damage)
         failure, broken.failure = broken.failure, None
@@ -170,7 +175,7 @@ class AbortedIndexes:
         broken: _Broken,
         all_segments: Sequence[Segment],
         fill: Fill,
-        aside: Aside,
+        background: BackgroundRunner,
     ) -> None:
         path = f"{segment.path_of('txnindex')}.{next(_attempts)}.tmp"
         index = AbortedIndex.create(self._files, path)
@@ -195,7 +200,7 @@ class AbortedIndexes:
                 self._filled(segment, broken, index, problem)
 
         broken.under_way = True
-        aside(work, done)
+        background(work, done)
 
     def _filled(
         self, segment: Segment, broken: _Broken, index: AbortedIndex, problem: Exception | None

@@ -4,6 +4,10 @@
         version 0; number of lines; then `<topic> <partition> <offset>`
     leader-epoch-checkpoint
         version 0; number of lines; then `<epoch> <start offset>`
+    cleaner-offset-checkpoint
+        as the recovery points: where the part of each log ends that has been cleaned
+    <offset>.sources.swap
+        version 0; number of lines; then `<base offset>` of each segment that a cleaned one replaces (ours)
     partition.metadata      `version: 0`, `topic_id: <base64>`
     meta.properties         `version=1`, `cluster.id=...`, `node.id=...`
 
@@ -16,23 +20,22 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 
-from odradek_broker.seams import Files
+from odradek_broker.platform.seams import Files
+from odradek_broker.topic_partition import TopicPartition
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
-ZERO_UUID = bytes(16)
 
 # No file that we write comes near it; one that does is not ours and not worth the memory.
 _CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
-
-TopicPartition = tuple[str, int]
 
 
 class CorruptCheckpoint(Exception):
@@ -77,7 +80,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(text: str) -> dict[TopicPartition, int]:
-    """CorruptCheckpoint."""
+    """The offset of each partition. CorruptCheckpoint."""
     offsets: dict[TopicPartition, int] = {}
     for line in _lines(text):
         topic, partition, offset = _fields(line, 3)
@@ -98,6 +101,17 @@ def decode_epochs(text: str) -> list[tuple[int, int]]:
         epoch, start_offset = _fields(line, 2)
         entries.append((_number(epoch), _number(start_offset)))
     return entries
+
+
+def encode_sources(bases: Iterable[int]) -> bytes:
+    """Version, count, then a base offset a line."""
+    lines = [str(base) for base in bases]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
+def decode_sources(text: str) -> list[int]:
+    """The base offsets, as written. CorruptCheckpoint."""
+    return [_number(line) for line in _lines(text)]
 
 
 def encode_topic_id(topic_id: bytes) -> str:

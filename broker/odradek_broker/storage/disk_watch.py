@@ -19,13 +19,26 @@ def _nothing(_: str) -> None:
 
 
 class DiskWatch:
-    """One for a data directory. `problem` is empty while writes work.
+    """One for a data directory. `problem` is empty while writes work; `unreadable` has the partitions
+    whose last read failed, with the reason.
 
-    Hooks: `on_failing` with the problem and `on_working` when it is over, both with text for
-    people; `on_offline` for every partition that the disk takes away.
+    Hooks, with text for people: `on_failing` with the problem and `on_working` when it is over;
+    `on_offline` for every partition that the disk takes away, `on_online` for one that has come back;
+    `on_unreadable` when reads of a partition begin to fail.
     """
 
-    __slots__ = ("_largest_bytes", "failures", "on_failing", "on_offline", "on_working", "problem")
+    __slots__ = (
+        "_largest_bytes",
+        "failures",
+        "on_failing",
+        "on_offline",
+        "on_online",
+        "on_unreadable",
+        "on_working",
+        "problem",
+        "read_failures",
+        "unreadable",
+    )
 
     def __init__(self) -> None:
         self.problem = ""
@@ -34,6 +47,11 @@ class DiskWatch:
         self.on_failing: Callable[[str], None] = _nothing
         self.on_working: Callable[[str], None] = _nothing
         self.on_offline: Callable[[str, str], None] = lambda _, __: None
+        self.on_online: Callable[[str], None] = _nothing
+        self.on_unreadable: Callable[[str, str], None] = lambda _, __: None
+        #: Failed reads since the start.
+        self.read_failures = 0
+        self.unreadable: dict[str, str] = {}
         self._largest_bytes = 0
 
     @property
@@ -50,6 +68,13 @@ class DiskWatch:
         if not self.problem:
             self.problem = problem.strerror or str(problem)
             self.on_failing(self.problem)
+
+    def read_failed(self, name: str, reason: str) -> None:
+        """A read of a partition failed. It says nothing of what is written, so nothing is taken away."""
+        self.read_failures += 1
+        if name not in self.unreadable:
+            self.unreadable[name] = reason
+            self.on_unreadable(name, reason)
 
     def works(self) -> None:
         """`trial_bytes` could be written."""

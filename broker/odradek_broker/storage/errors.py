@@ -1,4 +1,4 @@
-"""What can go wrong in storage, as exceptions that carry Kafka's error code.
+"""Errors of storage, as exceptions that carry Kafka's error code.
 
 StorageError
   AppendRejected        a batch was refused; nothing was written
@@ -63,7 +63,8 @@ class OffsetOutOfRange(StorageError):
 
 
 class PartitionOffline(StorageError):
-    """The disk failed under this partition; it takes part in nothing until the broker restarts."""
+    """The disk failed under this partition; it takes part in nothing until the broker restarts, or, if
+    it only could not be opened, until that works."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""What segments hold open and in memory is bounded: handles, and the indexes of sealed segments.
+"""Limits on what segments hold open and in memory: handles, and the indexes of sealed segments.
 
 Those that were not used lately go first; both can be had again at any time.
 """
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from odradek_broker.seams import File, Files
+from odradek_broker.platform.seams import File, Files
 
 #: Runs the first in a worker thread and then the second on the loop's, with what went wrong.
-Aside = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
+BackgroundRunner = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
 
 
 class HandleOwner(Protocol):
@@ -53,12 +53,13 @@ class HandleCache:
         files: Files,
         limit: int = 256,
         index_bytes_max: int = INDEX_BYTES_MAX,
-        aside: Aside | None = None,
+        background: BackgroundRunner | None = None,
     ) -> None:
-        """`aside`: for what would hold up everybody; None: it is done at once."""
+        """`background`: for what would hold up everybody; None: it is done at once."""
         self.files = files
-        self.aside = aside
-        #: Set when the directory is about to be given up: what reads aside gives up at its next block.
+        self.background = background
+        #: Set when the directory is about to be given up: what reads in the background
+        #: gives up at its next block.
         self.halted = False
         self.limit = limit
         self.index_bytes_max = index_bytes_max
@@ -67,13 +68,25 @@ class HandleCache:
         self._owners: OrderedDict[int, HandleOwner] = OrderedDict()
 
     @contextmanager
-    def nothing_aside(self) -> Iterator[None]:
+    def without_background(self) -> Iterator[None]:
         """For who cannot come again later: inside, everything is done at once."""
-        aside, self.aside = self.aside, None
+        background, self.background = self.background, None
         try:
             yield
         finally:
-            self.aside = aside
+            self.background = background
+
+    def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """In the background, or at once where there is none."""
+        if self.background is not None:
+            self.background(work, done)
+            return
+        try:
+            work()
+        except Exception as problem:  # noqa: BLE001 - told to whom it concerns
+            done(problem)
+        else:
+            done(None)
 
     def __len__(self) -> int:
         return len(self._owners)

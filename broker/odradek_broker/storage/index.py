@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import islice
 from operator import lt
 
-from odradek_broker.seams import File, Files
+from odradek_broker.platform.seams import File, Files
 
 _TIME_ENTRY = struct.Struct(">qi")
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -44,7 +44,7 @@ def _swap_to_or_from_big_endian(numbers: array[int]) -> None:
 
 
 class _IndexFile:
-    """What both indexes share: how many entries the file on disk already holds."""
+    """The base of both indexes: how many entries the file on disk already holds."""
 
     __slots__ = ("_files", "_path", "_written", "base_offset")
 
@@ -141,9 +141,16 @@ class OffsetIndex(_IndexFile):
 
     def floor(self, offset: int) -> int:
         """A batch start at or before the batch that holds `offset`, as near as the index knows."""
+        return self.floor_entry(offset)[1]
+
+    def floor_entry(self, offset: int) -> tuple[int, int]:
+        """(last offset of a batch, where it starts): the batch of `floor`; (base offset - 1, 0) for
+        the first."""
         relative = min(offset - self.base_offset, 2**31 - 1)
         entry = bisect_right(self._offsets, relative)
-        return self._positions[entry - 1] if entry else 0
+        if not entry:
+            return self.base_offset - 1, 0
+        return self.base_offset + self._offsets[entry - 1], self._positions[entry - 1]
 
     def floor_position(self, position: int) -> int:
         """The last known batch start that is not behind `position`."""
@@ -151,7 +158,8 @@ class OffsetIndex(_IndexFile):
         return self._positions[entry - 1] if entry else 0
 
     def floor_on_disk(self, offset: int) -> int:
-        """As `floor`, from the file, of which only a few entries are read. InvalidIndex; OSError."""
+        """As `floor`, from the file, of which only a few entries are read. InvalidIndex;
+        OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             position, low, high = 0, 0, entries
             while low < high:

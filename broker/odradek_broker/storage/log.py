@@ -1,7 +1,7 @@
 """One partition's log: append, read, roll, flush, the offsets that bound them (rules L, R, F, P).
 
-LSTART <= LSO <= HW <= LEO, always (L-10). With `fsync` durability the high watermark is what a
-finished flush has covered, with `page-cache` it is the log end (D5).
+Which offset bounds what is in `watermarks`, what of the directory is not durable yet in
+`partition_directory`.
 
 Not thread-safe: everything but `FlushTicket.sync` runs on the loop's thread, and no method waits, so
 check and append are one critical section (P-19).
@@ -9,62 +9,58 @@ check and append are one critical section (P-19).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from odradek_broker.seams import Files, Randomness
 from odradek_broker.storage.aborted_index import AbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
     encode_epochs,
     encode_partition_metadata,
-    write_unsynced,
 )
-from odradek_broker.storage.disk_watch import DiskWatch
+from odradek_broker.storage.cleaner.job import GroupCleaned
+from odradek_broker.storage.cleaner.swap import SegmentSwap, remove_cleaned
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import (
     AppendRejected,
-    DeleteRecordsRejected,
     OffsetOutOfRange,
     PartitionOffline,
     StorageError,
     out_of_files,
 )
-from odradek_broker.storage.flushing import FlushTicket
-from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.flush_ticket import FlushTicket
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_broker.storage.producer_state import (
+from odradek_broker.storage.log_options import LogOptions, LogStart
+from odradek_broker.storage.partition_directory import PartitionDirectory
+from odradek_broker.storage.producers.manager import EndMarker, Producers
+from odradek_broker.storage.producers.state import (
     Duplicate,
     ProducerStateError,
     ProducerStateManager,
     ProducerTally,
 )
-from odradek_broker.storage.producer_watch import NOBODY, ProducerWatch
-from odradek_broker.storage.producers import EndMarker, Producers, read_end_marker
-from odradek_broker.storage.reading import (
-    count_bytes,
-    find_timestamp,
-    latest_timestamp,
-    read_whole_batches,
-    with_rebuild,
-)
+from odradek_broker.storage.producers.watch import NOBODY, ProducerWatch
+from odradek_broker.storage.reading import LogReader
 from odradek_broker.storage.recovery import (
     LogLoader,
     RecoveryReport,
     fill_aborted_index,
     missing_at_first_use,
 )
-from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
+from odradek_broker.storage.retention import (
+    delete_records_target,
+    segment_facts,
+    segments_to_delete,
+)
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, TruncateFailed
 from odradek_broker.storage.segments import SegmentList
 from odradek_broker.storage.validation import DecompressionBudget, prepare
+from odradek_broker.storage.watermarks import last_stable_offset
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError, BatchHeader, stamp
-
-HIGH_WATERMARK = -1
-"""DeleteRecords' name for "up to the high watermark" (L-11)."""
 
 PLENTY_BYTES = 2**31 - 1
 
@@ -79,30 +75,6 @@ class AppendResult:
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """What all logs of a broker share."""
-
-    files: Files
-    handles: HandleCache
-    randomness: Randomness
-    max_producer_ids: int = 100_000
-    producer_expiration_ms: int = 86_400_000
-    producer_tally: ProducerTally = field(default_factory=ProducerTally)
-    disk: DiskWatch = field(default_factory=DiskWatch)
-
-
-@dataclass(frozen=True, slots=True)
-class LogStart:
-    """How a log was left: by a clean stop (`clean`) at `log_end_offset`, or else flushed up to
-    `recovery_point`."""
-
-    log_start_offset: int = 0
-    log_end_offset: int = 0
-    recovery_point: int = 0
-    clean: bool = False
 
 
 #: Of so many expired producers at once somebody is told: nobody reads of more.
@@ -123,19 +95,20 @@ class PartitionLog:
     """
 
     __slots__ = (
-        "_directory_dirty",
+        "_directory",
         "_durable_offset",
         "_epochs",
         "_files",
         "_last_stable_offset",
         "_loaded",
-        "_new",
         "_options",
         "_producers",
+        "_reader",
         "_segments",
         "_start",
+        "_swap",
         "_truncations",
-        "_unsynced_paths",
+        "_unreadable",
         "_where",
         "config",
         "directory",
@@ -159,6 +132,7 @@ class PartitionLog:
     # Set when the files are opened.
     _segments: SegmentList
     _producers: Producers
+    _reader: LogReader
     _epochs: LeaderEpochs
 
     def __init__(
@@ -195,10 +169,10 @@ class PartitionLog:
         self._loaded = False
         self._durable_offset = start.log_end_offset
         self._last_stable_offset = start.log_end_offset
-        self._directory_dirty = False
-        self._new = False  # The parent directory does not durably name this one yet.
+        self._directory = PartitionDirectory(options.files, directory)
         self._truncations = 0
-        self._unsynced_paths: set[str] = set()
+        self._unreadable = False
+        self._swap: SegmentSwap | None = None
 
     # ---- opening and closing
 
@@ -226,7 +200,7 @@ class PartitionLog:
             expected_end_offset=start.log_end_offset if start.clean else start.recovery_point,
             clean=start.clean,
             index_interval_bytes=self.config.index_interval_bytes,
-            compacted=self.config.compacted,
+            compacted=self.config.compacted or start.cleaned,
             sync=self.config.durability == "fsync",
             now_ms=now_ms,
             new_producers=self._new_producers,
@@ -235,11 +209,19 @@ class PartitionLog:
         try:
             loaded = loader.load()
         except OSError as problem:
+            if not loader.fsync_failed and not out_of_files(problem):
+                self._options.unopened[self.name] = self
             raise self._failed("opening it", problem) from problem
         self._segments = SegmentList(self.directory, self._options.handles, loaded.segments)
         for segment in self._segments:
             segment.pin_dirty = self.config.durability == "fsync"
         self._producers = loaded.producers
+        self._reader = LogReader(
+            self._segments,
+            loaded.producers.aborted_indexes,
+            self._options.handles,
+            self._read_failed,
+        )
         self._epochs = loaded.epochs
         self._loaded = True
         self.log_start_offset = loaded.log_start_offset
@@ -273,18 +255,14 @@ class PartitionLog:
         Nothing waits for the disk: the first flush makes all of it durable, and a partition without
         any acknowledged record can be made again from the cluster's metadata.
         """
-        self._files.make_dirs(self.directory)
+        self._directory.make()
         self.write_topic_id(self.topic_id)
         self.load(now_ms)
-        self._directory_dirty = self._new = True
 
     def write_topic_id(self, topic_id: bytes) -> None:
-        """OSError."""
+        """Write the topic's id into partition.metadata, unsynced. OSError."""
         self.topic_id = topic_id
-        path = f"{self.directory}/{PARTITION_METADATA}"
-        write_unsynced(self._files, path, encode_partition_metadata(topic_id))
-        self._unsynced_paths.add(path)
-        self._directory_dirty = True
+        self._directory.write(PARTITION_METADATA, encode_partition_metadata(topic_id))
 
     def _ensure_loaded(self, now_ms: int = 0) -> None:
         if not self._loaded:
@@ -298,6 +276,7 @@ class PartitionLog:
         if not self._loaded:
             return
         try:
+            self._swap = None  # Where it was committed, the next opening finishes it.
             if clean and not self.offline:
                 self.flush()
                 self._segments.active.seal()
@@ -310,12 +289,19 @@ class PartitionLog:
             self._segments.close()
             self._loaded = False
             self._start = LogStart(
-                self.log_start_offset, self.log_end_offset, self._durable_offset, clean
+                self.log_start_offset,
+                self.log_end_offset,
+                self._durable_offset,
+                clean,
+                self._start.cleaned,
             )
 
     def abandon(self) -> None:
         """Its directory is gone: nothing of it may be used or written any more (L-38)."""
         self.close(clean=False)
+        if self._options.unopened.get(self.name) is self:
+            del self._options.unopened[self.name]
+        self._readable_again()
         self.offline = True
         self.offline_reason = "it was deleted"
 
@@ -327,13 +313,44 @@ class PartitionLog:
             self.on_offline(self)
 
     def _failed(self, doing: str, problem: OSError) -> StorageError:
-        """What a failed operation means: the disk cannot be trusted, or only too much is open."""
+        """The meaning of a failed operation: the disk cannot be trusted, or only too much is
+        open."""
         if out_of_files(problem):
             return StorageError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed for {self.name}: {problem}"
             )
         self._go_offline(f"{doing} failed: {problem}")
         return self._offline_error()
+
+    def _read_failed(self, doing: str, problem: OSError) -> StorageError:
+        """The meaning of a failed read: others may work, and so may this one later."""
+        reason = f"{doing} failed for {self.name}: {problem}"
+        if not out_of_files(problem):
+            self._unreadable = True
+            self._options.disk.read_failed(self.name, reason)
+        return StorageError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+
+    def _readable_again(self) -> None:
+        self._unreadable = False
+        self._options.disk.unreadable.pop(self.name, None)
+
+    def open_again(self, now_ms: int) -> bool:
+        """Try to open a log again that could not be opened (`LogOptions.unopened`); whether it is
+        served. A failed fsync is never forgiven so."""
+        if self._options.unopened.pop(self.name, None) is not self:
+            return not self.offline
+        told = self._options.disk.on_offline
+        self._options.disk.on_offline = lambda _, __: None  # People know.
+        self.offline = False
+        try:
+            self.load(now_ms)
+        except StorageError:
+            return False
+        finally:
+            self._options.disk.on_offline = told
+        self.offline_reason = ""
+        self._options.disk.on_online(self.name)
+        return True
 
     def _offline_error(self) -> PartitionOffline:
         return PartitionOffline(self.name, self.offline_reason)
@@ -408,11 +425,9 @@ class PartitionLog:
         self.high_watermark = high_watermark
         state = self._producers.state
         state.high_watermark_moved(high_watermark)
-        unstable = state.first_unstable_offset
-        if unstable is None or unstable >= high_watermark:
-            self._last_stable_offset = high_watermark
-        else:
-            self._last_stable_offset = max(unstable, self.log_start_offset)
+        self._last_stable_offset = last_stable_offset(
+            high_watermark, self.log_start_offset, state.first_unstable_offset
+        )
         if moved or stable_before != self._last_stable_offset:
             self.on_high_watermark(self)
 
@@ -443,7 +458,9 @@ class PartitionLog:
         if has_producer:
             try:
                 if header.is_control:
-                    marker = self._check_marker(header, batch, origin, transaction_version)
+                    marker = self._producers.check_marker(
+                        header, batch, origin, transaction_version
+                    )
                 else:
                     verdict = self._producers.state.check(header, origin, now_ms)
                     if type(verdict) is Duplicate:
@@ -482,7 +499,7 @@ class PartitionLog:
             raise AppendRejected(problem.error, problem.message) from problem
 
     def _answer_duplicate(self, original: Duplicate) -> AppendResult:
-        """P-10."""
+        """The answer to a batch that is in the log already (P-10)."""
         return AppendResult(
             original.base_offset,
             original.last_offset,
@@ -490,26 +507,6 @@ class PartitionLog:
             self.log_start_offset,
             True,
         )
-
-    def _check_marker(
-        self,
-        header: BatchHeader,
-        batch: memoryview,
-        origin: AppendOrigin,
-        transaction_version: int,
-    ) -> EndMarker | None:
-        try:
-            marker = read_end_marker(header, batch)
-        except BatchError as problem:
-            raise AppendRejected(ErrorCode.INVALID_RECORD, str(problem)) from None
-        if marker is not None and origin is not AppendOrigin.REPLAY:
-            self._producers.state.check_marker(
-                header.producer_id,
-                header.producer_epoch,
-                marker[1],
-                transaction_version=transaction_version,
-            )
-        return marker
 
     def _check_replayed(self, header: BatchHeader) -> None:
         if header.base_offset < self.log_end_offset:
@@ -567,14 +564,11 @@ class PartitionLog:
 
     def _write_epochs(self) -> None:
         """A cache: every batch names its epoch (L-31). So a failure is not the append's."""
-        path = f"{self.directory}/{LEADER_EPOCHS}"
         try:
-            write_unsynced(self._files, path, encode_epochs(self._epochs.entries))
+            self._directory.write(LEADER_EPOCHS, encode_epochs(self._epochs.entries))
         except OSError:
             return  # `changed` stays set: it is written again with the next change or at close.
         self._epochs.changed = False
-        self._unsynced_paths.add(path)
-        self._directory_dirty = True
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end; nothing happens if the active one is empty.
@@ -586,13 +580,10 @@ class PartitionLog:
     def _roll(self, base_offset: int, now_ms: int) -> None:
         sealed = self._segments.roll(base_offset, self.config, self._options.randomness, now_ms)
         self._producers.aborted_indexes.close_index(sealed)
-        self._unsynced_paths.update((sealed.path_of("index"), sealed.path_of("timeindex")))
-        self._directory_dirty = True
-        try:
+        self._directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
+        # Without a snapshot replay takes longer, that is all (P-28).
+        with suppress(OSError):
             self._producers.take_snapshot(base_offset)
-        except OSError:
-            # Replay takes longer without it, that is all (P-28).
-            self._directory_dirty = True
         if self.config.durability == "page-cache":
             self.on_flush_wanted(self)
 
@@ -611,15 +602,15 @@ class PartitionLog:
         upper_bound = min(upper_bound, self.log_end_offset)
         if offset >= upper_bound:
             return b""
-        try:
-            return read_whole_batches(self._segments, offset, max_bytes, upper_bound, minimum_one)
-        except OSError as problem:
-            raise self._read_failed(problem) from problem
+        data = self._reader.read(offset, max_bytes, upper_bound, minimum_one=minimum_one)
+        if self._unreadable:
+            self._readable_again()
+        return data
 
     def read_at_once(self, offset: int, max_bytes: int) -> bytes:
         """As `read`, up to the end of the log. Indexes that do not fit are made anew before it
         returns: a coordinator that loads, and a broker that starts, cannot ask again (L-33)."""
-        with self._options.handles.nothing_aside():
+        with self._options.handles.without_background():
             return self.read(offset, max_bytes, upper_bound=self.log_end_offset, minimum_one=True)
 
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
@@ -633,11 +624,8 @@ class PartitionLog:
             return 0
         try:
             self._ensure_loaded()
-            return count_bytes(self._segments, offset, upper_bound)
+            return self._reader.count_bytes(offset, upper_bound)
         except StorageError:
-            return PLENTY_BYTES
-        except OSError as problem:
-            self._read_failed(problem)
             return PLENTY_BYTES
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -645,18 +633,7 @@ class PartitionLog:
         above `start` and began below `end` (F-09). Raises LogCorrupt, IndexesBeingRebuilt,
         PartitionOffline."""
         self._ensure_loaded()
-        segments = self._segments.starting_at(start)
-        try:
-            return self._producers.aborted_indexes.search(
-                segments,
-                start,
-                end,
-                self._segments.all,
-                self._fill_aborted_index,
-                self._options.handles.aside,
-            )
-        except OSError as problem:
-            raise self._read_failed(problem) from problem
+        return self._reader.aborted_transactions(start, end, self._fill_aborted_index)
 
     def _fill_aborted_index(
         self, segment: Segment, earlier: Sequence[Segment], index: AbortedIndex
@@ -668,23 +645,14 @@ class PartitionLog:
         """(offset, timestamp) of the first record that is not older than `timestamp`; None if
         there is none below the bound (L-15). Raises LogCorrupt, PartitionOffline."""
         self._ensure_loaded()
-        try:
-            return find_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound)
-        except OSError as problem:
-            raise self._read_failed(problem) from problem
+        return self._reader.find_timestamp(timestamp, self.log_start_offset, upper_bound)
 
     def max_timestamp_offset(self, upper_bound: int | None = None) -> tuple[int, int] | None:
         """(offset, timestamp) of the record with the largest timestamp of those below the bound,
         for ListOffsets -3; None if there is none. Raises LogCorrupt, PartitionOffline."""
         self._ensure_loaded()
         bound = self.log_end_offset if upper_bound is None else upper_bound
-        try:
-            return latest_timestamp(self._segments, self.log_start_offset, bound)
-        except OSError as problem:
-            raise self._read_failed(problem) from problem
-
-    def _read_failed(self, problem: OSError) -> StorageError:
-        return self._failed("reading", problem)
+        return self._reader.latest_timestamp(self.log_start_offset, bound)
 
     # ---- flushing
 
@@ -695,7 +663,7 @@ class PartitionLog:
         """
         if self.offline or not self._loaded:
             return None
-        if self._durable_offset >= self.log_end_offset and not self._directory_dirty:
+        if self._durable_offset >= self.log_end_offset and not self._directory.dirty:
             return None
         unsynced = self._segments.unsynced()
         try:
@@ -714,19 +682,11 @@ class PartitionLog:
             segments=[(segment, segment.size_bytes) for segment in unsynced],
             segment_files=handles,
             files=self._files,
-            paths=sorted(self._unsynced_paths | self._producers.unsynced),
-            directories=self._dirty_directories(),
+            paths=sorted(self._directory.take_unsynced_paths() | self._producers.unsynced),
+            directories=self._directory.take_dirty(),
         )
-        self._unsynced_paths.clear()
         self._producers.unsynced.clear()
-        self._directory_dirty = self._new = False
         return ticket
-
-    def _dirty_directories(self) -> list[str]:
-        if not self._directory_dirty:
-            return []
-        parent = self.directory.rpartition("/")[0] or "."
-        return [parent, self.directory] if self._new else [self.directory]
 
     def finish_flush(self, ticket: FlushTicket, error: OSError | None) -> None:
         """The outcome of `ticket.sync()`. Success moves the durable offset, and with `fsync` the
@@ -767,18 +727,7 @@ class PartitionLog:
         Raises DeleteRecordsRejected, PartitionOffline.
         """
         self._ensure_loaded()
-        if "delete" not in self.config.cleanup_policy:
-            raise DeleteRecordsRejected(
-                ErrorCode.POLICY_VIOLATION,
-                f"{self.name} is compacted only; records of it cannot be deleted by offset",
-            )
-        target = self.high_watermark if offset == HIGH_WATERMARK else offset
-        if not 0 <= target <= self.high_watermark:
-            raise DeleteRecordsRejected(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"records of {self.name} can be deleted up to the high watermark"
-                f" {self.high_watermark}, not to {offset}",
-            )
+        target = delete_records_target(self.name, self.config, offset, self.high_watermark)
         if target > self.log_start_offset:
             self._move_log_start(target)
             self.on_log_start(self)
@@ -791,12 +740,42 @@ class PartitionLog:
             self._write_epochs()
         self._move_high_watermark(self.high_watermark)
 
+    def advance_log_start(self, offset: int) -> None:
+        """Let the log start at `offset`, up to the high watermark, for who has its records elsewhere: a
+        crash may take that back. Segments below go with the next retention. PartitionOffline."""
+        self._ensure_loaded()
+        if self.log_start_offset < offset <= self.high_watermark:
+            self._move_log_start(offset)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Drop everything, and begin empty at `offset`, beyond the log end: who asks has what comes
+        before elsewhere. Waits for the disk. PartitionOffline; ValueError for an offset inside."""
+        self._ensure_loaded(now_ms)
+        if offset <= self.log_end_offset:
+            raise ValueError(f"{self.name} ends at {self.log_end_offset}, not before {offset}")
+        self._truncations += 1
+        try:
+            self._roll(offset, now_ms)
+            self._directory.sync()
+            oldest = self._segments.all[:-1]
+            self._segments.discard_oldest(len(oldest), now_ms, self._options.deleted)
+            for segment in oldest:
+                self._producers.aborted_indexes.forget(segment)
+        except OSError as problem:
+            self._go_offline(f"beginning it anew at {offset} failed: {problem}")
+            raise self._offline_error() from problem
+        self.log_end_offset = self._durable_offset = offset
+        self._move_log_start(offset)
+        self._move_high_watermark(offset)
+
     def apply_retention(self, now_ms: int) -> int:
         """Take the segments that L-20 names out of the log; how many. Their files are renamed now
-        and removed by `remove_deleted_files`. Raises LogCorrupt, PartitionOffline; OSError."""
+        and removed by `LogOptions.deleted`. Raises LogCorrupt, PartitionOffline; OSError."""
         self._ensure_loaded(now_ms)
+        if self._swap is not None:
+            return 0  # The next look comes soon enough.
         count = segments_to_delete(
-            self._segment_facts(),
+            segment_facts(self._segments, self.log_end_offset, self._files),
             total_bytes=self._segments.total_bytes,
             config=self.config,
             now_ms=now_ms,
@@ -807,52 +786,124 @@ class PartitionLog:
             return 0
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
-        gone = self._segments.discard_oldest(count, now_ms + self.config.file_delete_delay_ms)
-        for segment in gone:
-            self._producers.aborted_indexes.forget(segment)
-        if self._segments.bases[0] > self.log_start_offset:
-            self._move_log_start(self._segments.bases[0])
+            # Its name tells the log end when the others are gone.
+            self._directory.sync()
+        oldest = self._segments.all[:count]
+        try:
+            self._segments.discard_oldest(
+                count, now_ms + self.config.file_delete_delay_ms, self._options.deleted
+            )
+        finally:
+            # Where a rename fails, those before it are gone.
+            for segment in oldest:
+                if segment.base_offset < self._segments.bases[0]:
+                    self._producers.aborted_indexes.forget(segment)
+            if self._segments.bases[0] > self.log_start_offset:
+                self._move_log_start(self._segments.bases[0])
         return count
 
-    def _segment_facts(self) -> Iterator[SegmentFacts]:
-        ends = [*self._segments.bases[1:], self.log_end_offset]
-        for segment, end in zip(self._segments, ends, strict=True):
-            yield SegmentFacts(
-                segment.base_offset,
-                end,
-                segment.size_bytes,
-                segment is self._segments.active,
-                lambda segment=segment: self._newest_ms(segment),  # type: ignore[misc]
-            )
+    # ---- compaction
 
-    def _newest_ms(self, segment: Segment) -> int:
-        """L-21."""
-        timestamp, _ = with_rebuild(segment, lambda: segment.largest_timestamp)
-        return timestamp if timestamp >= 0 else self._files.modified_ms(segment.path)
+    @property
+    def truncations(self) -> int:
+        """How often it was cut: what was read of it before may not be there any more."""
+        return self._truncations
 
-    def remove_deleted_files(self, now_ms: int) -> int:
-        """Remove what was renamed long enough ago; how many files. OSError."""
-        return self._segments.remove_deleted(now_ms) if self._loaded else 0
+    @property
+    def swapping(self) -> bool:
+        """Is a cleaned segment on its way in?"""
+        return self._swap is not None
+
+    def indexes_known_damaged(self) -> bool:
+        """Is a transaction index known not to say what was aborted? Then nothing may be cleaned."""
+        return self._producers.aborted_indexes.broken
+
+    def begin_swap(self, group: GroupCleaned) -> bool:
+        """Commit to a cleaned segment, if what it was made from is still there (L-27). When
+        `sync_directory` has been called, `swap_in` follows. Raises PartitionOffline, StorageError."""
+        self._ensure_loaded()
+        bases, sources = self._segments.bases, list(group.sources)
+        at = bisect_left(bases, sources[0])
+        if self._swap is not None or bases[at : at + len(sources) + 1][:-1] != sources:
+            # Retention was faster; and the active segment is never among them.
+            remove_cleaned(self._files, self.directory, sources[0])
+            return False
+        self._swap = SegmentSwap(self._files, self.directory, sources)
+        try:
+            self._swap.commit()
+        except OSError as problem:
+            raise self._failed("swapping a cleaned segment in", problem) from problem
+        return True
+
+    def sync_directory(self) -> None:
+        """Make the steps of a swap durable. In whatever thread; OSError."""
+        self._directory.sync()
+
+    def directory_sync_failed(self, problem: Exception) -> StorageError:
+        """The partition is offline: nobody knows what a start would find."""
+        self._go_offline(f"making a compaction durable failed: {problem}")
+        return self._offline_error()
+
+    def swap_in(self, size_bytes: int, now_ms: int) -> None:
+        """Read the cleaned segment, of `size_bytes`, instead of its sources. Raises PartitionOffline,
+        StorageError."""
+        swap = self._swap
+        assert swap is not None
+        first = self._segments.bases.index(swap.sources[0])
+        sources = self._segments.all[first : first + len(swap.sources)]
+        cleaned = Segment(self._options.handles, self.directory, swap.sources[0], created_ms=now_ms)
+        cleaned.size_bytes = cleaned.synced_bytes = size_bytes
+        self._directory.dirty = True
+        try:
+            swap.swap_in()
+        except OSError as problem:
+            raise self._failed("swapping a cleaned segment in", problem) from problem
+        self._segments.replace(sources, cleaned)
+        for source in sources:
+            self._producers.aborted_indexes.forget(source)
+
+    def retire_sources(self, at_most: int) -> bool:
+        """Rename the files of some of the sources; whether that was all. Then `sync_directory`, and
+        `end_swap`. Raises PartitionOffline, StorageError."""
+        assert self._swap is not None
+        try:
+            return self._swap.retire(at_most)
+        except OSError as problem:
+            raise self._failed("retiring what was compacted", problem) from problem
+
+    def end_swap(self, now_ms: int) -> None:
+        """The swap is durable. `sync_directory` before anything is cleaned here again."""
+        swap, self._swap = self._swap, None
+        assert swap is not None
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        self._segments.remove_later(swap.retired_paths, due_ms, self._options.deleted)
+        self._directory.dirty = True
+        try:
+            swap.end()
+        except OSError as problem:
+            raise self._failed("swapping a cleaned segment in", problem) from problem
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
-        Waits for the disk. Raises PartitionOffline."""
+        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped in.
+        """
         self._ensure_loaded(now_ms)
         offset = max(offset, self.log_start_offset)
         if offset >= self.log_end_offset:
             return self.log_end_offset
+        if self._swap is not None:
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is being compacted; try again"
+            )
         self._truncations += 1
-        self._directory_dirty = True
+        self._directory.dirty = True
         try:
             end, gone = self._segments.truncate_to(offset)
             # At once: what was cut off must not come back under offsets that are given anew.
             self._segments.active.file.sync()
-            self._files.sync_dir(self.directory)
-            for segment in gone:
-                self._producers.aborted_indexes.forget(segment)
-            self._producers.aborted_indexes.truncate_to(self._segments.active, end)
-            self._producers.remove_snapshots(lambda at: at > end)
-            self._producers.load(self._segments.all, min(self.log_start_offset, end), end, now_ms)
+            self._directory.sync()
+            start = min(self.log_start_offset, end)
+            self._producers.truncate_to(end, self._segments.all, gone, start, now_ms)
         except (OSError, SegmentCorrupt, BatchError) as problem:
             self._go_offline(f"truncating it to {offset} failed: {problem}")
             raise self._offline_error() from problem

@@ -44,6 +44,8 @@ class LogConfig:
     compression_type: str = "producer"
     delete_retention_ms: int = 24 * 3600 * 1000
     min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
     record_validation: str = "full"
     """`full`: every record is checked as Kafka does (R-04..R-08); `header`: records of a batch are
     not opened unless something else demands it, and its header is believed (D6)."""
@@ -64,6 +66,13 @@ class LogConfig:
     @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """L-06: a compacted log begins a new segment in time for max.compaction.lag.ms."""
+        if self.compacted and self.max_compaction_lag_ms > 0:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms
 
     @property
     def uses_log_append_time(self) -> bool:

@@ -1,4 +1,5 @@
-"""All partition logs of one data directory: start, stop, checkpoints, retention (L-20, L-30..L-38)."""
+"""All partition logs of one data directory: start, stop, checkpoints, retention (L-20,
+L-30..L-38)."""
 
 from __future__ import annotations
 
@@ -8,19 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 
-from odradek_broker.seams import Clock, Files, Randomness, Volume, write_atomically
+from odradek_broker.platform.seams import Clock, Files, Randomness, Volume, write_atomically
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
-    LOCK,
     LOG_STARTS,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
-    ZERO_UUID,
     CorruptCheckpoint,
-    TopicPartition,
-    decode_meta_properties,
     decode_offsets,
     decode_partition_metadata,
     encode_meta_properties,
@@ -28,32 +26,36 @@ from odradek_broker.storage.checkpoints import (
     encode_topic_id,
     read_small_file,
 )
+from odradek_broker.storage.data_directory import read_identity, take_lock
+from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.errors import (
     DataDirectoryError,
-    DataDirectoryInUse,
     IndexesBeingRebuilt,
     StorageError,
 )
-from odradek_broker.storage.handles import Aside, HandleCache
-from odradek_broker.storage.log import LogOptions, LogStart, PartitionLog
+from odradek_broker.storage.handles import BackgroundRunner, HandleCache
+from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.recovery import RecoveryReport
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 
 _DELETED_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 _TRIAL_FILE = "disk-trial.tmp"
 _PREPARED_POINTS = RECOVERY_POINTS + ".next"
-_RETRY_REMOVAL_MS = 60_000
+_PREPARED_CLEANER_OFFSETS = CLEANER_OFFSETS + ".next"
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
 @dataclass(slots=True)
 class StartReport:
-    """What `open_all` found. `recovered`: one report for each log that had to be looked at, after a
-    crash or because a file of it is missing, even if nothing was wrong with it. `problems`: logs
-    that are offline, files computed again."""
+    """The result of `open_all`. `recovered`: one report for each log that had to be looked at,
+    after a crash or because a file of it is missing, even if nothing was wrong with it. `problems`:
+    logs that are offline, files computed again."""
 
     clean: bool
     logs: int = 0
@@ -63,15 +65,15 @@ class StartReport:
 
 @dataclass(slots=True)
 class MaintenanceReport:
-    """What a retention pass did."""
+    """The outcome of a retention pass."""
 
     deleted_segments: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Left:
-    """What the last run left behind."""
+class _LastRun:
+    """The state of the data directory that the last run left behind."""
 
     report: StartReport
     names: list[str]
@@ -100,20 +102,22 @@ class LogManager:
         max_open_files: int = 512,
         max_producer_ids: int = 100_000,
         producer_expiration_ms: int = 86_400_000,
-        aside: Aside | None = None,
+        background: BackgroundRunner | None = None,
     ) -> None:
         """`cluster_id` is what a new directory gets; None makes one up. `max_producer_ids` counts
         for each partition."""
         self.data_dir = data_dir
         self.default_config = default_config
-        self._files = files
+        self.files = files
         self._clock = clock
         self._randomness = randomness
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._doomed_directories: list[tuple[int, str]] = []
         # Out of service; the flag: are the files to go? Until then they keep their names.
         self._retired: dict[TopicPartition, tuple[PartitionLog, bool]] = {}
         self._retention_due: dict[TopicPartition, None] = {}
+        #: Up to where logs have been compacted (L-28); the cleaner changes it.
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self._cleaner_generation = 0
         self._written_points: dict[TopicPartition, int] = {}
         # Whom the checkpoints on disk may name. They know names only, and a name may come again.
         self._checkpointed: set[TopicPartition] = set()
@@ -127,17 +131,25 @@ class LogManager:
         self._producers_counted = self._producers_made = 0
         #: Told of writes that fail.
         self.disk = DiskWatch()
+        handles = HandleCache(files, max_open_files, background=background)
+        #: What was deleted, until its files are removed.
+        self.deleted_files = DeletedFiles(handles)
         self._options = LogOptions(
             files,
-            HandleCache(files, max_open_files, aside=aside),
+            handles,
             randomness,
+            self.deleted_files,
             max_producer_ids,
             producer_expiration_ms,
             disk=self.disk,
         )
-        self._release = self._take_lock()
+        self._release = take_lock(files, data_dir)
         try:
-            self.cluster_id, self.node_id = self._identify(cluster_id, node_id)
+            found = read_identity(files, data_dir, cluster_id, node_id)
+            self.cluster_id = found or cluster_id or encode_topic_id(randomness.uuid())
+            self.node_id = node_id
+            if found is None:
+                self._write(META_PROPERTIES, encode_meta_properties(self.cluster_id, node_id))
         except BaseException:
             self._release()
             raise
@@ -145,56 +157,9 @@ class LogManager:
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
 
-    # ---- the directory
-
-    def _take_lock(self) -> Callable[[], None]:
-        try:
-            if not self._files.exists(self.data_dir):
-                self._files.make_dirs(self.data_dir)
-                self._files.sync_dir(self.data_dir.rpartition("/")[0] or ".")
-            return self._files.lock(self._path(LOCK))
-        except BlockingIOError:
-            raise DataDirectoryInUse(self.data_dir) from None
-        except OSError as problem:
-            raise DataDirectoryError(
-                f"the data directory {self.data_dir} cannot be used: {problem}; make it writable or"
-                " choose another --data-dir"
-            ) from problem
-
-    def _identify(self, cluster_id: str | None, node_id: int) -> tuple[str, int]:
-        """Read or write meta.properties: a directory keeps its cluster and its node for life."""
-        path = self._path(META_PROPERTIES)
-        try:
-            text = read_small_file(self._files, path)
-        except CorruptCheckpoint as problem:
-            raise DataDirectoryError(f"{problem}; this is not a broker's directory") from problem
-        except OSError as problem:
-            raise DataDirectoryError(f"{path} cannot be read: {problem}") from problem
-        if text is None:
-            cluster_id = cluster_id or encode_topic_id(self._randomness.uuid())
-            self._write(META_PROPERTIES, encode_meta_properties(cluster_id, node_id))
-            return cluster_id, node_id
-        properties = decode_meta_properties(text)
-        found = properties.get("cluster.id", "")
-        if not found or properties.get("version") not in ("0", "1"):
-            raise DataDirectoryError(
-                f"{path} names no cluster.id, or has a version other than 0 and 1"
-            )
-        if cluster_id is not None and found != cluster_id:
-            raise DataDirectoryError(
-                f"{self.data_dir} belongs to cluster {found}, not {cluster_id}"
-            )
-        owner = properties.get("node.id", properties.get("broker.id", str(node_id)))
-        if owner != str(node_id):
-            raise DataDirectoryError(
-                f"{self.data_dir} belongs to node {owner}, this one is node {node_id}; set node.id"
-                " accordingly or choose another --data-dir"
-            )
-        return found, node_id
-
     def _write(self, name: str, content: bytes) -> None:
         try:
-            write_atomically(self._files, self._path(name), content)
+            write_atomically(self.files, self._path(name), content)
         except OSError as problem:
             self.disk.failed(problem, len(content))
             raise DataDirectoryError(
@@ -222,22 +187,23 @@ class LogManager:
         left.report.logs = len(self._logs)
         return left.report
 
-    def _read_what_was_left(self) -> _Left:
+    def _read_what_was_left(self) -> _LastRun:
         """Names and checkpoints. The mark of a clean stop is taken away, for from here on a crash
         must be recognised as one; deletions that were begun are finished (L-38)."""
         try:
-            names = self._files.list(self.data_dir)
+            names = self.files.list(self.data_dir)
             report = StartReport(clean=CLEAN_SHUTDOWN in names)
             if report.clean:
-                self._files.remove(self._path(CLEAN_SHUTDOWN))
+                self.files.remove(self._path(CLEAN_SHUTDOWN))
             # The names of partitions that a crash left in the page cache, too.
-            self._files.sync_dir(self.data_dir)
+            self.files.sync_dir(self.data_dir)
             for name in names:
                 if name.endswith(_DELETED_SUFFIX):
-                    self._files.remove_tree(self._path(name))
+                    self.files.remove_tree(self._path(name))
         except OSError as problem:
             raise DataDirectoryError(f"{self.data_dir} cannot be read: {problem}") from problem
-        return _Left(
+        self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, report)
+        return _LastRun(
             report,
             names,
             log_starts=self._read_offsets(LOG_STARTS, report),
@@ -247,7 +213,7 @@ class LogManager:
 
     def _read_offsets(self, name: str, report: StartReport) -> dict[TopicPartition, int]:
         try:
-            text = read_small_file(self._files, self._path(name))
+            text = read_small_file(self.files, self._path(name))
             offsets = {} if text is None else decode_offsets(text)
         except (CorruptCheckpoint, OSError) as problem:
             report.problems.append(f"{self._path(name)} is computed again: {problem}")
@@ -255,7 +221,7 @@ class LogManager:
         self._checkpointed |= offsets.keys()
         return offsets
 
-    def _adopt(self, key: TopicPartition, config: LogConfig, left: _Left) -> None:
+    def _adopt(self, key: TopicPartition, config: LogConfig, left: _LastRun) -> None:
         """Take a partition that is there."""
         directory = self._path(f"{key[0]}-{key[1]}")
         start = LogStart(
@@ -263,6 +229,7 @@ class LogManager:
             left.log_ends.get(key, 0),
             left.recovery_points.get(key, 0),
             left.report.clean and key in left.log_ends and key in left.log_starts,
+            key in self.cleaner_offsets,
         )
         log = self._new_log(
             key, self._read_topic_id(directory, left.report), directory, config, start
@@ -294,7 +261,7 @@ class LogManager:
     def _read_topic_id(self, directory: str, report: StartReport) -> bytes:
         """All zeros where the file did not reach the disk; the cluster's metadata knows it."""
         try:
-            text = read_small_file(self._files, f"{directory}/{PARTITION_METADATA}")
+            text = read_small_file(self.files, f"{directory}/{PARTITION_METADATA}")
             return ZERO_UUID if text is None else decode_partition_metadata(text)
         except (CorruptCheckpoint, OSError) as problem:
             report.problems.append(f"{directory}/{PARTITION_METADATA}: {problem}")
@@ -305,9 +272,15 @@ class LogManager:
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))
 
+    def run_in_background(
+        self, work: Callable[[], None], done: Callable[[Exception | None], None]
+    ) -> None:
+        """For what waits for the disk; at once where there is no background."""
+        self._options.handles.run(work, done)
+
     def volume(self) -> Volume:
         """Where the data directory lies, and the room there. OSError if it cannot be told."""
-        return self._files.volume(self.data_dir)
+        return self.files.volume(self.data_dir)
 
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(list(self._logs.values()))
@@ -335,7 +308,7 @@ class LogManager:
             self._forget_checkpoints(directory)
         log = self._new_log(key, topic_id, directory, config, LogStart())
         try:
-            self._doom(key)
+            self._schedule_removal(key)
             log.create_files(self._clock.wall_ms())
         except OSError as problem:
             self.disk.failed(problem)
@@ -353,6 +326,7 @@ class LogManager:
         try:
             self._write_log_starts()
             self._write_recovery_points()
+            self._write(CLEANER_OFFSETS, encode_offsets(self.cleaner_offsets))
         except DataDirectoryError as problem:
             raise StorageError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} cannot be made: {problem}"
@@ -384,6 +358,7 @@ class LogManager:
         if log is not None:
             log.abandon()
             self._retired[key] = log, False
+            self.cleaner_offsets.pop(key, None)
         return log
 
     def remove_retired(self, log: PartitionLog) -> None:
@@ -394,7 +369,7 @@ class LogManager:
         if found is not None and found[0] is log:
             self._retired[key] = log, True
             with suppress(OSError):
-                self._doom(key)
+                self._schedule_removal(key)
 
     def delete(self, topic: str, partition: int) -> None:
         """`retire` and `remove_retired` at once. Silent if it is not there."""
@@ -402,27 +377,28 @@ class LogManager:
         if log is not None:
             self.remove_retired(log)
 
-    def _doom(self, key: TopicPartition) -> None:
+    def _schedule_removal(self, key: TopicPartition) -> None:
         """Free the name of a retired partition. OSError."""
         found = self._retired.get(key)
         if found is None:
             return
         log = found[0]
-        doomed = f"{log.directory}.{self._randomness.uuid().hex()}{_DELETED_SUFFIX}"
-        self._files.rename(log.directory, doomed)
+        renamed = f"{log.directory}.{self._randomness.uuid().hex()}{_DELETED_SUFFIX}"
+        self.files.rename(log.directory, renamed)
         del self._retired[key]
         due_ms = self._clock.wall_ms() + log.config.file_delete_delay_ms
-        self._doomed_directories.append((due_ms, doomed))
+        self.deleted_files.add_directory(due_ms, renamed)
 
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition that nobody knows out of service and out of the way, its records kept;
         the new name of its directory. KeyError if it is not there; OSError."""
         log = self._logs[topic, partition]
-        aside = f"{log.directory}.{self._randomness.uuid().hex()}{_STRAY_SUFFIX}"
-        self._files.rename(log.directory, aside)
+        kept_as = f"{log.directory}.{self._randomness.uuid().hex()}{_STRAY_SUFFIX}"
+        self.files.rename(log.directory, kept_as)
         del self._logs[topic, partition]
         log.abandon()
-        return aside
+        self.cleaner_offsets.pop((topic, partition), None)
+        return kept_as
 
     # ---- maintenance
 
@@ -434,16 +410,23 @@ class LogManager:
         path = self._path(_TRIAL_FILE)
         try:
             try:
-                file = self._files.open(path, create=True)
+                file = self.files.open(path, create=True)
                 try:
                     file.append([bytes(self.disk.trial_bytes)])
                 finally:
                     file.close()
             finally:
-                self._files.remove(path)
+                self.files.remove(path)
         except OSError:
             return
         self.disk.works()
+
+    def open_again(self, now_ms: int) -> None:
+        """Try again to open the logs that could not be opened, one a call: a crash may have left it to
+        be scanned. It is served again if that works."""
+        oldest = next(iter(self._options.unopened.values()), None)
+        if oldest is not None:
+            oldest.open_again(now_ms)
 
     def begin_retention(self) -> None:
         """Have `continue_retention` look at every log once (L-20); one that waits still is not
@@ -478,36 +461,42 @@ class LogManager:
         if count:
             report.deleted_segments[log.name] = count
 
-    def remove_deleted_files(self, now_ms: int) -> int:
-        """Remove what was deleted long enough ago; how many files and directories.
-
-        OSError for the last that failed; all others are gone all the same, and that one is tried
-        again later.
-        """
-        count = 0
-        trouble: OSError | None = None
-        for log in self:
-            try:
-                count += log.remove_deleted_files(now_ms)
-            except OSError as problem:
-                trouble = problem
+    def remove_deleted_files(self, now_ms: int) -> list[str]:
+        """Begin to remove what was deleted long enough ago; what went wrong since the last call, and
+        is tried again later."""
+        problems = []
         for key in [key for key, (_, remove) in self._retired.items() if remove]:
             try:
-                self._doom(key)
+                self._schedule_removal(key)
             except OSError as problem:
-                trouble = problem
-        due = [entry for entry in self._doomed_directories if entry[0] <= now_ms]
-        for entry in due:
-            self._doomed_directories.remove(entry)
-            try:
-                self._files.remove_tree(entry[1])
-                count += 1
-            except OSError as problem:
-                trouble = problem
-                self._doomed_directories.append((now_ms + _RETRY_REMOVAL_MS, entry[1]))
-        if trouble is not None:
-            raise trouble
-        return count
+                problems.append(f"deleted files could not be removed: {problem}")
+        self.deleted_files.remove_due(now_ms)
+        return self.deleted_files.take_problems() + problems
+
+    @property
+    def removals_pending(self) -> bool:
+        """Whether a log that is to be removed still has its old name."""
+        return any(remove for _, remove in self._retired.values())
+
+    def sync_names(self) -> None:
+        """Make the names of all logs durable. Waits for the disk; OSError."""
+        self.files.sync_dir(self.data_dir)
+
+    def in_background(
+        self, work: Callable[[], None], done: Callable[[Exception | None], None]
+    ) -> None:
+        """Work beside the loop, then call `done` on it with what ended the work; at once where there
+        is no loop."""
+        background = self._options.handles.background
+        if background is not None:
+            background(work, done)
+            return
+        try:
+            work()
+        except OSError as problem:
+            done(problem)
+        else:
+            done(None)
 
     def remove_expired_producers(self, now_ms: int) -> int:
         """P-24, for the logs that are open; how many went."""
@@ -544,25 +533,37 @@ class LogManager:
     # ---- checkpoints
 
     def recovery_points_writer(self) -> Callable[[], None] | None:
-        """What prepares a file of where the logs are flushed to, so that a start after a crash has
-        less to scan (L-30); None if that has not changed. Call it every minute or so and run the
-        result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
+        """The preparation of a file of where the logs are flushed to, so that a start after a crash
+        has less to scan (L-30); None if that has not changed. Call it every minute or so and run
+        the result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
         call `use_recovery_points`."""
         points = {key: log.recovery_point for key, log in self._logs.items()}
         if points == self._written_points:
             return None
         self._prepared = self._points_generation, points
         self._checkpointed |= points.keys()
-        content = encode_offsets(points)
         prepared = self._path(_PREPARED_POINTS)
-        return lambda: write_atomically(self._files, prepared, content)
+        return lambda: write_atomically(self.files, prepared, encode_offsets(points))
 
     def use_recovery_points(self) -> None:
         """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared[0] == self._points_generation:
-            self._files.rename(self._path(_PREPARED_POINTS), self._path(RECOVERY_POINTS))
+            self.files.rename(self._path(_PREPARED_POINTS), self._path(RECOVERY_POINTS))
             self._written_points = prepared[1]
+
+    def cleaner_offsets_writer(self) -> Callable[[], None]:
+        """What prepares a file of how far logs have been compacted (L-28), in whatever thread. OSError.
+        Then call `use_cleaner_offsets`."""
+        self._checkpointed |= self.cleaner_offsets.keys()
+        self._cleaner_generation = self._points_generation
+        content = encode_offsets(self.cleaner_offsets)
+        return lambda: write_atomically(self.files, self._path(_PREPARED_CLEANER_OFFSETS), content)
+
+    def use_cleaner_offsets(self) -> None:
+        """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
+        if self._cleaner_generation == self._points_generation:
+            self.files.rename(self._path(_PREPARED_CLEANER_OFFSETS), self._path(CLEANER_OFFSETS))
 
     def _write_recovery_points(self) -> None:
         self._write(
@@ -580,8 +581,8 @@ class LogManager:
     def delete_records(
         self, wanted: Sequence[tuple[PartitionLog, int]]
     ) -> list[int | StorageError]:
-        """`PartitionLog.delete_records` on several logs, with one checkpoint for all of them; the new
-        log start of each, or why there is none."""
+        """`PartitionLog.delete_records` on several logs, with one checkpoint for all of them; the
+        new log start of each, or why there is none."""
         done: list[int | StorageError] = []
         self._holds_log_starts = True
         try:
@@ -622,9 +623,9 @@ class LogManager:
 
     # ---- stop
 
-    def halt_aside(self) -> None:
-        """Let what reads aside, in another thread, give up at its next block. It must have ended
-        before `close`, which lets others have the directory."""
+    def stop_background(self) -> None:
+        """Let what reads in the background give up at its next block. It must have ended before
+        `close`, which lets others have the directory."""
         self._options.handles.halted = True
 
     def close(self, *, clean: bool = True) -> list[str]:

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
+from odradek_broker.storage.aborted_index import AbortedIndex
+from odradek_broker.storage.aborted_indexes import AbortedIndexes
+from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, StorageError
+from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, read_batches
 from odradek_broker.storage.segments import SegmentList
 from odradek_protocol.records.batch import BatchError
@@ -16,6 +19,75 @@ from odradek_protocol.records.record import read_records
 
 T = TypeVar("T")
 _OffsetAndTime = tuple[int, int]
+
+
+class LogReader:
+    """Reads of one log whose files are open. Bounds are the caller's, who knows what may be read.
+
+    Every method raises LogCorrupt, IndexesBeingRebuilt, and what `failed` makes of an OSError.
+    """
+
+    __slots__ = ("_aborted_indexes", "_failed", "_handles", "_segments")
+
+    def __init__(
+        self,
+        segments: SegmentList,
+        aborted_indexes: AbortedIndexes,
+        handles: HandleCache,
+        failed: Callable[[str, OSError], StorageError],
+    ) -> None:
+        self._segments = segments
+        self._aborted_indexes = aborted_indexes
+        self._handles = handles
+        self._failed = failed
+
+    def read(self, offset: int, max_bytes: int, upper_bound: int, *, minimum_one: bool) -> bytes:
+        """Whole batches of one segment, from the one that holds `offset` or follows it (R-16)."""
+        try:
+            return _read_whole_batches(self._segments, offset, max_bytes, upper_bound, minimum_one)
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
+
+    def count_bytes(self, offset: int, upper_bound: int) -> int:
+        """Bytes from the batch that holds `offset` to the bound (F-04)."""
+        try:
+            return _count_bytes(self._segments, offset, upper_bound)
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
+
+    def aborted_transactions(
+        self, start: int, end: int, fill: Callable[[Segment, Sequence[Segment], AbortedIndex], None]
+    ) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions between the offsets (F-09).
+        `fill` makes the index of a segment anew where it does not fit."""
+        segments = self._segments
+        try:
+            return self._aborted_indexes.search(
+                segments.starting_at(start),
+                start,
+                end,
+                segments.all,
+                fill,
+                self._handles.background,
+            )
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
+
+    def find_timestamp(
+        self, timestamp: int, log_start_offset: int, upper_bound: int
+    ) -> _OffsetAndTime | None:
+        """(offset, timestamp) of the first record that is not older than `timestamp` (L-15)."""
+        try:
+            return _find_timestamp(self._segments, timestamp, log_start_offset, upper_bound)
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
+
+    def latest_timestamp(self, log_start_offset: int, upper_bound: int) -> _OffsetAndTime | None:
+        """(offset, timestamp) of the record with the largest timestamp, for ListOffsets -3."""
+        try:
+            return _latest_timestamp(self._segments, log_start_offset, upper_bound)
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
 
 
 def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
@@ -40,7 +112,7 @@ def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
         raise LogCorrupt(str(problem)) from problem
 
 
-def read_whole_batches(
+def _read_whole_batches(
     segments: SegmentList, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
 ) -> bytes:
     """Whole batches of one segment, from the one that holds `offset` or follows it."""
@@ -72,11 +144,24 @@ def _read_segment(
     segment.hint(upper_bound, limit)
     end = segment.end_position(start, limit, max_bytes, minimum_one=minimum_one)
     if end <= start:
+        if limit <= start and offset < upper_bound:
+            _check_bound(segment, start, upper_bound)
         return b""
     return segment.read(start, end)
 
 
-def count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
+def _check_bound(segment: Segment, position: int, upper_bound: int) -> None:
+    """Bounds lie between batches, so one that reaches over the bound claims offsets that it does
+    not have. SegmentCorrupt."""
+    batch = next(segment.walk(position))
+    if batch.base_offset < upper_bound <= batch.last_offset:
+        raise SegmentCorrupt(
+            f"{segment.path} has a batch at byte {position} that claims to reach offset"
+            f" {batch.last_offset}, behind {upper_bound}"
+        )
+
+
+def _count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
     """Bytes from the batch that holds `offset` to the bound."""
     total = 0
     for segment in segments.starting_at(offset):
@@ -91,7 +176,7 @@ def count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
     return total
 
 
-def find_timestamp(
+def _find_timestamp(
     segments: Iterable[Segment], timestamp: int, log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
     """The first record at or behind the log start that is not older than `timestamp` (L-15)."""
@@ -123,7 +208,7 @@ def _find_in_segment(
     return None
 
 
-def latest_timestamp(
+def _latest_timestamp(
     segments: Iterable[Segment], log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
     """The first record with the largest timestamp; None if there is none in the bounds."""

@@ -1,4 +1,4 @@
-"""What is on disk becomes a log again: trusted after a clean stop, scanned after a crash (L-30..L-34)."""
+"""Opening a log from its files: trusted after a clean stop, scanned after a crash (L-30..L-34)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from odradek_broker.seams import Files
+from odradek_broker.platform.seams import Files
 from odradek_broker.storage.aborted_index import AbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
@@ -14,9 +14,10 @@ from odradek_broker.storage.checkpoints import (
     decode_epochs,
     read_small_file,
 )
+from odradek_broker.storage.cleaner.swap import finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.producers import Producers
+from odradek_broker.storage.producers.manager import Producers
 from odradek_broker.storage.segment import (
     BatchAt,
     Segment,
@@ -32,7 +33,7 @@ _NAME_DIGITS = 20
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start found and did to one partition. `problem` is empty if nothing was wrong."""
+    """The recovery of one partition at start. `problem` is empty if nothing was wrong."""
 
     topic: str
     partition: int
@@ -45,7 +46,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What the files of one partition hold, after recovery."""
+    """The files of one partition, after recovery."""
 
     segments: list[Segment]
     producers: Producers
@@ -78,6 +79,8 @@ class LogLoader:
     now_ms: int
     new_producers: Callable[[], Producers]
     report: RecoveryReport
+    #: An fsync failed: what it was to keep may be gone, though it can be read.
+    fsync_failed: bool = False
 
     def load(self) -> LoadedLog:
         """OSError; everything that is wrong with the content is repaired and reported."""
@@ -91,15 +94,26 @@ class LogLoader:
     # ---- what is there
 
     def _find_segments(self) -> list[Segment]:
-        """Segments by offset; leftovers of unfinished work are removed."""
+        """Segments by offset; work that was committed is finished, leftovers of other work are removed."""
+        finish_swaps(self.files, self.directory)
         bases = []
+        leftovers = []
+        last_deleted = -1
         names = self.files.list(self.directory)
         for name in names:
             stem, _, suffix = name.partition(".")
-            if suffix.endswith(("deleted", "tmp", "cleaned")):
-                self.files.remove(f"{self.directory}/{name}")
-            elif suffix == "log" and len(stem) == _NAME_DIGITS and stem.isdigit():
+            is_segment = len(stem) == _NAME_DIGITS and stem.isdigit()
+            if suffix.endswith(("deleted", "tmp", "cleaned", "swap")):
+                leftovers.append(name)
+                if is_segment and suffix == "log.deleted":
+                    last_deleted = max(last_deleted, int(stem))
+            elif suffix == "log" and is_segment:
                 bases.append(int(stem))
+        if max(bases, default=-1) > last_deleted:
+            self._finish_retention([base for base in bases if base <= last_deleted])
+            bases = [base for base in bases if base > last_deleted]
+        for name in leftovers:
+            self.files.remove(f"{self.directory}/{name}")
         known = {segment_name(base) for base in bases}
         for name in names:
             stem, _, suffix = name.partition(".")
@@ -112,6 +126,21 @@ class LogLoader:
         for segment in segments:
             segment.attach()
         return segments
+
+    def _fsync(self, sync: Callable[[], None]) -> None:
+        self.fsync_failed = True
+        sync()
+        self.fsync_failed = False
+
+    def _finish_retention(self, bases: list[int]) -> None:
+        """Remove the segments below one that retention has deleted: their renaming did not reach
+        the disk, and with a gap behind them they would pass for the end of a damaged log (L-20)."""
+        for base in bases:
+            for suffix in SEGMENT_SUFFIXES:
+                self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")
+        if bases:
+            # Before the files are removed that tell of it.
+            self._fsync(lambda: self.files.sync_dir(self.directory))
 
     # ---- after a clean stop
 
@@ -160,7 +189,7 @@ class LogLoader:
         epochs.truncate_end(segments[first].base_offset)
         good = self._scan_all(segments, first, producers, epochs)
         if self.sync:
-            self.files.sync_dir(self.directory)
+            self._fsync(lambda: self.files.sync_dir(self.directory))
         end = good[-1].next_offset
         if end < log_start_offset:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
@@ -189,7 +218,7 @@ class LogLoader:
                 self.report.truncated_bytes += size_before - segment.size_bytes
                 self._note(problem)
             if self.sync and size_before:
-                segment.file.sync()
+                self._fsync(segment.file.sync)
             segment.synced_bytes = segment.size_bytes
             if problem:
                 self._remove(segments[at + 1 :])

@@ -1,16 +1,26 @@
-"""Which whole segments go, oldest first (L-20..L-22). Pure."""
+"""Retention: whole segments leave a log at its start, oldest first (L-20..L-22), and so does what
+DeleteRecords names (L-10..L-12)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.errors import DeleteRecordsRejected
 from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.reading import with_rebuild
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segments import SegmentList
+from odradek_protocol.errors import ErrorCode
+
+HIGH_WATERMARK = -1
+"""DeleteRecords' name for "up to the high watermark" (L-11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What retention asks of a segment.
+    """A segment, as retention sees it.
 
     `newest_ms()`: its largest record timestamp, or the file's modification time when no record has
     one (L-21); a function, because knowing it may open the segment's index.
@@ -61,3 +71,43 @@ def _expired(segment: SegmentFacts, total_bytes: int, config: LogConfig, now_ms:
     if 0 <= config.retention_bytes <= total_bytes - segment.size_bytes:
         return True
     return config.retention_ms >= 0 and now_ms - segment.newest_ms() > config.retention_ms
+
+
+def segment_facts(
+    segments: SegmentList, log_end_offset: int, files: Files
+) -> Iterator[SegmentFacts]:
+    """A log's segments for `segments_to_delete`, oldest first. Its functions raise LogCorrupt,
+    OSError."""
+    ends = [*segments.bases[1:], log_end_offset]
+    for segment, end in zip(segments, ends, strict=True):
+        yield SegmentFacts(
+            segment.base_offset,
+            end,
+            segment.size_bytes,
+            segment is segments.active,
+            lambda segment=segment: _newest_ms(segment, files),  # type: ignore[misc]
+        )
+
+
+def _newest_ms(segment: Segment, files: Files) -> int:
+    """The largest timestamp of a segment, or its file's modification time if it has none (L-21)."""
+    timestamp, _ = with_rebuild(segment, lambda: segment.largest_timestamp)
+    return timestamp if timestamp >= 0 else files.modified_ms(segment.path)
+
+
+def delete_records_target(name: str, config: LogConfig, offset: int, high_watermark: int) -> int:
+    """Where the log of that name starts when DeleteRecords asks for `offset`, -1 for the high
+    watermark (L-11). DeleteRecordsRejected."""
+    if "delete" not in config.cleanup_policy:
+        raise DeleteRecordsRejected(
+            ErrorCode.POLICY_VIOLATION,
+            f"{name} is compacted only; records of it cannot be deleted by offset",
+        )
+    target = high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= target <= high_watermark:
+        raise DeleteRecordsRejected(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"records of {name} can be deleted up to the high watermark"
+            f" {high_watermark}, not to {offset}",
+        )
+    return target

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek_broker.seams import Buffer, File, Files
+from odradek_broker.platform.seams import Buffer, File, Files
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
-from odradek_protocol.records.batch import HEADER_BYTES, BatchHeader, read_header_alone
+from odradek_protocol.records.batch import BatchHeader, read_header_alone
+from odradek_protocol.records.layout import HEADER_BYTES, LOG_OVERHEAD_BYTES, PACKED_EXTENT
 
-# What a walk needs of a batch header, in one unpack: base offset, length, last offset delta,
-# max timestamp.
-_WALK = struct.Struct(">qi11xi8xq")
-_LENGTH_OVERHEAD_BYTES = 12
+_unpack_extent = PACKED_EXTENT.unpack_from
 _WALK_BLOCK_BYTES = 4096
 _READ_CHUNK_BYTES = 1024 * 1024
 _RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -110,7 +107,7 @@ class Segment:
         self.closing = False
         self.used = False
         self.damage = ""
-        """What is wrong with the batches, once a scan for the indexes has met it: the indexes
+        """The fault in the batches, once a scan for the indexes has met it: the indexes
         are as good as they get."""
         self._repairing = False
         self._handle: File | None = None
@@ -251,9 +248,13 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Max timestamp of the first batch, which ageing counts from (L-06); -1 if none."""
+        """Max timestamp of the first batch, which ageing counts from (L-06); -1 if there is none, or none
+        that can be read: appends go on behind damage. OSError."""
         if self._first_timestamp is None:
-            first = next(self.walk(0), None) if self.size_bytes else None
+            try:
+                first = next(self.walk(0), None) if self.size_bytes else None
+            except SegmentCorrupt:
+                first = None
             if first is None:
                 return -1
             self._first_timestamp = first.max_timestamp
@@ -293,7 +294,7 @@ class Segment:
             return largest
         self._need_indexes()
         timestamp, offset = self._times.last_below(bound)
-        for batch in self.walk(self._offsets.floor(offset)):
+        for batch in self._walk_to(offset):
             if batch.last_offset >= bound:
                 break
             if batch.max_timestamp > timestamp:
@@ -316,6 +317,7 @@ class Segment:
 
     def _read_indexes(self) -> bool:
         """False if the files do not fit the segment. OSError."""
+        next_offset = self.next_offset
         try:
             self._offsets.load(self.size_bytes)
             self._times.load(self.size_bytes)
@@ -324,6 +326,8 @@ class Segment:
             else:
                 self._resume()
         except (InvalidIndex, SegmentCorrupt):
+            # What was counted up to the damage does not say where the segment ends.
+            self.next_offset = max(self.next_offset, next_offset)
             return False
         self._indexed = True
         self._keep_indexes()
@@ -348,11 +352,8 @@ class Segment:
     def _resume(self) -> None:
         """Continue behind the last index entry; SegmentCorrupt if that is no batch boundary."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
-        last_offset, position = self._offsets.last()
         self._bytes_since_index = 0
-        for batch in self.walk(position):
-            if batch.position == position and position and batch.last_offset != last_offset:
-                raise SegmentCorrupt(f"{self._offsets.path} does not match {self.path}")
+        for batch in self._walk_from(*self._offsets.last()):
             self._count(batch)
             self._bytes_since_index += batch.size_bytes
         timestamp, offset = self._times.last()
@@ -424,18 +425,18 @@ class Segment:
     def repair_indexes(self) -> bool:
         """Make both indexes anew: True if they are; False while that is done in a worker, for
         a closed segment is large and everybody else waits. OSError."""
-        aside = self._handles.aside
-        if aside is None or not self.sealed:
+        background = self._handles.background
+        if background is None or not self.sealed:
             self.rebuild_indexes()
             return True
         if not self._repairing:
             self._repairing = True
             copy = self.detached(HandleCache(self._files, limit=1))
-            aside(copy.scan_alone, lambda problem: self._repaired(copy, problem))
+            background(copy.scan_alone, lambda problem: self._repaired(copy, problem))
         return False
 
     def detached(self, handles: HandleCache) -> Segment:
-        """What is there now, for another thread to read: nothing in memory is shared but the word
+        """The present content, for another thread to read: nothing in memory is shared but the word
         that it is time to stop."""
         copy = _Detached(handles, self._directory, self.base_offset, created_ms=self.created_ms)
         copy.origin = self._handles
@@ -478,9 +479,15 @@ class Segment:
     # ---- reading
 
     def walk(self, position: int) -> Iterator[BatchAt]:
-        """Batches from a batch start to the end, headers only. SegmentCorrupt, OSError."""
+        """Batches from a batch start to the end, headers only. SegmentCorrupt, OSError.
+
+        Offsets must ascend: checksums do not cover them.
+        """
         block, block_start = b"", position
         end = self.size_bytes
+        least_offset = self.base_offset
+        if position < 0:
+            raise SegmentCorrupt(f"{self.path} has no byte {position}")
         while position < end:
             at = position - block_start
             if at + HEADER_BYTES > len(block):
@@ -488,19 +495,34 @@ class Segment:
                 block, block_start, at = self.file.read_at(position, size), position, 0
                 if len(block) < HEADER_BYTES:
                     raise SegmentCorrupt(f"{self.path} ends inside a batch at byte {position}")
-            base_offset, length, last_delta, max_timestamp = _WALK.unpack_from(block, at)
-            size_bytes = length + _LENGTH_OVERHEAD_BYTES
+            base_offset, length, last_delta, max_timestamp = _unpack_extent(block, at)
+            size_bytes = length + LOG_OVERHEAD_BYTES
             if (
                 size_bytes < HEADER_BYTES
                 or size_bytes > end - position
-                or base_offset < self.base_offset
+                or base_offset < least_offset
                 or last_delta < 0
+                or base_offset + last_delta - self.base_offset > _RELATIVE_OFFSET_MAX
             ):
                 raise SegmentCorrupt(f"{self.path} has no batch at byte {position}")
-            yield BatchAt(
-                position, size_bytes, base_offset, base_offset + last_delta, max_timestamp
-            )
+            last_offset = base_offset + last_delta
+            yield BatchAt(position, size_bytes, base_offset, last_offset, max_timestamp)
+            least_offset = last_offset + 1
             position += size_bytes
+
+    def _walk_to(self, offset: int) -> Iterator[BatchAt]:
+        """`walk` from a batch at or before the one that holds `offset`, as near as the index knows."""
+        return self._walk_from(*self._offsets.floor_entry(offset))
+
+    def _walk_from(self, last_offset: int, position: int) -> Iterator[BatchAt]:
+        """`walk` from an entry of the index; SegmentCorrupt if the entry is not true: who began behind
+        what is looked for would not find it."""
+        if position and position >= self.size_bytes:
+            raise SegmentCorrupt(f"{self._offsets.path} goes on behind {self.path}")
+        for batch in self.walk(position):
+            if batch.position == position and position and batch.last_offset != last_offset:
+                raise SegmentCorrupt(f"{self._offsets.path} does not match {self.path}")
+            yield batch
 
     def position_of(self, offset: int) -> int:
         """Where the batch that holds `offset`, or else the next one, starts; the size if there is
@@ -511,7 +533,7 @@ class Segment:
         if position is not None:
             return position
         self._need_indexes()
-        for batch in self.walk(self._offsets.floor(offset)):
+        for batch in self._walk_to(offset):
             if batch.last_offset >= offset:
                 self.hint(offset, batch.position)
                 return batch.position
@@ -533,16 +555,21 @@ class Segment:
         self._need_indexes()
         known = self._offsets.floor_position(start + max_bytes)
         end, target = start, start + max_bytes
-        for batch in self.walk(max(start, known)):
-            end = batch.position
-            batch_end = batch.position + batch.size_bytes
-            if batch_end > target:
-                if batch.position == start and minimum_one:
-                    return min(batch_end, limit)
-                # Here the reader will go on.
-                self.hint(batch.base_offset, batch.position)
-                break
-            end = batch_end
+        try:
+            for batch in self.walk(max(start, known)):
+                end = batch.position
+                batch_end = batch.position + batch.size_bytes
+                if batch_end > target:
+                    if batch.position == start and minimum_one:
+                        return min(batch_end, limit)
+                    # Here the reader will go on.
+                    self.hint(batch.base_offset, batch.position)
+                    break
+                end = batch_end
+        except SegmentCorrupt:
+            if end == start:
+                raise
+            # What is in front of the damage is read first.
         return min(end, limit)
 
     def read(self, start: int, end: int) -> bytes:
@@ -581,8 +608,8 @@ class Segment:
 
 
 class _Detached(Segment):
-    """A segment as another thread reads it. InterruptedError once its `origin` is halted: each block is
-    read through `file`."""
+    """A segment as another thread reads it. InterruptedError once its `origin` is halted: each
+    block is read through `file`."""
 
     __slots__ = ("origin",)
     origin: HandleCache

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from odradek_broker.seams import Files, Randomness
+from odradek_broker.platform.seams import Files, Randomness
+from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.segment import Segment
@@ -18,7 +19,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 class SegmentList:
     """Never empty. `bases` are the base offsets, for searching."""
 
-    __slots__ = ("_deleted", "_directory", "_files", "_handles", "active", "all", "bases")
+    __slots__ = ("_closed", "_directory", "_files", "_handles", "active", "all", "bases")
 
     def __init__(self, directory: str, handles: HandleCache, segments: list[Segment]) -> None:
         if not segments:
@@ -29,7 +30,7 @@ class SegmentList:
         self.all = segments
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
-        self._deleted: list[tuple[int, list[str]]] = []
+        self._closed = False
         for segment in segments[:-1]:
             segment.set_sealed(True)
 
@@ -63,7 +64,7 @@ class SegmentList:
             age_ms = header.max_timestamp - first
         else:
             age_ms = now_ms - active.created_ms
-        if age_ms > config.segment_ms - active.roll_jitter_ms:
+        if age_ms > config.longest_segment_ms - active.roll_jitter_ms:
             return True
         return active.index_full(config.segment_index_bytes)
 
@@ -102,22 +103,19 @@ class SegmentList:
 
     # ---- removing
 
-    def discard_oldest(self, count: int, due_ms: int) -> list[Segment]:
-        """Take the oldest out of the log; their files are renamed now and can be removed from
-        `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError: those before the
+    def discard_oldest(self, count: int, due_ms: int, deleted: DeletedFiles) -> None:
+        """Take the oldest out of the log; their files are renamed now and `deleted` removes them
+        from `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError: those before the
         failure are gone, the others stay."""
-        gone = []
         for _ in range(count):
             segment = self.all[0]
-            self._rename(segment, due_ms)
+            self._rename(segment, due_ms, deleted)
             del self.all[0], self.bases[0]
             segment.close()
-            gone.append(segment)
-        return gone
 
-    def _rename(self, segment: Segment, due_ms: int) -> None:
+    def _rename(self, segment: Segment, due_ms: int, deleted: DeletedFiles) -> None:
         renamed: list[str] = []
-        self._deleted.append((due_ms, renamed))
+        deleted.add_files(due_ms, self._directory, renamed, lambda: not self._closed)
         # The log last: as long as it is there, the rest can be rebuilt.
         for suffix in reversed(SEGMENT_SUFFIXES):
             path = segment.path_of(suffix)
@@ -125,15 +123,21 @@ class SegmentList:
                 self._files.rename(path, path + ".deleted")
                 renamed.append(path + ".deleted")
 
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove what was renamed long enough ago; how many files. OSError."""
-        count = 0
-        while self._deleted and self._deleted[0][0] <= now_ms:
-            for path in self._deleted[0][1]:
-                self._files.remove(path)
-                count += 1
-            del self._deleted[0]
-        return count
+    def remove_later(self, paths: Sequence[str], due_ms: int, deleted: DeletedFiles) -> None:
+        """Have files removed that were renamed by others, from `due_ms` on."""
+        deleted.add_files(due_ms, self._directory, paths, lambda: not self._closed)
+
+    def replace(self, sources: Sequence[Segment], cleaned: Segment) -> None:
+        """Put a segment in the place of some of the closed ones, which follow each other; their files
+        are others' business."""
+        at = self.bases.index(sources[0].base_offset)
+        self.all[at : at + len(sources)] = [cleaned]
+        self.bases[at : at + len(sources)] = [cleaned.base_offset]
+        cleaned.next_offset = self.bases[at + 1]
+        cleaned.pin_dirty = sources[0].pin_dirty
+        cleaned.set_sealed(True)
+        for source in sources:
+            source.close()
 
     def truncate_to(self, offset: int) -> tuple[int, list[Segment]]:
         """Cut at the start of the batch that holds `offset` (L-36).
@@ -158,5 +162,7 @@ class SegmentList:
         return end, gone
 
     def close(self) -> None:
+        """Renamed files stay from now on: who opens the log next removes them."""
+        self._closed = True
         for segment in self.all:
             segment.close()

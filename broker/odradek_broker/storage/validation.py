@@ -1,4 +1,5 @@
-"""What a batch must satisfy before a log takes it, and what the log changes in it (P-07, R-03..R-08).
+"""Checks that a batch passes before a log takes it, and the fields that the log sets in it (P-07,
+R-03..R-08).
 
 Usually (`record.validation=full`) every record is looked at, by a walk that makes no object of one; what is
 compressed is inflated for it, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With `header` the 61 header bytes
@@ -18,11 +19,9 @@ from odradek_protocol.compression import (
     Codec,
     DecompressionLimitExceeded,
 )
+from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import (
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    NO_TIMESTAMP,
     BatchError,
     BatchHeader,
     BodyNotDecompressed,
@@ -35,11 +34,15 @@ from odradek_protocol.records.batch import (
     verify_crc,
 )
 from odradek_protocol.records.builder import recompress
+from odradek_protocol.records.layout import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+)
 from odradek_protocol.records.validation import RecordRules, RecordsChecked, validate_records
 
-_CODEC_MASK = 0x07
-_LOG_APPEND_TIME_BIT = 0x08
-_CONTROL_BIT = 0x20
 _CODECS_KNOWN = 5
 #: What making a record anew takes, as bytes to inflate that take as long.
 _MADE_ANEW_BYTES = 100
@@ -53,7 +56,8 @@ _CODECS = {
 
 
 def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> BatchHeader:
-    """Structure and checksum of exactly one batch (P-07). What follows it and is no whole batch is left.
+    """Structure and checksum of exactly one batch (P-07). What follows it and is no whole batch is
+    left.
 
     Raises AppendRejected: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or
     RECORD_LIST_TOO_LARGE (R-18); NotOneBatch if there is none, more than one, or an old one.
@@ -125,10 +129,10 @@ def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
             f"the batch announces {count} records but its last offset delta is"
             f" {header.last_offset_delta}"
         )
-    if header.attributes & _CODEC_MASK >= _CODECS_KNOWN:
+    if header.attributes & CODEC_MASK >= _CODECS_KNOWN:
         raise AppendRejected(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"compression codec {header.attributes & _CODEC_MASK} does not exist",
+            f"compression codec {header.attributes & CODEC_MASK} does not exist",
         )
     if origin is AppendOrigin.CLIENT:
         if header.producer_id >= 0 and header.base_sequence < 0 and not header.is_control:
@@ -139,7 +143,7 @@ def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
             )
         if header.producer_id < 0 and header.is_transactional:
             raise _invalid("a transactional batch came without a producer id")
-        if header.attributes & _CONTROL_BIT:
+        if header.attributes & CONTROL_BIT:
             raise _invalid("clients cannot write control batches")
 
 
@@ -155,13 +159,13 @@ def apply_timestamp_rules(
     Returns the log append time, -1 with CreateTime. Raises AppendRejected (INVALID_TIMESTAMP).
     """
     largest = header.max_timestamp
-    log_append_time_set = header.attributes & _LOG_APPEND_TIME_BIT
+    log_append_time_set = header.attributes & LOG_APPEND_TIME_BIT
     if config.message_timestamp_type == "LogAppendTime":
         if log_append_time_set:
             raise _log_append_time_from_client()
         set_log_append_time(batch, 0, now_ms)
         header.max_timestamp = now_ms
-        header.attributes |= _LOG_APPEND_TIME_BIT
+        header.attributes |= LOG_APPEND_TIME_BIT
         return now_ms
     if largest == NO_TIMESTAMP:
         if log_append_time_set:
@@ -182,7 +186,7 @@ def apply_timestamp_rules(
         )
     if log_append_time_set:
         set_create_time(batch, 0, largest)
-        header.attributes &= ~_LOG_APPEND_TIME_BIT
+        header.attributes &= ~LOG_APPEND_TIME_BIT
     return -1
 
 
@@ -194,7 +198,7 @@ def _log_append_time_from_client() -> AppendRejected:
 
 
 class DecompressionBudget:
-    """What the batches of one request may inflate to together (R-12, D11).
+    """The limit on what the batches of one request inflate to together (R-12, D11).
 
     One batch alone takes the loop for a few tenths of a second at most; a request may hold thousands.
     """
@@ -205,9 +209,9 @@ class DecompressionBudget:
         self.left_bytes = left_bytes
 
     def refused(self, problem: CorruptBatch) -> None:
-        """Count a batch that was refused. How far it was inflated is not known, so it takes half of what
-        is left: all together come to twice the limit at most, and a sound batch behind a damaged one
-        still has room."""
+        """Count a batch that was refused. How far it was inflated is not known, so it takes half of
+        what is left: all together come to twice the limit at most, and a sound batch behind a
+        damaged one still has room."""
         too_large = isinstance(problem.__cause__, DecompressionLimitExceeded)
         self.left_bytes = 0 if too_large else self.left_bytes // 2
 
@@ -267,13 +271,13 @@ def _check_records(
     if config.uses_log_append_time:
         set_log_append_time(batch, 0, now_ms)
         header.max_timestamp = now_ms
-        header.attributes |= _LOG_APPEND_TIME_BIT
+        header.attributes |= LOG_APPEND_TIME_BIT
         return now_ms
     largest = checked.max_timestamp_ms
     if largest != header.max_timestamp or header.is_log_append_time:
         set_create_time(batch, 0, largest)
         header.max_timestamp = largest
-        header.attributes &= ~_LOG_APPEND_TIME_BIT
+        header.attributes &= ~LOG_APPEND_TIME_BIT
     return -1
 
 
@@ -316,7 +320,7 @@ def _opened(
 
 
 def _told(checked: RecordsChecked, header: BatchHeader) -> str:
-    """What is wrong with the records, for people."""
+    """The fault in the records, for people."""
     if checked.trouble:
         return f"some of {header.record_count} records break the topic's rules: {checked.trouble}"
     return (
@@ -326,7 +330,8 @@ def _told(checked: RecordsChecked, header: BatchHeader) -> str:
 
 
 def _decompression_error(problem: BodyNotDecompressed) -> ErrorCode:
-    """Kafka has no word for what does not decompress. A batch too large may be split and sent again."""
+    """Kafka has no word for what does not decompress. A batch too large may be split and sent
+    again."""
     if isinstance(problem.__cause__, DecompressionLimitExceeded):
         return ErrorCode.MESSAGE_TOO_LARGE
     if isinstance(problem.__cause__, BytesBehind):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from odradek.cli import COMMANDS, CommandRow, installed_version
+from odradek.cli.commands import COMMANDS, CommandRow, installed_version
 
 
 class _Sections(TyperGroup):

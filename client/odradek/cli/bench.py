@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, open_admin, print_table, run
 from odradek_protocol.records import native
 
@@ -40,7 +40,7 @@ _VALUES = 64
 
 
 class What(StrEnum):
-    """What is measured."""
+    """The measured quantities."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -57,7 +57,7 @@ class Acks(StrEnum):
 
 
 class Durability(StrEnum):
-    """What an acknowledgement of the temporary broker means."""
+    """The durability behind an acknowledgement of the temporary broker."""
 
     FSYNC = "fsync"
     PAGE_CACHE = "page-cache"
@@ -65,7 +65,7 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent."""
+    """The records to send."""
 
     records: int
     size_bytes: int
@@ -208,7 +208,7 @@ async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Resul
 
 def _check(settings: dict[str, Any]) -> None:
     """Before anything is started."""
-    from odradek_client.config import ProducerConfig
+    from odradek_client.config.producer import ProducerConfig
     from odradek_client.errors import ConfigError
 
     try:

@@ -15,7 +15,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli import fail, serving
+from odradek.cli import serving
+from odradek.cli.commands import fail
 from odradek.cli.pid_file import LOG_FILE, PidFile, RunningBroker
 from odradek.cli.serving import DATA_DIR_VARIABLE, configure, reason
 
@@ -48,6 +49,13 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting; stronger than the file."),
 ]
+Testing = Annotated[
+    bool,
+    typer.Option(
+        "--testing",
+        help="Take orders for faults from this machine, over HTTP; see `odradek faults`.",
+    ),
+]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
 
 
@@ -59,6 +67,7 @@ def serve(
     data_dir: DataDir = None,
     config: ConfigFile = None,
     settings: Settings = None,
+    testing: Testing = False,
     log_file: LogFile = None,
 ) -> None:
     """Run a broker in the foreground.
@@ -66,7 +75,7 @@ def serve(
     One line on stdout says that it is ready. SIGTERM and Ctrl-C answer what was asked, flush, and
     exit 0. A bad setting exits 2.
     """
-    serving.serve(serving.ServeOptions(listen, data_dir, config, settings or [], log_file))
+    serving.serve(serving.ServeOptions(listen, data_dir, config, settings or [], log_file, testing))
 
 
 # --- As a daemon ----------------------------------------------------------------------------------
@@ -77,6 +86,7 @@ def start(
     data_dir: DataDir = None,
     config: ConfigFile = None,
     settings: Settings = None,
+    testing: Testing = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is ready.")
     ] = 60.0,
@@ -100,6 +110,8 @@ def start(
         command += ["--config", str(config)]
     for text in settings or []:
         command += ["--set", text]
+    if testing:
+        command.append("--testing")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         log = log_file.open("ab")

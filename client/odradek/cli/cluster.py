@@ -20,8 +20,7 @@ from odradek.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from odradek_client.admin import Admin, BrokerDescription
-    from odradek_client.admin_partitions import LogDir
+    from odradek_client.admin import Admin, BrokerDescription, LogDir
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -52,7 +51,7 @@ def cluster(
 async def _describe(
     bootstrap: str, setting: list[str] | None
 ) -> tuple[dict[str, Any], list[Exception]]:
-    """What is known; and why more is not."""
+    """The known part of the cluster; and why more is not known."""
     async with open_admin(bootstrap, setting) as admin:
         described = await admin.describe_cluster()
         directories, errors = await _log_dirs(admin)

@@ -1,4 +1,4 @@
-"""What the subcommands that talk to a broker share: options, errors, progress."""
+"""The common base of subcommands that talk to a broker: options, errors, progress."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.streams import drop_output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from odradek_client.admin import Admin
-    from odradek_client.consumer.types import OffsetAndTimestamp
-    from odradek_client.network import Network
+    from odradek_client.network.client import NetworkClient
+    from odradek_client.structs import OffsetAndTimestamp
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def client_settings(bootstrap: str, given: list[str] | None) -> dict[str, Any]:
 class Client(Protocol):
     """`Admin`, `Consumer` and `Producer`."""
 
-    _network: Network
+    _network: NetworkClient
 
     async def start(self, timeout_ms: float | None = None) -> None: ...
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 
 class Kind(StrEnum):
-    """What has settings."""
+    """The kinds of things that have settings."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -77,7 +77,7 @@ def describe(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """What is set, and where it comes from.
+    """The settings, and where each comes from.
 
     SOURCE: dynamic-topic, dynamic-broker, dynamic-default-broker and group are set with `odradek config
     set`; static-broker is in the broker's file or command line; default is Kafka's.

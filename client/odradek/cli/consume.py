@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -25,15 +25,18 @@ from odradek.cli.common import (
 )
 from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
-from odradek_client.consumer.listener import RebalanceListener
+from odradek_client.consumer.rebalance_listener import RebalanceListener
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
     from odradek_client.consumer.errors import CorruptRecord
-    from odradek_client.consumer.types import TopicPartition
+    from odradek_client.structs import TopicPartition
 
 _POLL_RECORDS = 5000
+#: For the last commit and for leaving the group. Somebody waits at a terminal: a coordinator that takes no
+#: commits, as on a full disk, is not waited for as long as a program does.
+_CLOSE_MS = 10_000
 #: How long a cluster may take until all of its nodes know a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
@@ -61,7 +64,7 @@ class Reading:
     own: set[TopicPartition] | None = None
 
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
-        """What to print of these records; remembers what they finish."""
+        """The lines to print for these records; remembers the partitions that they finish."""
         end = None if self.ends is None else self.ends.get(partition)
         if end is not None and records[-1].offset >= end - 1:
             self.finished.add(partition)
@@ -152,7 +155,7 @@ async def _stop_offsets(
 async def _find_partitions(
     consumer: Consumer, topics: list[str], wanted: list[int]
 ) -> list[TopicPartition]:
-    from odradek_client.consumer.types import TopicPartition
+    from odradek_client.structs import TopicPartition
 
     found = []
     for topic in topics:
@@ -166,7 +169,8 @@ async def _find_partitions(
 
 def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
     """Those of a consumer's settings that an `Admin` has too. ConfigError if any is wrong."""
-    from odradek_client.config import AdminConfig, ConsumerConfig
+    from odradek_client.config.admin import AdminConfig
+    from odradek_client.config.consumer import ConsumerConfig
 
     ConsumerConfig.from_settings(settings)
     names = {each.name for each in fields(AdminConfig)} - {"client_id"}
@@ -212,16 +216,31 @@ async def _consume(
     async with connected(Admin, _of_any_client(settings)) as admin:
         await _require_topics(admin, topics)
     async with connected(Consumer, settings) as consumer:
-        if settings.get("group_id") is None or partitions:
-            await _assign(consumer, topics, partitions, span, stop_at_end, reading)
-        else:
-            reading.in_group = True
-            consumer.subscribe(topics, listener=_Ownership(reading))
-            if stop_at_end or span.stop_ms is not None:
-                all_of_them = await _find_partitions(consumer, topics, [])
-                reading.ends = await _stop_offsets(consumer, all_of_them, span, stop_at_end)
-                await _skip_finished(consumer, reading)
-        await _print(consumer, reading)
+        try:
+            await _read(consumer, settings, topics, partitions, span, stop_at_end, reading)
+        finally:
+            await consumer.close(timeout_ms=_CLOSE_MS)
+
+
+async def _read(
+    consumer: Consumer,
+    settings: dict[str, Any],
+    topics: list[str],
+    partitions: list[int],
+    span: Span,
+    stop_at_end: bool,
+    reading: Reading,
+) -> None:
+    if settings.get("group_id") is None or partitions:
+        await _assign(consumer, topics, partitions, span, stop_at_end, reading)
+    else:
+        reading.in_group = True
+        consumer.subscribe(topics, listener=_Ownership(reading))
+        if stop_at_end or span.stop_ms is not None:
+            all_of_them = await _find_partitions(consumer, topics, [])
+            reading.ends = await _stop_offsets(consumer, all_of_them, span, stop_at_end)
+            await _skip_finished(consumer, reading)
+    await _print(consumer, reading)
 
 
 async def _assign(
@@ -290,7 +309,7 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
 
 
 def _way_past(error: CorruptRecord, group: str | None) -> str:
-    """What cannot be read, and the command that goes on behind it."""
+    """The unreadable batch, and the command that goes on behind it."""
     topic, number = error.partition
     trouble = f"{topic}-{number}, offset {error.offset}: {error.what}"
     behind = "OFFSET" if error.next_offset is None else error.next_offset
@@ -405,7 +424,7 @@ def consume(
 def _printer(
     as_json: bool, text: str | None, key_delimiter: str | None, delimiter: str, null_text: bool
 ) -> Printer:
-    """FormatError."""
+    """The formatter that the options ask for. FormatError if they contradict each other."""
     if as_json:
         if text is not None or key_delimiter is not None:
             raise FormatError("--json has a form of its own; leave out --format and -K")

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import open_admin
 from odradek.cli.demo_flights import (
     FLIGHTS,

@@ -99,7 +99,7 @@ def from_record(value: bytes) -> CarrierMonth:
 
 
 def differences(found: Iterable[CarrierMonth], expected: Result) -> list[str]:
-    """What is not as expected, in sentences; empty if all is."""
+    """The differences from what is expected, in sentences; empty if there are none."""
     problems = []
     seen: Result = {}
     for row in found:

@@ -21,7 +21,7 @@ from odradek.cli.common import (
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
-    from odradek_client.admin_history import HistoryDescription, HistoryEvent, Subject
+    from odradek_client.admin.history import HistoryDescription, HistoryEvent, Subject
 
 app = typer.Typer(help="Say what happened, in words.", no_args_is_help=True)
 
@@ -62,9 +62,9 @@ def txn(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """What happened to a transactional id: which request moved which state, who fenced whom, when the
+    """The history of a transactional id: which request moved which state, who fenced whom, when the
     markers went out, what was refused and why."""
-    from odradek_client.admin_history import Subject
+    from odradek_client.admin.history import Subject
 
     _explain(Subject.TRANSACTIONAL_ID, transactional_id, bootstrap, limit, as_json, setting)
 
@@ -83,9 +83,9 @@ def producer(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """What happened to a producer id: which sequence was expected and which came, duplicates, epochs,
+    """The history of a producer id: which sequence was expected and which came, duplicates, epochs,
     expiry. Batches that were accepted in order are not told one by one."""
-    from odradek_client.admin_history import Subject
+    from odradek_client.admin.history import Subject
 
     _explain(Subject.PRODUCER_ID, producer_id, bootstrap, limit, as_json, setting)
 
@@ -98,9 +98,9 @@ def group(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """What happened to a group: who joined, why a rebalance began, whom it waited for, which generation
-    came out, who was removed and why."""
-    from odradek_client.admin_history import Subject
+    """The history of a group: who joined, why a rebalance began, whom it waited for, which
+    generation came out, who was removed and why."""
+    from odradek_client.admin.history import Subject
 
     _explain(Subject.GROUP, group_id, bootstrap, limit, as_json, setting)
 
@@ -116,14 +116,14 @@ def _explain(
     as_json: bool,
     setting: list[str] | None,
 ) -> None:
-    from odradek_client.admin_history import Subject
+    from odradek_client.admin.history import Subject
 
     async def main() -> tuple[str, list[HistoryDescription]]:
         async with open_admin(bootstrap, setting) as admin:
             asked = name
             if subject is Subject.PRODUCER_ID and not name.isdigit():
                 asked = await _producer_id_of(admin, name)
-            return asked, await _ask(admin, subject, asked, limit)
+            return asked, await _describe(admin, subject, asked, limit)
 
     asked, found = run(main())
     if as_json:
@@ -138,7 +138,9 @@ async def _producer_id_of(admin: Admin, transactional_id: str) -> str:
     return str(described.producer_id)
 
 
-async def _ask(admin: Admin, subject: Subject, name: str, limit: int) -> list[HistoryDescription]:
+async def _describe(
+    admin: Admin, subject: Subject, name: str, limit: int
+) -> list[HistoryDescription]:
     from odradek_client.errors import UnsupportedByBroker
 
     try:
@@ -156,7 +158,8 @@ def _moment(time_ms: int) -> str:
 
 
 def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, HistoryEvent]]:
-    """The events of all brokers, oldest first. Those of one are in order, whatever its clock did."""
+    """The events of all brokers, oldest first. Those of one are in order, whatever its clock
+    did."""
     pairs = [(each, event) for each in found for event in each.events]
     return sorted(pairs, key=lambda pair: pair[1].time_ms) if len(found) > 1 else pairs
 

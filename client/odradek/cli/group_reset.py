@@ -1,4 +1,5 @@
-"""`odradek group reset-offsets`: have groups begin elsewhere. See `offset_reset` for what that means."""
+"""`odradek group reset-offsets`: have groups begin elsewhere. See `offset_reset` for what that
+means."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -145,7 +146,7 @@ def reset_offsets(
 
 @dataclass(frozen=True)
 class Reset:
-    """What is to be done. `topics`: see `parse_topics`; empty for all; `listed`: from a file."""
+    """The reset to do. `topics`: see `parse_topics`; empty for all; `listed`: from a file."""
 
     groups: list[str]
     topics: dict[str, list[int] | None]
@@ -246,7 +247,7 @@ async def _partitions(
 async def _ranges(
     admin: Admin, partitions: Sequence[Partition], errors: list[Exception]
 ) -> dict[Partition, Range]:
-    """What each partition holds; those that cannot be asked for are left out, and said so."""
+    """The offsets of each partition; those that cannot be asked for are left out, and said so."""
     from odradek_client.admin import EARLIEST, LATEST
 
     starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST), raise_errors=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -25,10 +25,10 @@ from odradek.cli.offset_grammar import OffsetError
 from odradek.cli.offset_reset import Partition, parse_topics
 
 if TYPE_CHECKING:
-    from odradek_client.admin_groups import GroupDescription, GroupMember
-    from odradek_client.cluster import BrokerAddress
-    from odradek_client.consumer.types import OffsetAndMetadata, TopicPartition
+    from odradek_client.admin.groups import GroupDescription, GroupMember
     from odradek_client.errors import OdradekError
+    from odradek_client.network.cluster import BrokerAddress
+    from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
     Offsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata | None]
 
@@ -149,9 +149,11 @@ async def _describe(
         errors = list(described.errors.values()) if groups else []
         found = [described[name] for name in dict.fromkeys(names) if name in described]
         committed = {each.group_id: await admin.list_group_offsets(each.group_id) for each in found}
-        places = {place for offsets in committed.values() for place in offsets}
-        places |= {tp for group in found for member in group.members for tp in member.assignment}
-        ends = await admin.list_offsets(dict.fromkeys(places, LATEST), raise_errors=False)
+        partitions = {tp for offsets in committed.values() for tp in offsets}
+        partitions |= {
+            tp for group in found for member in group.members for tp in member.assignment
+        }
+        ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST), raise_errors=False)
         end_offsets = {tp: None if end is None else end.offset for tp, end in ends.items()}
         brokers = {each.node_id: each for each in (await admin.describe_cluster()).brokers}
         return [
@@ -288,11 +290,11 @@ def _print_members(row: dict[str, Any], verbose: bool) -> None:
     print_table(["GROUP", *columns, "#PARTITIONS", *more], lines)
 
 
-def _assignment(places: Iterable[dict[str, Any]]) -> str:
+def _assignment(partitions: Iterable[dict[str, Any]]) -> str:
     """`orders(0,1), users(3)`, as Kafka writes it."""
     topics: dict[str, list[str]] = {}
-    for place in places:
-        topics.setdefault(place["topic"], []).append(str(place["partition"]))
+    for partition in partitions:
+        topics.setdefault(partition["topic"], []).append(str(partition["partition"]))
     return ", ".join(f"{topic}({','.join(held)})" for topic, held in topics.items()) or "-"
 
 

@@ -22,7 +22,7 @@ Partition = tuple[str, int]
 
 
 class Where(Enum):
-    """What a new offset is counted from."""
+    """The base of a new offset."""
 
     EARLIEST = "--to-earliest"
     LATEST = "--to-latest"
@@ -42,7 +42,7 @@ class Target:
 
 
 class Range(NamedTuple):
-    """What a partition holds: the first offset, and the one that the next record gets."""
+    """The range of a partition: the first offset, and the one that the next record gets."""
 
     start: int
     end: int
@@ -84,7 +84,8 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_duration_ms(text: str) -> int:
-    """ISO 8601 as Kafka's tool wants it (PT1H30M, P2D), or a number and a unit (90m, 2d). OffsetError."""
+    """ISO 8601 as Kafka's tool wants it (PT1H30M, P2D), or a number and a unit (90m, 2d).
+    OffsetError."""
     short = _SHORT_DURATION.fullmatch(text)
     if short is not None:
         return int(short[1]) * _UNIT_MS[short[2]]
@@ -195,7 +196,8 @@ def _inside(name: str, wanted: int, held: Range, notes: list[str]) -> int:
 
 
 def write_csv(rows: Iterable[tuple[str, str, int, int]], *, with_group: bool) -> str:
-    """(group, topic, partition, offset) as Kafka's tool exports it; the group where there are many."""
+    """(group, topic, partition, offset) as Kafka's tool exports it; the group where there are
+    many."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows(row if with_group else row[1:] for row in rows)

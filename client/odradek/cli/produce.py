@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -55,7 +55,7 @@ class InputError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """What is read, and how."""
+    """The input, and how to read it."""
 
     sources: list[Path]
     delimiter: bytes
@@ -98,7 +98,8 @@ class LineFormat:
 
 
 async def read_lines(file: BinaryIO, delimiter: bytes) -> AsyncIterator[list[bytes]]:
-    """The records of a file, as many at a time as have arrived; a delimiter at the end is no record.
+    """The records of a file, as many at a time as have arrived; a delimiter at the end is no
+    record.
 
     InputError for one longer than _RECORD_BYTES_MAX.
     """
@@ -115,7 +116,7 @@ async def read_lines(file: BinaryIO, delimiter: bytes) -> AsyncIterator[list[byt
 
 
 async def _read(descriptor: int) -> bytes:
-    """What is there, waiting for something; nothing at the end. OSError.
+    """The available input, waiting for some; empty at the end. OSError.
 
     In a thread of its own that nobody waits for: neither a terminal nor a pipe has to say anything
     before the program can end. (Not the loop's own executor, which is joined at the end.)
@@ -397,7 +398,7 @@ def produce(
 
 
 def _tell_end(work: _Run, transactional_id: str | None) -> None:
-    """What became of the records when the command did not come to its own end."""
+    """The fate of the records when the command did not come to its own end."""
     if sys.stderr.isatty():
         tell("")  # behind ^C
     if not work.sent:

@@ -29,7 +29,7 @@ class FormatError(ValueError):
 
 
 class RecordLike(Protocol):
-    """What is printed of a record; our ConsumerRecord is one."""
+    """A record to print; our ConsumerRecord is one."""
 
     topic: str
     partition: int
@@ -227,7 +227,7 @@ def _take_headers(value: object) -> list[tuple[str, bytes | None]]:
 
 
 def from_json_line(text: bytes) -> InputRecord:
-    """What `to_json_line` wrote, or any line with some of its fields. FormatError."""
+    """The record in a line of `to_json_line`, or in one with some of its fields. FormatError."""
     try:
         line = json.loads(text)
     except ValueError as error:

@@ -12,29 +12,36 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.pid_file import PidFile, PidFileBusyError
 
 if TYPE_CHECKING:
-    from odradek_broker.config import BrokerConfig, Notice
+    from odradek_broker.config.broker import BrokerConfig, Notice
+    from odradek_broker.server.fault_control import FaultControl
+    from odradek_broker.server.server import OnTesting
 
 EXIT_BAD_CONFIG = 2
+#: Where a broker under test takes orders unless http.listen says otherwise.
+TESTING_HTTP = "127.0.0.1:0"
+#: In the ready line of a broker under test, before the address of its HTTP endpoint.
+TESTING_WORDS = ", faults on "
 DATA_DIR_VARIABLE = "ODRADEK_DATA_DIR"
 
 
 @dataclass
 class ServeOptions:
-    """What `odradek serve` was told."""
+    """The options of `odradek serve`."""
 
     listen: str | None = None
     data_dir: Path | None = None
     config: Path | None = None
     settings: list[str] = field(default_factory=list)
     log_file: Path | None = None
+    testing: bool = False
 
 
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
@@ -45,6 +52,9 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
     left = list(arguments)
     while left:
         name, equals, value = left.pop(0).partition("=")
+        if name == "--testing" and not equals:
+            options.testing = True
+            continue
         if not equals:
             if not left:
                 return None
@@ -67,12 +77,15 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
 
 
 def serve(options: ServeOptions) -> None:
-    """Until a signal; ends the program with 2 for a bad setting, 1 for what keeps it from serving."""
+    """Until a signal; ends the program with 2 for a bad setting, 1 for what keeps it from
+    serving."""
     # What is imported is no garbage: not looked for while it comes, nor among it later.
     gc.disable()
     parsed, notices = configure(options.listen, options.data_dir, options.config, options.settings)
+    if options.testing and parsed.http_address is None:
+        parsed = replace(parsed, http_listen=TESTING_HTTP)
     _import_structlog()
-    from odradek_broker.logs import configure_logging
+    from odradek_broker.platform.log_lines import configure_logging
 
     log_file = options.log_file
     try:
@@ -85,15 +98,22 @@ def serve(options: ServeOptions) -> None:
     directory = Path(parsed.data_dir).absolute()
     pid_file = PidFile(directory)
 
+    orders = ""
+
+    def testing(_: FaultControl, address: tuple[str, int] | None) -> None:
+        nonlocal orders
+        if address is not None:
+            orders = f"{TESTING_WORDS}{_shown(*address)}"
+
     def ready(host: str, port: int) -> None:
         address = _shown(host, port)
         pid_file.claim(os.getpid(), address)
         durability = parsed.log_durability
-        line = f"odradek ready on {address} (data {directory}, durability {durability})"
+        line = f"odradek ready on {address} (data {directory}, durability {durability}){orders}"
         print(line, flush=True)
 
     try:
-        _run(parsed, ready)
+        _run(parsed, ready, testing if options.testing else None)
     finally:
         pid_file.release()
 
@@ -115,7 +135,7 @@ def configure(
     listen: str | None, data_dir: Path | None, config_file: Path | None, settings: list[str] | None
 ) -> tuple[BrokerConfig, list[Notice]]:
     """From the command line's options. Ends the program with exit code 2 if they are bad."""
-    from odradek_broker.config import (
+    from odradek_broker.config.broker import (
         ConfigError,
         parse_address,
         parse_assignments,
@@ -162,19 +182,22 @@ def _say(notices: list[Notice]) -> None:
         log.log(30 if notice.level == "warning" else 10, notice.text)
 
 
-def _run(config: BrokerConfig, ready: Callable[[str, int], None]) -> None:
+def _run(
+    config: BrokerConfig, ready: Callable[[str, int], None], testing: OnTesting | None = None
+) -> None:
     """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
-    from odradek_broker.config import ConfigError
-    from odradek_broker.metadata import MetadataError
-    from odradek_broker.server import StartError, run
-    from odradek_broker.server import serve as serve_broker
+    from odradek_broker.config.broker import ConfigError
+    from odradek_broker.metadata.cluster import MetadataError
+    from odradek_broker.server.errors import StartError
+    from odradek_broker.server.event_loop import run
+    from odradek_broker.server.server import serve as serve_broker
     from odradek_broker.storage.errors import DataDirectoryError
     from odradek_protocol.primitives import DecodeError
 
     gc.freeze()
     gc.enable()
     try:
-        run(serve_broker(config, ready))
+        run(serve_broker(config, ready, on_testing=testing))
     except (StartError, DataDirectoryError, PidFileBusyError) as error:
         fail(str(error))
     except ConfigError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -27,8 +27,8 @@ from odradek.cli.offset_reset import parse_topics
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
-    from odradek_client.consumer.types import TopicPartition
     from odradek_client.errors import OdradekError
+    from odradek_client.structs import TopicPartition
 
 
 def trim(
@@ -98,7 +98,7 @@ def trim(
 
 @dataclass(frozen=True)
 class Trim:
-    """What is to be deleted: what lies before an offset, or a time; everything if both are None."""
+    """The records to delete: those before an offset, or a time; all if both are None."""
 
     topic: str
     partitions: list[int] | None
@@ -116,33 +116,32 @@ async def _trim(
 
     errors: list[OdradekError] = []
     async with open_admin(bootstrap, setting) as admin:
-        places = await _partitions(admin, job)
-        starts = await admin.list_offsets(dict.fromkeys(places, EARLIEST))
-        ends = await admin.list_offsets(dict.fromkeys(places, LATEST))
+        partitions = await _partitions(admin, job)
+        starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
         wanted: dict[tuple[str, int], int] = {}
-        for place, offset in (await _first_offsets(admin, places, job)).items():
-            end = offset_of(ends[place])
+        for tp, offset in (await _first_offsets(admin, partitions, job)).items():
+            end = offset_of(ends[tp])
             if offset is not None and offset > end:
-                name = f"{place.topic}-{place.partition}"
+                name = f"{tp.topic}-{tp.partition}"
                 errors.append(
                     OffsetOutOfRange(f"{name} ends at {end}: there is no offset {offset}")
                 )
             else:
-                wanted[place] = end if offset is None else offset
+                wanted[tp] = end if offset is None else offset
         firsts: Mapping[Any, int] = wanted
         if job.execute:
             done = await admin.delete_records(wanted, raise_errors=False)
             errors += done.errors.values()
             firsts = done
     return [
-        _row(place, offset_of(starts[place]), first, offset_of(ends[place]))
-        for place, first in firsts.items()
+        _row(tp, offset_of(starts[tp]), first, offset_of(ends[tp])) for tp, first in firsts.items()
     ], errors
 
 
 async def _partitions(admin: Admin, job: Trim) -> list[TopicPartition]:
-    from odradek_client.consumer.types import TopicPartition
     from odradek_client.errors import Refused
+    from odradek_client.structs import TopicPartition
 
     described = (await admin.describe_topics(job.topic))[job.topic]
     if described.is_internal:
@@ -157,20 +156,20 @@ async def _partitions(admin: Admin, job: Trim) -> list[TopicPartition]:
 
 
 async def _first_offsets(
-    admin: Admin, places: list[TopicPartition], job: Trim
+    admin: Admin, partitions: list[TopicPartition], job: Trim
 ) -> dict[TopicPartition, int | None]:
     """Of the records that are to stay; None if none is."""
     if job.until_ms is None:
-        return dict.fromkeys(places, job.to_offset)
-    found = await admin.list_offsets(dict.fromkeys(places, job.until_ms))
-    return {place: None if at is None else at.offset for place, at in found.items()}
+        return dict.fromkeys(partitions, job.to_offset)
+    found = await admin.list_offsets(dict.fromkeys(partitions, job.until_ms))
+    return {tp: None if at is None else at.offset for tp, at in found.items()}
 
 
-def _row(place: TopicPartition, start: int, first: int, end: int) -> dict[str, Any]:
+def _row(tp: TopicPartition, start: int, first: int, end: int) -> dict[str, Any]:
     first = max(start, first)
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": tp.topic,
+        "partition": tp.partition,
         "log_start_offset": start,
         "new_start_offset": first,
         "log_end_offset": end,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -174,7 +174,7 @@ async def _describe(
 
 async def _row(admin: Admin, topic: TopicDescription, configs: Any) -> dict[str, Any]:
     from odradek_client.admin import EARLIEST, LATEST
-    from odradek_client.consumer.types import TopicPartition
+    from odradek_client.structs import TopicPartition
 
     partitions = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
     starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli import fail
+from odradek.cli.commands import fail
 from odradek.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -20,7 +20,7 @@ from odradek.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from odradek_client.admin_transactions import TransactionDescription
+    from odradek_client.admin.transactions import TransactionDescription
     from odradek_client.errors import OdradekError
 
 app = typer.Typer(help="List, describe, abort transactions.", no_args_is_help=True)

@@ -1,8 +1,10 @@
-"""A query of the user's is run, interrupted, restarted from its checkpoint, and what it wrote is counted."""
+"""A query of the user's is run, interrupted, restarted from its checkpoint, and what it wrote is
+counted."""
 
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +13,13 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek import NewTopic, sync
+from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek.spark_testing import interruptions as wrong
 from odradek.spark_testing import verdict
 from odradek.spark_testing.interruptions import INTERRUPTIONS, Gate, Interruption
-from odradek_client.consumer.types import TopicPartition
+from odradek_client.admin import NewTopic
+from odradek_client.structs import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +34,8 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Report:
-    """What an assertion that held has seen. `restarts`: from the checkpoint; `rows`: in the output topic."""
+    """The figures of an assertion that held. `restarts`: from the checkpoint; `rows`: in the output
+    topic."""
 
     rows: int
     batches: int
@@ -40,7 +44,8 @@ class Report:
 
 
 class ExactlyOnceCheck:
-    """Called with a query and its input, it asserts that interruptions lose nothing and repeat nothing.
+    """Called with a query and its input, it asserts that interruptions lose nothing and repeat
+    nothing.
 
     `broker`: has `bootstrap`; it can be killed only if it is a SubprocessBroker. `folder`: for checkpoints.
     """
@@ -141,10 +146,9 @@ class _Runs:
     deadline: float
 
     def __post_init__(self) -> None:
-        from odradek.testing import make_unique_topic
-
-        self.input = make_unique_topic("exactly-once-input")
-        self.output = make_unique_topic("exactly-once-output")
+        unique = secrets.token_hex(4)
+        self.input = f"exactly-once-input-{unique}"
+        self.output = f"exactly-once-output-{unique}"
         self.checkpoint = self.folder / "checkpoint"
         self.restarts = 0
         self.happened: list[str] = []
@@ -174,7 +178,8 @@ class _Runs:
     # --- Runs -------------------------------------------------------------------------------------
 
     def run(self, what: Interruption | None, records: int) -> None:
-        """Until all is processed, or until the interruption ended the query; without one, all of it."""
+        """Until all is processed, or until the interruption ended the query; without one, all of
+        it."""
         if what is None:
             self._to_the_end(records)
             return

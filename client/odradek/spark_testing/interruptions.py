@@ -1,4 +1,4 @@
-"""What goes wrong on purpose while a query runs: when, chosen by a seed, and how, inside a task.
+"""Interruptions on purpose while a query runs: when, chosen by a seed, and how, inside a task.
 
 A `Gate` is called for every row that a query writes. In the task that comes first in the chosen batch it
 says that it was reached, waits as long as it was told, and then lets the rows pass or fails. It talks to
@@ -37,8 +37,8 @@ class InjectedFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class Interruption:
-    """One thing that goes wrong. `batch`: in which batch of its run, from 0; `after_others`: when rows
-    of the same batch are in the output topic already."""
+    """One thing that goes wrong. `batch`: in which batch of its run, from 0; `after_others`: when
+    rows of the same batch are in the output topic already."""
 
     kind: str
     batch: int
@@ -50,7 +50,8 @@ class Interruption:
 
 
 def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
-    """Each kind once, in an order and at moments that the seed decides. ValueError for another kind."""
+    """Each kind once, in an order and at moments that the seed decides. ValueError for another
+    kind."""
     unknown = sorted(set(kinds) - INTERRUPTIONS.keys())
     if unknown:
         raise ValueError(
@@ -70,7 +71,7 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
 
 @dataclass
 class Gate:
-    """What a task does for an interruption; pickled into the tasks of one run.
+    """A task's part in an interruption; pickled into the tasks of one run.
 
     `folder`: of this run alone. `first_batch`: the id of the run's first batch. `written`: records in the
     output topic before the run.

@@ -1,4 +1,4 @@
-"""What a topic has and what it should have, as multisets of rows; the difference in words."""
+"""The rows of a topic against those it should have, as multisets; the difference in words."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def differences(found: Rows, expected: Rows) -> list[str]:
-    """What is missing, there too often, or should not be there at all; empty if nothing is."""
+    """The rows that are missing, there too often, or should not be there at all; empty if there are
+    none."""
     missing = expected - found
     more = found - expected
     repeated = Counter({row: count for row, count in more.items() if row in expected})

@@ -1,4 +1,4 @@
-"""The consumer as applications use it."""
+"""Consumer: the public class."""
 
 from __future__ import annotations
 
@@ -9,48 +9,47 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from odradek_client.assignors import resolve
-from odradek_client.config import ConsumerConfig
-from odradek_client.consumer.consumer_group_loop import ConsumerGroupLoop
-from odradek_client.consumer.consumer_loop import ConsumerLoop
-from odradek_client.consumer.consumer_membership import ConsumerGroupSettings, ConsumerMembership
-from odradek_client.consumer.coordinator import GroupSettings, Membership
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.consumer.arguments import (
+    Offset,
+    Partition,
+    as_offset,
+    as_offsets,
+    as_partition,
+)
 from odradek_client.consumer.errors import IllegalState
-from odradek_client.consumer.fetched import DecodeSettings
 from odradek_client.consumer.fetcher import Fetcher, FetchSettings
-from odradek_client.consumer.group import Group
-from odradek_client.consumer.group_loop import GroupLoop
-from odradek_client.consumer.listener import RebalanceListener
-from odradek_client.consumer.reset import parse_reset
-from odradek_client.consumer.subscription import SubscriptionState
-from odradek_client.consumer.types import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
+from odradek_client.consumer.group.classic_loop import ClassicGroupLoop
+from odradek_client.consumer.group.consumer_loop import ConsumerGroupLoop
+from odradek_client.consumer.group.group_loop import GroupLoop
+from odradek_client.consumer.offset_reset import parse_reset
+from odradek_client.consumer.poll_loop import PollLoop
+from odradek_client.consumer.rebalance_listener import RebalanceListener
+from odradek_client.consumer.subscription_state import SubscriptionState
+from odradek_client.errors import Closed
+from odradek_client.network.client import NetworkClient
+from odradek_client.structs import (
     ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
 )
-from odradek_client.errors import Closed
-from odradek_client.network import Network
-from odradek_client.times import Time, as_ms
+from odradek_client.timestamps import Time, as_ms
+from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from odradek_protocol.records.arrow import ArrowRows, chosen_columns
 
 if TYPE_CHECKING:
     import pyarrow
 
 #: How long single records may be handed out without a full poll pass in between.
-_FRESH_MS = 20
-#: What waits in a loop over records look like from inside: polls of this length, again and again.
+_SKIP_POLL_MS = 20
+#: A loop over single records polls again and again, for so long each time.
 _ITERATION_POLL_MS = 1_000
-#: How long a poll waits that was not told.
+#: The timeout of `poll_arrow`, if none is given, once partitions are assigned.
 _POLL_MS = 1_000
 
 log = logging.getLogger("odradek.client.consumer")
-
-Partition = TopicPartition | tuple[str, int]
-Offset = OffsetAndMetadata | int
 
 
 class Consumer:
@@ -82,12 +81,14 @@ class Consumer:
         if group_id is not None:
             settings["group_id"] = group_id
         self.config = ConsumerConfig.from_settings(settings)
-        self._network = Network(self.config)
+        self._network = NetworkClient(self.config)
         self._subscription = SubscriptionState()
         reset = parse_reset(self.config.auto_offset_reset)
-        self._fetcher = Fetcher(self._subscription, _fetch_settings(self.config, reset.timestamp))
-        self._group = self._make_group()
-        self._loop = ConsumerLoop(
+        self._fetcher = Fetcher(
+            self._subscription, FetchSettings.from_config(self.config, reset.timestamp)
+        )
+        self._group = self._make_group_loop()
+        self._loop = PollLoop(
             self.config,
             self._network,
             self._subscription,
@@ -99,40 +100,24 @@ class Consumer:
             self._group.on_topics = self._loop.want_topics
         self._polling = asyncio.Lock()
         self._commits: set[asyncio.Task[None]] = set()
-        self._fresh_until_ms = 0.0
+        self._skip_poll_until_ms = 0.0
         self._started = False
         self._closed = False
         self._disconnected = False
         if topics:
             self.subscribe(topics)
 
-    def _make_group(self) -> Group | None:
+    def _make_group_loop(self) -> GroupLoop | None:
         config = self.config
         if config.group_id is None:
             return None
-        shared = (self._network, self._subscription, self._fetcher)
+        shared = (self._network, self._subscription, self._fetcher, self._signal)
         if config.group_protocol == "consumer":
-            consumer_settings = ConsumerGroupSettings(
-                group_id=config.group_id,
-                group_instance_id=config.group_instance_id,
-                remote_assignor=config.group_remote_assignor,
-                max_poll_interval_ms=config.max_poll_interval_ms,
-            )
-            member = ConsumerMembership(consumer_settings, self._network.new_uuid())
-            return ConsumerGroupLoop(config, config.group_id, *shared, member, self._signal)
-        settings = GroupSettings(
-            group_id=config.group_id,
-            group_instance_id=config.group_instance_id,
-            session_timeout_ms=config.session_timeout_ms,
-            heartbeat_interval_ms=config.heartbeat_interval_ms,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-        )
-        assignors = resolve(config.partition_assignment_strategy)
-        membership = Membership(settings, self._subscription, assignors)
-        return GroupLoop(config, config.group_id, *shared, membership, self._signal)
+            return ConsumerGroupLoop(config, config.group_id, *shared)
+        return ClassicGroupLoop(config, config.group_id, *shared)
 
     def _signal(self) -> None:
-        self._fresh_until_ms = 0.0
+        self._skip_poll_until_ms = 0.0
         self._loop.signal()
 
     # --- life -------------------------------------------------------------------------------------
@@ -149,8 +134,8 @@ class Consumer:
         self._loop.want_topics()
 
     async def close(self, timeout_ms: float = 30_000) -> None:
-        """Commit if that is automatic, tell the listener, leave the group, close the connections. May be
-        repeated.
+        """Commit if that is automatic, tell the listener, leave the group, close the connections.
+        May be repeated.
 
         The listener may still commit. `timeout_ms` bounds each wait for commits. `async with` does it.
         """
@@ -221,18 +206,18 @@ class Consumer:
             self._group.listener = listener
         elif listener is not None:
             raise IllegalState("a listener is told by a group; set group_id")
-        self._subscribed()
+        self._on_subscription_changed()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read exactly these partitions, without a group's say; replaces what was assigned.
+        """Read exactly these partitions, which no group assigns; replaces what was assigned.
 
         IllegalState if topics are subscribed.
         """
-        self._subscription.assign_by_user(_partition(each) for each in partitions)
-        self._subscribed()
+        self._subscription.assign_by_user(as_partition(each) for each in partitions)
+        self._on_subscription_changed()
 
-    def _subscribed(self) -> None:
-        self._fresh_until_ms = 0.0
+    def _on_subscription_changed(self) -> None:
+        self._skip_poll_until_ms = 0.0
         if self._started:
             self._loop.want_topics()
             self._loop.signal()
@@ -242,7 +227,7 @@ class Consumer:
         if self._group is not None and self._started and not self._closed:
             await self._group.leave("the consumer unsubscribed", self.config.default_api_timeout_ms)
         self._subscription.unsubscribe()
-        self._subscribed()
+        self._on_subscription_changed()
 
     def subscription(self) -> set[str]:
         """The subscribed topics; with a pattern, those that fit it now."""
@@ -275,7 +260,7 @@ class Consumer:
         """As `poll`, by partition; only of `partitions`, if any are given."""
         self._require_open()
         limit = self._limit(max_records)
-        only = frozenset(_partition(each) for each in partitions)
+        only = frozenset(as_partition(each) for each in partitions)
         async with self._polling:
             collected = await self._loop.poll(limit, only, timeout_ms)
         return collected.records
@@ -316,33 +301,33 @@ class Consumer:
 
     async def getone(self) -> ConsumerRecord:
         """The next record, waiting as long as it takes. Errors as `poll`; Closed once closed."""
-        record = self._next_at_hand()
+        record = self._next_buffered()
         while record is None:
             self._require_open()
             found = await self.getmany(timeout_ms=_ITERATION_POLL_MS, max_records=1)
-            self._fresh_until_ms = self._network.now_ms() + _FRESH_MS
+            self._skip_poll_until_ms = self._network.now_ms() + _SKIP_POLL_MS
             for records in found.values():
                 record = records[0]
         return record
 
-    def _next_at_hand(self) -> ConsumerRecord | None:
+    def _next_buffered(self) -> ConsumerRecord | None:
         """Without a poll pass, if the last one was a moment ago and nothing has happened since."""
         if self._closed or not self._started or self._polling.locked():
             return None
-        if self._network.now_ms() >= self._fresh_until_ms:
+        if self._network.now_ms() >= self._skip_poll_until_ms:
             return None
         return self._fetcher.take_one()
 
-    def _take_at_hand(self) -> ConsumerRecord | None:
-        """The same for the blocking consumer, which looks at the clock itself."""
-        return None if self._fresh_until_ms == 0.0 else self._fetcher.take_one()
+    def _take_buffered(self) -> ConsumerRecord | None:
+        """As `_next_buffered`, for the blocking consumer, which keeps the time itself."""
+        return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Records without end, as `getone` gives them; ends when the consumer is closed."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        record = self._next_at_hand()
+        record = self._next_buffered()
         if record is not None:
             return record
         try:
@@ -360,37 +345,38 @@ class Consumer:
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """Keep positions for the group: `offsets` (the next to read, K-40), or all positions if None.
+        """Keep positions for the group: `offsets` (the next to read, K-40), or all positions if
+        None.
 
         Raises CommitFailed if the group has given the partitions away, RebalanceInProgress if polling
         will put it right, RequestTimedOut, IllegalState without a group_id.
         """
         self._require_connected()
         group = self._require_group("commit")
-        await group.commit(_as_offsets(offsets), self._timeout_ms(timeout_ms))
+        await group.offsets.commit(as_offsets(offsets), self._timeout_ms(timeout_ms))
 
     def commit_soon(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
-        """Begin to commit what `commit` would now, and go on; the task ends as `commit` does. A newer
-        commit takes the place of one that still waits, for the partitions that both have; `close` waits
-        for the last ones."""
+        """Begin to commit what `commit` would now, and go on; the task ends as `commit` does. A
+        newer commit takes the place of one that still waits, for the partitions that both have;
+        `close` waits for the last ones."""
         self._require_connected()
         group = self._require_group("commit_soon")
-        task = group.commit_soon(_as_offsets(offsets), self._timeout_ms(None))
+        task = group.offsets.commit_soon(as_offsets(offsets), self._timeout_ms(None))
         self._commits.add(task)
-        task.add_done_callback(self._committed_soon)
+        task.add_done_callback(self._on_commit_done)
         return task
 
-    def _committed_soon(self, task: asyncio.Task[None]) -> None:
+    def _on_commit_done(self, task: asyncio.Task[None]) -> None:
         self._commits.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.info("a commit that nobody need wait for failed: %s", error)
 
     async def committed(self, partition: Partition) -> OffsetAndMetadata | None:
-        """What the group has committed for a partition, None if nothing."""
+        """The group's committed offset of a partition, None if there is none."""
         self._require_connected()
-        each = _partition(partition)
+        each = as_partition(partition)
         group = self._require_group("committed")
-        return (await group.committed([each], self._timeout_ms(None)))[each]
+        return (await group.offsets.committed([each], self._timeout_ms(None)))[each]
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Who this consumer is in its group, for `Producer.send_offsets_to_transaction` (KIP-447).
@@ -401,9 +387,9 @@ class Consumer:
 
     @property
     def is_member(self) -> bool:
-        """Whether this consumer is still in its group, as far as it can know: it has joined, has not
-        been dropped or replaced, has polled within max_poll_interval_ms, and has heard of the group's
-        coordinator within session_timeout_ms. False without a group.
+        """Whether this consumer is still in its group, as far as it can know: it has joined, has
+        not been dropped or replaced, has polled within max_poll_interval_ms, and has heard of the
+        group's coordinator within session_timeout_ms. False without a group.
 
         While it is False the partitions may be others' already, and commits are refused.
         """
@@ -411,11 +397,11 @@ class Consumer:
 
     @property
     def membership_lost(self) -> asyncio.Event:
-        """Set whenever `is_member` is not, from the moment that it is known: for work on records that
-        had better stop then. IllegalState without a group_id."""
+        """Set whenever `is_member` is not, from the moment that it is known: for work on records
+        that had better stop then. IllegalState without a group_id."""
         return self._require_group("membership_lost").membership_lost
 
-    def _require_group(self, what: str) -> Group:
+    def _require_group(self, what: str) -> GroupLoop:
         if self._group is None:
             raise IllegalState(f"{what}() needs a group to keep offsets for; set group_id")
         return self._group
@@ -424,13 +410,14 @@ class Consumer:
         return self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def position(self, partition: Partition) -> int:
-        """The offset of the next record that will be returned. NotAssigned, NoOffset, RequestTimedOut."""
+        """The offset of the next record that will be returned. NotAssigned, NoOffset,
+        RequestTimedOut."""
         self._require_connected()
-        state = self._subscription.state(_partition(partition))
+        state = self._subscription.state(as_partition(partition))
         if state.position is None:
             self._require_open()
-            await self._loop.find_positions(self._timeout_ms(None))
-            state = self._subscription.state(_partition(partition))
+            await self._loop.offsets.find_positions(self._timeout_ms(None))
+            state = self._subscription.state(as_partition(partition))
         if state.position is None:
             raise IllegalState(
                 f"{partition} was reset or revoked while its position was looked for"
@@ -439,9 +426,9 @@ class Consumer:
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
         """Go on from `offset`. NotAssigned, or ValueError for a negative one."""
-        at = _offset(offset)
-        self._subscription.seek(_partition(partition), at.offset, at.leader_epoch)
-        self._moved()
+        at = as_offset(offset)
+        self._subscription.seek(as_partition(partition), at.offset, at.leader_epoch)
+        self._on_position_changed()
 
     async def seek_to_beginning(self, *partitions: Partition) -> None:
         """Go on from the first record there is; of all assigned partitions if none is given."""
@@ -453,27 +440,27 @@ class Consumer:
 
     async def _seek_to(self, timestamp: int, partitions: Iterable[Partition]) -> None:
         self._require_open()
-        chosen = [_partition(each) for each in partitions] or list(self.assignment())
+        chosen = [as_partition(each) for each in partitions] or list(self.assignment())
         for partition in chosen:
             self._subscription.state(partition)
         for partition in chosen:
             self._subscription.reset(partition, timestamp)
-        self._moved()
-        await self._loop.find_positions(self._timeout_ms(None))
+        self._on_position_changed()
+        await self._loop.offsets.find_positions(self._timeout_ms(None))
 
-    def _moved(self) -> None:
-        self._fresh_until_ms = 0.0
+    def _on_position_changed(self) -> None:
+        self._skip_poll_until_ms = 0.0
         if self._started:
             self._loop.signal()
 
     def pause(self, *partitions: Partition) -> None:
         """Return nothing of these until `resume`; what was fetched is kept. NotAssigned."""
-        self._subscription.pause(_partition(each) for each in partitions)
+        self._subscription.pause(as_partition(each) for each in partitions)
 
     def resume(self, *partitions: Partition) -> None:
         """Undo `pause`. NotAssigned."""
-        self._subscription.resume(_partition(each) for each in partitions)
-        self._moved()
+        self._subscription.resume(as_partition(each) for each in partitions)
+        self._on_position_changed()
 
     def paused(self) -> set[TopicPartition]:
         """The paused partitions."""
@@ -491,10 +478,10 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[Partition, Time]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Per partition, the first record at or behind a time (a datetime, or ms since 1970); None if
-        there is none."""
+        """Per partition, the first record at or behind a time (a datetime, or ms since 1970); None
+        if there is none."""
         asked = {
-            _partition(each): as_ms(at, f"the time for {each}") for each, at in timestamps.items()
+            as_partition(each): as_ms(at, f"the time for {each}") for each, at in timestamps.items()
         }
         for partition, timestamp in asked.items():
             if timestamp < 0:
@@ -502,23 +489,24 @@ class Consumer:
                     f"{partition}: {timestamp} ms is before 1970; it must not be negative"
                 )
         self._require_connected()
-        return await self._loop.list_offsets(asked, self._timeout_ms(None))
+        return await self._loop.offsets.list_offsets(asked, self._timeout_ms(None))
 
     async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The first offset of each that may still be read; of all assigned ones if none is given."""
-        return await self._ends(EARLIEST_TIMESTAMP, partitions)
+        """The first offset of each that may still be read; of all assigned ones if none is
+        given."""
+        return await self._list_ends(EARLIEST_TIMESTAMP, partitions)
 
     async def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each that may be read: with read_committed, the end of
-        what is decided (K-19). Of all assigned ones if none is given."""
-        return await self._ends(LATEST_TIMESTAMP, partitions)
+        """The offset behind the last record of each that may be read: with read_committed, the end
+        of what is decided (K-19). Of all assigned ones if none is given."""
+        return await self._list_ends(LATEST_TIMESTAMP, partitions)
 
-    async def _ends(
+    async def _list_ends(
         self, timestamp: int, partitions: Iterable[Partition]
     ) -> dict[TopicPartition, int]:
         self._require_connected()
-        chosen = [_partition(each) for each in partitions] or list(self.assignment())
-        found = await self._loop.list_offsets(
+        chosen = [as_partition(each) for each in partitions] or list(self.assignment())
+        found = await self._loop.offsets.list_offsets(
             dict.fromkeys(chosen, timestamp), self._timeout_ms(None)
         )
         return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
@@ -526,7 +514,7 @@ class Consumer:
     async def lag(self, partition: Partition) -> int:
         """How many offsets lie between the position and the end, as of the last fetch; asks the
         broker if there was none."""
-        each = _partition(partition)
+        each = as_partition(partition)
         position = await self.position(each)
         state = self._subscription.state(each)
         committed_only = self.config.isolation_level == "read_committed"
@@ -534,48 +522,3 @@ class Consumer:
         if end is None or end < 0:
             end = (await self.end_offsets(each))[each]
         return max(0, end - position)
-
-
-def _partition(given: Partition) -> TopicPartition:
-    """TypeError for what names no partition."""
-    try:
-        topic, number = given
-    except (TypeError, ValueError):
-        topic = number = None  # type: ignore[assignment]
-    if not isinstance(topic, str) or not isinstance(number, int) or isinstance(number, bool):
-        raise TypeError(
-            f'a partition is a (topic, number) pair, as in ("orders", 0), not {given!r}'
-        )
-    return TopicPartition(topic, number)
-
-
-def _offset(given: Offset) -> OffsetAndMetadata:
-    at = OffsetAndMetadata(given) if isinstance(given, int) else given
-    if not isinstance(at, OffsetAndMetadata):
-        raise TypeError(f"an offset is a number or an OffsetAndMetadata, not {given!r}")
-    return at
-
-
-def _as_offsets(
-    offsets: Mapping[Partition, Offset] | None,
-) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    if offsets is None:
-        return None
-    return {_partition(partition): _offset(at) for partition, at in offsets.items()}
-
-
-def _fetch_settings(config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:
-    return FetchSettings(
-        min_bytes=config.fetch_min_bytes,
-        max_wait_ms=config.fetch_max_wait_ms,
-        max_bytes=config.fetch_max_bytes,
-        max_partition_bytes=config.max_partition_fetch_bytes,
-        retry_backoff_ms=config.retry_backoff_ms,
-        reset_timestamp=reset_timestamp,
-        decode=DecodeSettings(
-            check_crcs=config.check_crcs,
-            read_committed=config.isolation_level == "read_committed",
-            key=config.key_deserializer,
-            value=config.value_deserializer,
-        ),
-    )

@@ -1,4 +1,4 @@
-"""What can go wrong for a consumer besides what a broker answers.
+"""The exceptions of a consumer, besides those for the error codes of brokers.
 
 ::
 
@@ -20,7 +20,6 @@
 
 from __future__ import annotations
 
-from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import (
     IllegalState,
     LocalError,
@@ -29,6 +28,7 @@ from odradek_client.errors import (
     Refused,
     error_for,
 )
+from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 __all__ = [
@@ -43,6 +43,24 @@ __all__ = [
     "PositionOutOfRange",
     "RecordError",
 ]
+
+
+#: What a partition's error code asks for (K-14): the same request again after a backoff, in the first
+#: set with new metadata. Others are raised.
+RETRY_WITH_NEW_METADATA = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
 def describe(partition: TopicPartition) -> str:

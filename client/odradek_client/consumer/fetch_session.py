@@ -1,4 +1,4 @@
-"""Incremental fetches (KIP-227, K-20): what of a node's partitions must be said again.
+"""FetchSession: incremental fetches of one node, by the client (KIP-227, K-20).
 
 One session per node. The broker keeps the set of partitions; a request names only what changed
 since the last one, and what is to be forgotten. A broker that answers session id 0 keeps none, and
@@ -11,16 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek_client.consumer.types import TopicPartition
+from odradek_client.structs import TopicPartition
+from odradek_protocol.constants import INITIAL_SESSION_EPOCH, NO_FETCH_SESSION
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
-_NO_SESSION = 0
-_NEW = 0
 _EPOCH_MAX = 2147483647
 
 
-class Wanted(NamedTuple):
+class PartitionRequest(NamedTuple):
     """One partition of a fetch."""
 
     offset: int
@@ -30,7 +29,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(slots=True)
-class SessionRequest:
+class FetchSessionRequest:
     """The part of a Fetch request that the session decides."""
 
     session_id: int
@@ -40,19 +39,19 @@ class SessionRequest:
 
 
 class FetchSession:
-    """The client's half of one session."""
+    """One session with one node, and the partitions that the broker knows in it."""
 
     def __init__(self) -> None:
-        self._id = _NO_SESSION
-        self._epoch = _NEW
-        self._known: dict[TopicPartition, Wanted] = {}
+        self._id = NO_FETCH_SESSION
+        self._epoch = INITIAL_SESSION_EPOCH
+        self._known: dict[TopicPartition, PartitionRequest] = {}
 
-    def request(self, wanted: dict[TopicPartition, Wanted]) -> SessionRequest:
+    def request(self, wanted: dict[TopicPartition, PartitionRequest]) -> FetchSessionRequest:
         """The next request for exactly `wanted`, in its order."""
-        if self._epoch == _NEW:
+        if self._epoch == INITIAL_SESSION_EPOCH:
             self._known = dict(wanted)
             # (0, 0) asks for a session; with an id it also closes the old one (F-20).
-            return SessionRequest(self._id, _NEW, _topics(wanted.items()), [])
+            return FetchSessionRequest(self._id, INITIAL_SESSION_EPOCH, _topics(wanted.items()), [])
         known = self._known
         gone = {each: known[each] for each in known if each not in wanted}
         # A topic made anew under its name: the old id is forgotten, the new one added.
@@ -63,28 +62,28 @@ class FetchSession:
         }
         changed = [(each, now) for each, now in wanted.items() if known.get(each) != now]
         self._known = dict(wanted)
-        return SessionRequest(self._id, self._epoch, _topics(changed), _forgotten(gone))
+        return FetchSessionRequest(self._id, self._epoch, _topics(changed), _forgotten(gone))
 
     def answered(self, session_id: int) -> None:
         """An answer without a top-level error came, and this is the session it names."""
-        if session_id == _NO_SESSION:
-            self._id, self._epoch = _NO_SESSION, _NEW
-        elif self._epoch == _NEW or session_id != self._id:
+        if session_id == NO_FETCH_SESSION:
+            self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
+        elif self._epoch == INITIAL_SESSION_EPOCH or session_id != self._id:
             self._id, self._epoch = session_id, 1
         else:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
         """The broker does not know it any more: the next request makes a new one."""
-        self._id, self._epoch = _NO_SESSION, _NEW
+        self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
 
     def restart(self) -> None:
         """Doubt about what the broker knows: close it and make a new one."""
-        self._epoch = _NEW
+        self._epoch = INITIAL_SESSION_EPOCH
 
 
-def _topics(wanted: Iterable[tuple[TopicPartition, Wanted]]) -> list[FetchTopic]:
-    """Neighbours of one topic together; the order of partitions is kept, it is the turn (F-05)."""
+def _topics(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[FetchTopic]:
+    """Neighbours of one topic together; the order of partitions is kept, brokers serve them in it (F-05)."""
     topics: list[FetchTopic] = []
     for (name, number), want in wanted:
         if not topics or topics[-1].topic != name:
@@ -100,7 +99,7 @@ def _topics(wanted: Iterable[tuple[TopicPartition, Wanted]]) -> list[FetchTopic]
     return topics
 
 
-def _forgotten(gone: dict[TopicPartition, Wanted]) -> list[ForgottenTopic]:
+def _forgotten(gone: dict[TopicPartition, PartitionRequest]) -> list[ForgottenTopic]:
     topics: dict[tuple[str, bytes], ForgottenTopic] = {}
     for (name, number), want in gone.items():
         topic = topics.setdefault(
@@ -110,6 +109,6 @@ def _forgotten(gone: dict[TopicPartition, Wanted]) -> list[ForgottenTopic]:
     return list(topics.values())
 
 
-def has_all_topic_ids(wanted: dict[TopicPartition, Wanted]) -> bool:
+def has_all_topic_ids(wanted: dict[TopicPartition, PartitionRequest]) -> bool:
     """Whether topics may be named by id alone, as Fetch 13 does."""
     return all(want.topic_id != ZERO_UUID for want in wanted.values())

@@ -1,4 +1,4 @@
-"""Which fetches to send next, what an answer means, and which records a poll returns (K-01 to K-20).
+"""Fetcher: the next Fetch requests, the buffer of their answers, and the records of a poll (K-01 to K-20).
 
 One fetch in flight per node (K-05), and none for a partition that still has data here (K-06). So the
 buffer holds at most one answer per partition, in the order of arrival; a poll takes from its front,
@@ -10,35 +10,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from odradek_client.cluster import ClusterView
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.consumer.completed_fetch import CompletedFetch, DecodeSettings
 from odradek_client.consumer.errors import (
+    RETRY,
+    RETRY_WITH_NEW_METADATA,
     PositionOutOfRange,
     RecordError,
     partition_error,
 )
-from odradek_client.consumer.fetch_session import FetchSession, Wanted, has_all_topic_ids
-from odradek_client.consumer.fetched import DecodeSettings, FetchedPartition
-from odradek_client.consumer.subscription import PartitionState, SubscriptionState
-from odradek_client.consumer.types import ConsumerRecord, TopicPartition
+from odradek_client.consumer.fetch_session import FetchSession, PartitionRequest, has_all_topic_ids
+from odradek_client.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from odradek_client.network.cluster import ClusterView
+from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.arrow import ArrowRows
-from odradek_protocol.schemas.fetch import FetchRequest, FetchResponse, PartitionData
-
-#: What a partition's error asks for (K-14). Others are raised.
-RETRY_WITH_NEW_METADATA = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
+from odradek_protocol.schemas.fetch import (
+    TOPIC_IDS_SINCE,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
 )
-RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+
 SESSION_LOST = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -46,9 +39,6 @@ SESSION_LOST = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-
-#: Fetch 13 names topics by id only; this is the newest version that names them.
-NEWEST_BY_NAME = 12
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
 
@@ -66,6 +56,24 @@ class FetchSettings:
     reset_timestamp: int | None = -1
     decode: DecodeSettings = field(default_factory=DecodeSettings)
 
+    @classmethod
+    def from_config(cls, config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:
+        """As the consumer's settings have them."""
+        return cls(
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            max_bytes=config.fetch_max_bytes,
+            max_partition_bytes=config.max_partition_fetch_bytes,
+            retry_backoff_ms=config.retry_backoff_ms,
+            reset_timestamp=reset_timestamp,
+            decode=DecodeSettings(
+                check_crcs=config.check_crcs,
+                read_committed=config.isolation_level == "read_committed",
+                key=config.key_deserializer,
+                value=config.value_deserializer,
+            ),
+        )
+
 
 @dataclass(slots=True)
 class FetchPlan:
@@ -74,13 +82,13 @@ class FetchPlan:
     node_id: int
     request: FetchRequest
     max_version: int | None
-    asked: dict[TopicPartition, Wanted]
+    asked: dict[TopicPartition, PartitionRequest]
     topic_names: dict[bytes, str]
 
 
 @dataclass(slots=True)
-class Collected:
-    """What one pass over the buffer gave. `advanced`: positions moved, perhaps over nothing but
+class FetchedRecords:
+    """The records of one pass over the buffer. `advanced`: positions moved, perhaps over nothing but
     control records and aborted data (K-13)."""
 
     records: Records
@@ -98,12 +106,12 @@ class Fetcher:
     def __init__(self, subscription: SubscriptionState, settings: FetchSettings) -> None:
         self._subscription = subscription
         self._settings = settings
-        self._buffer: dict[TopicPartition, FetchedPartition] = {}
+        self._buffer: dict[TopicPartition, CompletedFetch] = {}
         self._errors: dict[TopicPartition, Exception] = {}
         self._in_flight: set[int] = set()
         self._sessions: dict[int, FetchSession] = {}
-        self._head: FetchedPartition | None = None
-        self._head_state: PartitionState | None = None
+        self._head: CompletedFetch | None = None
+        self._head_state: TopicPartitionState | None = None
         self.metadata_wanted = False
         #: When the first partition that was put off may be asked for again; None if none was.
         self.retry_at_ms: int | None = None
@@ -114,13 +122,13 @@ class Fetcher:
         """One plan per idle node that leads a fetchable partition; those nodes are busy from now on."""
         if self.retry_at_ms is not None and self.retry_at_ms <= now_ms:
             self.retry_at_ms = None
-        by_node: dict[int, dict[TopicPartition, Wanted]] = {}
+        by_node: dict[int, dict[TopicPartition, PartitionRequest]] = {}
         settings, in_flight, buffer = self._settings, self._in_flight, self._buffer
         for partition, state in self._subscription.items():
             position = state.position
             if (
                 position is None
-                or state.held_back
+                or state.must_wait
                 or partition in buffer
                 or partition in self._errors
             ):
@@ -132,7 +140,7 @@ class Fetcher:
             if node_id is None:
                 self.metadata_wanted = True
             elif node_id not in in_flight:
-                by_node.setdefault(node_id, {})[partition] = Wanted(
+                by_node.setdefault(node_id, {})[partition] = PartitionRequest(
                     position,
                     settings.max_partition_bytes,
                     cluster.leader_epoch_of(*partition),
@@ -140,7 +148,7 @@ class Fetcher:
                 )
         return [self._plan(node_id, wanted) for node_id, wanted in by_node.items()]
 
-    def _plan(self, node_id: int, wanted: dict[TopicPartition, Wanted]) -> FetchPlan:
+    def _plan(self, node_id: int, wanted: dict[TopicPartition, PartitionRequest]) -> FetchPlan:
         self._in_flight.add(node_id)
         session = self._sessions.setdefault(node_id, FetchSession()).request(wanted)
         settings = self._settings
@@ -157,7 +165,7 @@ class Fetcher:
         by_id = has_all_topic_ids(wanted)
         names = {want.topic_id: partition.topic for partition, want in wanted.items()}
         return FetchPlan(
-            node_id, request, None if by_id else NEWEST_BY_NAME, wanted, names if by_id else {}
+            node_id, request, None if by_id else TOPIC_IDS_SINCE - 1, wanted, names if by_id else {}
         )
 
     def idle(self, node_id: int) -> bool:
@@ -201,8 +209,8 @@ class Fetcher:
     def _on_partition(
         self,
         partition: TopicPartition,
-        state: PartitionState,
-        want: Wanted,
+        state: TopicPartitionState,
+        want: PartitionRequest,
         data: PartitionData,
         now_ms: int,
     ) -> None:
@@ -216,7 +224,7 @@ class Fetcher:
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
         if data.records:
-            self._buffer[partition] = FetchedPartition(
+            self._buffer[partition] = CompletedFetch(
                 partition,
                 want.offset,
                 data.records,
@@ -228,7 +236,7 @@ class Fetcher:
     def _on_error(
         self,
         partition: TopicPartition,
-        state: PartitionState,
+        state: TopicPartitionState,
         offset: int,
         code: ErrorCode,
         now_ms: int,
@@ -245,7 +253,7 @@ class Fetcher:
         else:
             self._subscription.reset(partition, self._settings.reset_timestamp)
 
-    def _back_off(self, state: PartitionState | None, now_ms: int) -> None:
+    def _back_off(self, state: TopicPartitionState | None, now_ms: int) -> None:
         if state is not None:
             state.retry_at_ms = now_ms + self._settings.retry_backoff_ms
             self._wait_until(state.retry_at_ms)
@@ -261,21 +269,9 @@ class Fetcher:
         """Partitions with data here, in the order their turn comes."""
         return self._buffer.keys()
 
-    def has_data(self, only: Collection[TopicPartition] = ()) -> bool:
-        """Whether `collect` would find anything, stale data included."""
-        if only:
-            return any(each in self._buffer or each in self._errors for each in only)
-        if self._errors:
-            return True
-        return any(not self._held_back(partition) for partition in self._buffer)
-
-    def _held_back(self, partition: TopicPartition) -> bool:
-        state = self._subscription.get(partition)
-        return state is not None and state.held_back
-
     def collect(
         self, limit: int, only: Collection[TopicPartition] = (), rows: ArrowRows | None = None
-    ) -> Collected:
+    ) -> FetchedRecords:
         """Up to `limit` records from the front of the buffer; of the partitions `only`, if any given.
 
         With `rows` they go there, not into what is returned.
@@ -296,7 +292,7 @@ class Fetcher:
                 if state is None or state.position != fetched.next_offset:
                     used_up.append(partition)
                     continue
-                if state.held_back:
+                if state.must_wait:
                     continue
                 taken, got, failure = self._take(fetched, limit - count, rows)
                 if state.position != fetched.next_offset:
@@ -324,11 +320,11 @@ class Fetcher:
                 del self._buffer[partition]
         if not count:
             self._raise_errors(only)
-        return Collected(records, count, advanced)
+        return FetchedRecords(records, count, advanced)
 
     @staticmethod
     def _take(
-        fetched: FetchedPartition, limit: int, rows: ArrowRows | None
+        fetched: CompletedFetch, limit: int, rows: ArrowRows | None
     ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
         """Records, how many there are of them or in `rows`, and why there are none."""
         try:
@@ -353,15 +349,15 @@ class Fetcher:
                 raise error
 
     def take_one(self) -> ConsumerRecord | None:
-        """The record after the one that `collect(1)` returned last, if that is simple to say.
+        """The record after the one that `collect(1)` returned last, if it is in the same decoded batch.
 
-        None means nothing but: call `collect`. For loops over single records, where the full pass
+        None means only that `collect` is to be called. For loops over single records, where the full pass
         would cost more than the record.
         """
         head, state = self._head, self._head_state
         if head is None or state is None:
             return None
-        if state.position != head.next_offset or state.held_back:
+        if state.position != head.next_offset or state.must_wait:
             return None
         # The last of a batch is left to `collect`: the buffer, too, moves on with it.
         if head.cursor + 1 >= len(head.records):

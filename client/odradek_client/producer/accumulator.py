@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from odradek_client.consumer.types import TopicPartition
 from odradek_client.producer.batch import (
     Delivery,
     NewFuture,
     ProducerBatch,
 )
+from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import HEADER_BYTES, record_upper_bound
 
@@ -69,7 +69,7 @@ class PartitionQueue:
 
 @dataclass(slots=True)
 class Ready:
-    """What could be sent: per node the partitions' queues. `check_ms` from now on there may be more."""
+    """The queues that could be sent, by node. `check_ms` from now on there may be more."""
 
     nodes: dict[int, list[PartitionQueue]] = field(default_factory=dict)
     unknown_leaders: bool = False
@@ -178,7 +178,8 @@ class Accumulator:
         return ready
 
     def wait_ms(self, queue: PartitionQueue, leader: int, now_ms: float) -> float:
-        """How long the first batch of a queue that is not empty has to wait; 0 or less: it may go."""
+        """How long the first batch of a queue that is not empty has to wait; 0 or less: it may
+        go."""
         first = queue.batches[0]
         if first.attempts:
             return first.retry_at_ms - now_ms if leader == first.last_leader else 0.0
@@ -277,7 +278,8 @@ class Accumulator:
             self.requeue(part)
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Batches older than delivery_timeout_ms, queued or on the wire; queued ones are taken out."""
+        """Batches older than delivery_timeout_ms, queued or on the wire; queued ones are taken
+        out."""
         found = []
         for batch in self.incomplete:
             if now_ms - batch.created_ms < self.delivery_timeout_ms:

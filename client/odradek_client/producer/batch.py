@@ -1,4 +1,5 @@
-"""One batch on its way, and what each record's sender holds of it.
+"""A batch for one partition, from the first record to the answer, and the `Delivery` of each
+record.
 
 There is no future per record: a `Delivery` is two words, a batch and an index in it. Only who awaits
 one before its batch is done gets a future.
@@ -10,16 +11,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
-from odradek_client.consumer.types import TopicPartition
 from odradek_client.errors import IllegalState, OdradekError
+from odradek_client.producer.identity import NO_IDENTITY, ProducerIdentity
+from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
+from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.records import BatchBuilder, next_sequence
-
-NO_OFFSET = -1
 
 
 class Future(Protocol):
-    """What is needed of `asyncio.Future`."""
+    """The needed part of `asyncio.Future`."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -42,20 +43,6 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id and epoch; -1 and -1 is none (P-21)."""
-
-    producer_id: int
-    epoch: int
-
-    @property
-    def is_valid(self) -> bool:
-        return self.producer_id >= 0
-
-
-NO_IDENTITY = ProducerIdentity(-1, -1)
 
 
 class ProducerBatch:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from struct import unpack_from
 
-from odradek_client.retry import Random
+from odradek_client.backoff import Random
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

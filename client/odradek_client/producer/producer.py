@@ -1,4 +1,4 @@
-"""The producer that users hold.
+"""The public producer: batches records, and gives a `Delivery` for each.
 
     async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
         delivery = await producer.send("flights", b"N14228", key=b"EWR")
@@ -27,34 +27,37 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
-from odradek_client.config import ProducerConfig
-from odradek_client.consumer.types import (
-    TopicPartition,
-)
+from odradek_client.backoff import Backoff
+from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import (
     BufferFull,
     BufferTimeout,
     Closed,
     IllegalState,
     MetadataTimeout,
-    RecordTooLarge,
 )
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
 from odradek_client.producer.batch import Delivery, RecordMetadata
-from odradek_client.producer.partitioner import next_sticky, partition_for_key
+from odradek_client.producer.idempotence import IdempotenceManager
+from odradek_client.producer.partitioner import partition_for_key
+from odradek_client.producer.record_checks import check_record, check_topic
 from odradek_client.producer.sender import Sender, codec_of
 from odradek_client.producer.sender_loop import SenderLoop
-from odradek_client.producer.transaction_calls import TransactionCalls
+from odradek_client.producer.topic_router import TopicQueues, TopicRouter
+from odradek_client.producer.transaction_calls import Partition, TransactionCalls
 from odradek_client.producer.transaction_manager import TransactionManager
-from odradek_client.producer.transactional import TransactionalManager
-from odradek_client.retry import Backoff
-from odradek_client.times import Time, as_ms
-from odradek_protocol.records import HEADER_BYTES, record_upper_bound
+from odradek_client.structs import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+)
+from odradek_client.timestamps import Time, as_ms
 
 log = logging.getLogger("odradek.client.producer")
 
@@ -62,21 +65,7 @@ log = logging.getLogger("odradek.client.producer")
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
-class _Topic:
-    """What is remembered of a topic between records, until its metadata changes."""
-
-    __slots__ = ("available", "name", "next_partition", "queues", "sticky", "sticky_from")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.queues: list[PartitionQueue] = []
-        self.available: list[int] = []
-        self.sticky: PartitionQueue | None = None
-        self.sticky_from = 0
-        self.next_partition = 0
-
-
-class Producer(TransactionCalls):
+class Producer:
     """Sends records. Settings are the rows of `ProducerConfig`, e.g. `linger_ms=20`.
 
     Use it with `async with`, or call `start` and `close`. ConfigError for a wrong setting.
@@ -88,26 +77,27 @@ class Producer(TransactionCalls):
         self,
         *,
         random: random_module.Random | None = None,
-        wall_clock: Callable[[], float] = time.time,
-        network: Network | None = None,
+        wall_clock: Callable[[], float] | None = None,
+        network: NetworkClient | None = None,
         **settings: Any,
     ) -> None:
         self.config = ProducerConfig.from_settings(settings)
         self._random = random or random_module.Random()
-        self._wall_clock = wall_clock
+        self._wall_clock = wall_clock or time.time
         self._owns_network = network is None
-        self._network = network or Network(self.config, random=self._random)
+        self._network = network or NetworkClient(self.config, random=self._random)
         self._key_serializer = self.config.key_serializer
         self._value_serializer = self.config.value_serializer
         self._serializes = bool(self._key_serializer or self._value_serializer)
-        self._partitioner = self.config.partitioner
-        self._default_partitioner = self._partitioner == "default"
-        self._topics: dict[str, _Topic] = {}
+        self._default_partitioner = self.config.partitioner == "default"
+        self._topics: dict[str, TopicQueues] = {}
         #: What the fast way in sees: nothing while there is no transaction that takes records.
         self._open_topics = self._topics if self.config.transactional_id is None else {}
-        self._transactions: TransactionalManager | None = None
+        self._transactions: TransactionManager | None = None
+        self._transaction_calls: TransactionCalls | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._accumulator: Accumulator | None = None
+        self._router: TopicRouter | None = None
         self._sender: Sender | None = None
         self._loop: SenderLoop | None = None
         self._closing = False
@@ -132,10 +122,13 @@ class Producer(TransactionCalls):
             delivery_timeout_ms=config.delivery_timeout_ms,
             new_future=loop.create_future,
         )
+        self._router = TopicRouter(
+            config, self._network.cluster, self._accumulator, self._topics, self._random
+        )
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._random)
-        transactions = TransactionManager() if config.enable_idempotence else None
+        identity: IdempotenceManager | TransactionManager | None = None
         if config.transactional_id is not None:
-            transactions = self._transactions = TransactionalManager(
+            identity = self._transactions = TransactionManager(
                 config.transactional_id,
                 config.transaction_timeout_ms,
                 new_future=loop.create_future,
@@ -143,10 +136,18 @@ class Producer(TransactionCalls):
                 backoff=backoff,
                 two_phase=config.transaction_two_phase_commit_enable,
             )
-        self._sender = Sender(
-            config, self._network.cluster, self._accumulator, transactions, backoff
-        )
+        elif config.enable_idempotence:
+            identity = IdempotenceManager()
+        self._sender = Sender(config, self._network.cluster, self._accumulator, identity, backoff)
         self._loop = SenderLoop(self._sender, self._network, self._wake_waiters)
+        if self._transactions is not None:
+            self._transaction_calls = TransactionCalls(
+                self._transactions,
+                self._accumulator,
+                self._loop,
+                config.max_block_ms,
+                self._take_no_records,
+            )
         self._network.add_listener(self._metadata_changed)
         self._loop.wake()
         self._pid = os.getpid()
@@ -170,7 +171,8 @@ class Producer(TransactionCalls):
                 try:
                     async with asyncio.timeout(limit_s):
                         await self.flush()
-                        await self._close_transaction()
+                        if self._transaction_calls is not None:
+                            await self._transaction_calls.close()
                 except TimeoutError:
                     pass
         finally:
@@ -287,16 +289,16 @@ class Producer(TransactionCalls):
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is not None:
             return delivery
-        self._check_open()
+        router = self._checked_router()
         self._check_transaction()
-        headers = self._check_record(topic, value, key, headers, partition)
+        headers = check_record(self.config, topic, value, key, headers, partition)
         stamp = self._timestamp(timestamp_ms)
-        state = self._known_topic(topic)
+        state = router.known(topic, self._network.now_ms())
         if state is None:
             raise MetadataTimeout(
                 f"topic {topic!r} is not known yet; await partitions_for({topic!r}) first"
             )
-        queue = self._choose(state, key, value, partition)
+        queue = router.choose(state, key, value, partition)
         delivery = queue.try_append(stamp, key, value, headers)
         if delivery is not None:
             return delivery
@@ -328,6 +330,108 @@ class Producer(TransactionCalls):
         self._check_open()
         await self._find_topic(topic, self.config.max_block_ms)
         return self._network.cluster.partitions_of(topic) or []
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    async def init_transactions(self) -> None:
+        """Once, before the first transaction.
+
+        Older producers of the same transactional_id are fenced; what they left open is aborted or, if
+        they had decided to commit, finished (T-59). Raises TransactionalIdAuthorizationFailed and
+        ClusterAuthorizationFailed (may be called again), Fatal, TransactionTimeout, IllegalState.
+        """
+        await self._transactional().init()
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction. No broker is asked (C-60). IllegalState, Abortable, Fatal."""
+        self._check_open()
+        self._transactional().begin()
+        self._open_topics = self._topics
+
+    async def commit_transaction(self) -> None:
+        """Make everything sent since `begin_transaction` visible, all or nothing.
+
+        Returns when the coordinator has decided; consumers see it a moment later (T-31). Raises an
+        Abortable if a record was not written: `abort_transaction` is called for then. Fatal if this
+        producer is fenced, for one. TransactionTimeout after max_block_ms: it is not known whether
+        it is committed; the same call goes on waiting (C-67).
+        """
+        await self._transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop everything sent since `begin_transaction`. The way out of every Abortable.
+
+        Records that were not sent yet fail with TransactionAborted. Raises as `commit_transaction`.
+        """
+        await self._transactional().abort()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """A transaction around a block: committed at its end, aborted if it raises.
+
+        Whatever the block or the commit raises comes out; after an Abortable the block may be tried
+        again. After a TransactionTimeout of the commit call `commit_transaction` again.
+        """
+        await self.begin_transaction()
+        try:
+            yield self
+            await self.commit_transaction()
+        except BaseException:
+            await self._abort_quietly()
+            raise
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[Partition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commit a group's positions with the transaction: `offsets` are the next to read (K-40).
+
+        `group` is `consumer.group_metadata()`, taken for this transaction (KIP-447); or a group id,
+        for partitions assigned by hand. Do not let that consumer commit by itself. Raises
+        GroupMovedOn and other Abortables, Fatal, TransactionTimeout, IllegalState.
+        """
+        calls = self._transactional()
+        self._check_open()
+        await calls.send_offsets(offsets, group)
+
+    async def prepare_transaction(self, *, may_time_out: bool = False) -> PreparedTransaction:
+        """Make the transaction ready to be ended by anyone (KIP-939), and take nothing more into it.
+
+        Waits until every record is written. The answer has all that `resume_transaction` needs, in
+        another process too. Closing the producer leaves the transaction open then. Needs
+        transaction_two_phase_commit_enable=True, or `may_time_out`: then the broker aborts it after
+        transaction_timeout_ms. Raises Abortable, Fatal, IllegalState.
+        """
+        return await self._transactional().prepare(self.flush, may_time_out=may_time_out)
+
+    async def resume_transaction(self, prepared: PreparedTransaction) -> None:
+        """Take over a prepared transaction, in place of `init_transactions`, to commit or abort it.
+
+        No broker is asked. It may be done again with the same `prepared` if nobody knows whether the
+        last one who tried came through (T-65). IllegalState.
+        """
+        self._check_open()
+        self._transactional().resume(PreparedTransaction(*prepared))
+
+    async def _abort_quietly(self) -> None:
+        """Abort because of an exception that matters more than what the abort may raise."""
+        calls = self._transactional()
+        if not self._closing:
+            await calls.abort_quietly()
+
+    def _transactional(self) -> TransactionCalls:
+        if self._transaction_calls is None:
+            if self.config.transactional_id is not None:
+                raise Closed('this producer was not started; use "async with" or call start()')
+            raise IllegalState(
+                "transactions need a name that outlives restarts: set transactional_id"
+            )
+        return self._transaction_calls
+
+    def _take_no_records(self) -> None:
+        """Close the fast way in: the open transaction, if there is one, takes no more records."""
+        self._open_topics = {}
 
     # --- the fast way -----------------------------------------------------------------------------
 
@@ -383,20 +487,20 @@ class Producer(TransactionCalls):
         partition: int | None,
         timestamp_ms: Time | None,
     ) -> Delivery:
-        self._check_open()
+        router = self._checked_router()
         number = self._check_transaction()
-        headers = self._check_record(topic, value, key, headers, partition)
+        headers = check_record(self.config, topic, value, key, headers, partition)
         stamp = self._timestamp(timestamp_ms)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.max_block_ms / 1000
-        state = self._known_topic(topic)
+        state = router.known(topic, self._network.now_ms())
         if state is None or (partition is not None and partition >= len(state.queues)):
             await self._find_topic(topic, self.config.max_block_ms)
             self._check_transaction(number)
-            state = self._known_topic(topic)
+            state = router.known(topic, self._network.now_ms())
             if state is None:
                 raise MetadataTimeout(f"topic {topic!r} is gone again")
-        queue = self._choose(state, key, value, partition)
+        queue = router.choose(state, key, value, partition)
         delivery = queue.try_append(stamp, key, value, headers)
         if delivery is not None:
             return delivery
@@ -477,93 +581,16 @@ class Producer(TransactionCalls):
         loop.wake()
         return Delivery(batch, index)
 
-    def _choose(
-        self, state: _Topic, key: bytes | None, value: bytes | None, partition: int | None
-    ) -> PartitionQueue:
-        """The queue of a record that does not fit the obvious batch, or is the first of its kind."""
-        queues = state.queues
-        if partition is not None:
-            if not 0 <= partition < len(queues):
-                raise ValueError(
-                    f"topic {state.name!r} has the partitions 0 to {len(queues) - 1}, not {partition!r}"
-                )
-            return queues[partition]
-        if callable(self._partitioner):
-            chosen = self._partitioner(state.name, key, len(queues))
-            if not isinstance(chosen, int) or not 0 <= chosen < len(queues):
-                raise ValueError(
-                    f"the partitioner chose {chosen!r}; topic {state.name!r} has the partitions 0 "
-                    f"to {len(queues) - 1}"
-                )
-            return queues[chosen]
-        if self._partitioner == "round_robin":
-            candidates = state.available or range(len(queues))
-            chosen = candidates[state.next_partition % len(candidates)]
-            state.next_partition += 1
-            return queues[chosen]
-        if key is not None:
-            return queues[partition_for_key(bytes(key), len(queues))]
-        return self._choose_sticky(state)
-
-    def _choose_sticky(self, state: _Topic) -> PartitionQueue:
-        """Stay until a batch's worth of bytes went to the partition, then go on (C-18)."""
-        assert self._accumulator is not None
-        sticky = state.sticky
-        # An open batch that has no room for this record is a batch's worth.
-        if (
-            sticky is not None
-            and sticky.open is None
-            and sticky.closed_bytes - state.sticky_from < self.config.batch_size
-        ):
-            return sticky
-        candidates = state.available or list(range(len(state.queues)))
-        lengths = self._accumulator.queue_lengths(state.queues[c].tp for c in candidates)
-        chosen = state.queues[next_sticky(candidates, lengths, self._random)]
-        state.sticky = chosen
-        state.sticky_from = chosen.closed_bytes
-        return chosen
-
     # --- topics -----------------------------------------------------------------------------------
 
     async def _find_topic(self, topic: str, timeout_ms: float) -> None:
-        _check_topic(topic)
+        check_topic(topic)
         until_ms = self._network.now_ms() + self.config.metadata_max_idle_ms
         await self._network.wait_for_metadata([topic], timeout_ms, until_ms=until_ms)
 
-    def _known_topic(self, topic: str) -> _Topic | None:
-        """The topic's state, made from metadata if that is there."""
-        state = self._topics.get(topic)
-        cluster = self._network.cluster
-        if topic in cluster.topics:
-            until_ms = self._network.now_ms() + self.config.metadata_max_idle_ms
-            cluster.want([topic], until_ms=until_ms)
-            if state is None:
-                state = _Topic(topic)
-                self._refresh(state)
-                self._topics[topic] = state
-        return state
-
-    def _refresh(self, state: _Topic) -> None:
-        assert self._accumulator is not None
-        info = self._network.cluster.topics[state.name]
-        count = max(info.partitions, default=-1) + 1
-        state.queues = [
-            self._accumulator.queue(TopicPartition(state.name, index)) for index in range(count)
-        ]
-        state.available = [
-            index for index, part in sorted(info.partitions.items()) if part.leader is not None
-        ]
-        sticky = state.sticky
-        if sticky is not None and sticky.tp.partition not in state.available:
-            state.sticky = None
-
     def _metadata_changed(self, _: object) -> None:
-        topics = self._network.cluster.topics
-        for name, state in list(self._topics.items()):
-            if name in topics:
-                self._refresh(state)
-            else:
-                del self._topics[name]
+        assert self._router is not None
+        self._router.metadata_changed()
         if self._loop is not None:
             self._loop.wake()
 
@@ -574,6 +601,11 @@ class Producer(TransactionCalls):
             raise Closed("this producer was closed; make a new one")
         if self._loop is None:
             raise Closed('this producer was not started; use "async with" or call start()')
+
+    def _checked_router(self) -> TopicRouter:
+        self._check_open()
+        assert self._router is not None
+        return self._router
 
     def _check_transaction(self, number: int | None = None) -> int:
         """The number of the open transaction; 0 without transactions. Raises if none takes records,
@@ -596,71 +628,6 @@ class Producer(TransactionCalls):
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         return key, value
-
-    def _check_record(
-        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any
-    ) -> Headers:
-        """Types and size (C-12); headers as a sequence of pairs."""
-        _check_topic(topic)
-        for what, content in (("value", value), ("key", key)):
-            if content is not None and not isinstance(content, bytes | bytearray | memoryview):
-                _refuse_type(what, content)
-        if partition is not None and (
-            not isinstance(partition, int) or isinstance(partition, bool)
-        ):
-            raise TypeError(f"a partition is a number, not {partition!r}")
-        pairs = _header_pairs(headers)
-        size = HEADER_BYTES + record_upper_bound(key, value, pairs)
-        for limit in ("max_request_size", "buffer_memory"):
-            allowed = getattr(self.config, limit)
-            if size > allowed:
-                raise RecordTooLarge(
-                    f"the record takes {size} bytes, {limit} is {allowed}; send less at once or "
-                    "raise it"
-                )
-        return pairs
-
-
-def _check_topic(topic: Any) -> None:
-    if not isinstance(topic, str):
-        raise TypeError(f"a topic is a name, of type str, not {topic!r}")
-    if not topic:
-        raise ValueError("a topic is a name, and this one is empty")
-
-
-def _header_pairs(headers: Any) -> Headers:
-    """As a sequence of (str, bytes or None). TypeError that says which header is wrong, and how."""
-    if headers is None:
-        return ()
-    if isinstance(headers, Mapping):
-        headers = list(headers.items())
-    if not isinstance(headers, list | tuple):
-        raise TypeError(
-            f"headers must be (name, bytes) pairs, or a mapping, not {type(headers).__name__}"
-        )
-    for pair in headers:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise TypeError(f"each of the headers must be a (name, bytes) pair, not {pair!r}")
-        name, content = pair
-        if not isinstance(name, str):
-            raise TypeError(f"the name of header {name!r} is {type(name).__name__}, not str")
-        if content is not None and not isinstance(content, bytes | bytearray | memoryview):
-            raise TypeError(
-                f"the value of header {name!r} is {type(content).__name__}, but must be bytes or None"
-            )
-    return headers
-
-
-def _refuse_type(what: str, content: object) -> NoReturn:
-    if isinstance(content, str):
-        raise TypeError(
-            f"the {what} is str, but records are bytes: encode it, as in {what}.encode(), or give "
-            f"the producer {what}_serializer=str.encode"
-        )
-    raise TypeError(
-        f"the {what} is {type(content).__name__}, but records are bytes: make bytes of it, or give "
-        f"the producer a {what}_serializer"
-    )
 
 
 @atexit.register

@@ -1,4 +1,4 @@
-"""What to send next, and what an answer means: the producer's decisions, without I/O.
+"""The producer's decisions without I/O: the next requests, and the meaning of an answer.
 
 `Sender.step` is one pass (C-30); its shell carries the plan out and reports every answer through
 `answered` or `unanswered`. The reaction to each error code is one table (C-50 to C-55).
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Any
 
-from odradek_client.cluster import BrokerAddress, ClusterView
-from odradek_client.config import ProducerConfig
+from odradek_client.backoff import Backoff
+from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import (
     ClusterAuthorizationFailed,
     DeliveryTimeout,
@@ -20,69 +19,30 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
+from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.producer.accumulator import Accumulator, PartitionQueue
-from odradek_client.producer.batch import NO_OFFSET, ProducerBatch, ProducerIdentity
+from odradek_client.producer.batch import ProducerBatch
+from odradek_client.producer.idempotence import IdempotenceManager
+from odradek_client.producer.identity import ProducerIdentity
+from odradek_client.producer.produce_reactions import REACTIONS, WITHOUT_IDENTITY, ProduceReaction
 from odradek_client.producer.transaction_manager import TransactionManager
-from odradek_client.producer.transaction_requests import PRODUCE_V2_FROM, Ask
-from odradek_client.producer.transactional import TransactionalManager
-from odradek_client.retry import Backoff
+from odradek_client.producer.transaction_requests import TxnRequestHandler
 from odradek_protocol.compression import Codec
+from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek_protocol.schemas.produce import (
+    TOPIC_IDS_SINCE,
+    TRANSACTIONS_V2_SINCE,
+    ZSTD_SINCE,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-
-#: From this version on topics go by id, not by name.
-TOPIC_IDS_FROM = 13
-#: Below this version a broker takes no zstd (R-09).
-ZSTD_FROM = 7
-
-
-class Reaction(Enum):
-    """What a produce error code asks for."""
-
-    WRITTEN = auto()  # success
-    WRITTEN_BEFORE = auto()  # success, at an offset that nobody knows any more (C-24)
-    SPLIT = auto()  # try again in smaller batches (C-25)
-    OUT_OF_ORDER = auto()  # C-50
-    FORGOTTEN = auto()  # C-52
-    RETRY = auto()  # C-53
-    FAIL = auto()  # this batch only; a transaction must be aborted
-    FATAL = auto()  # C-55
-
-
-_SPECIAL = {
-    ErrorCode.NONE: Reaction.WRITTEN,
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Reaction.WRITTEN_BEFORE,
-    ErrorCode.MESSAGE_TOO_LARGE: Reaction.SPLIT,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Reaction.OUT_OF_ORDER,
-    ErrorCode.UNKNOWN_PRODUCER_ID: Reaction.FORGOTTEN,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Reaction.FATAL,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.FATAL,
-    ErrorCode.PRODUCER_FENCED: Reaction.FATAL,
-    ErrorCode.UNSUPPORTED_VERSION: Reaction.FATAL,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Reaction.FATAL,
-}
-
-#: The reaction to every code, for a producer with an identity.
-REACTIONS: dict[ErrorCode, Reaction] = {
-    code: _SPECIAL.get(code, Reaction.RETRY if code.retriable else Reaction.FAIL)
-    for code in ErrorCode
-}
-#: What a producer without an identity does instead: sequences and fences do not concern it.
-WITHOUT_IDENTITY: dict[ErrorCode, Reaction] = {
-    code: Reaction.FAIL
-    if reaction in {Reaction.OUT_OF_ORDER, Reaction.FORGOTTEN, Reaction.FATAL}
-    else reaction
-    for code, reaction in REACTIONS.items()
-}
 
 
 @dataclass(slots=True)
@@ -95,11 +55,11 @@ class Produce:
 
 @dataclass(slots=True)
 class Plan:
-    """What one pass decided. `wake_ms`: when the next pass is due without any event."""
+    """The decisions of one pass. `wake_ms`: when the next pass is due without any event."""
 
     produce: list[Produce] = field(default_factory=list)
     init_producer_id: InitProducerIdRequest | None = None
-    ask: Ask | None = None
+    txn_request: TxnRequestHandler | None = None
     freed: bool = False  # room, without a failure that anybody need hear of
     refresh_metadata: bool = False
     connect: list[int] = field(default_factory=list)
@@ -120,17 +80,21 @@ class Sender:
         config: ProducerConfig,
         cluster: ClusterView,
         accumulator: Accumulator,
-        transactions: TransactionManager | None,
+        identity: IdempotenceManager | TransactionManager | None,
         backoff: Backoff,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
-        self._transactions = transactions
+        #: Of an idempotent producer; the same object with more to it if it is transactional.
+        self._identity = identity
+        self._transactions = identity if isinstance(identity, TransactionManager) else None
+        self._may_drain = _always if identity is None else identity.may_drain
+        self._stamp = _nothing if identity is None else identity.drained
         self._backoff = backoff
-        self._reactions = WITHOUT_IDENTITY if transactions is None else REACTIONS
+        self._reactions = WITHOUT_IDENTITY if identity is None else REACTIONS
         self._max_in_flight = config.max_in_flight_requests_per_connection
-        self._mutes = transactions is None and self._max_in_flight == 1
+        self._mutes = identity is None and self._max_in_flight == 1
         self._in_flight: dict[int, int] = {}
         self._identity_failures = 0
         self._identity_at_ms = 0.0
@@ -143,20 +107,16 @@ class Sender:
     def step(self, now_ms: float, is_ready: Callable[[int], bool]) -> Plan:
         """One pass of C-30. `is_ready`: whether a request to a node would be written at once."""
         plan = Plan(failed=self._expire(now_ms))
-        transactions = self._transactions
-        if transactions is not None:
-            if transactions.fatal_error is not None:
-                plan.failed += self._fail_all(transactions.fatal_error)
+        identity = self._identity
+        if identity is not None:
+            if identity.fatal_error is not None:
+                plan.failed += self._fail_all(identity.fatal_error)
                 return plan
-            transactions.resolve()
-            if isinstance(transactions, TransactionalManager):
-                self._plan_transaction(plan, transactions, now_ms)
-            transactions.bump_if_requested()
-            if transactions.needs_identity:
-                if now_ms >= self._identity_at_ms:
-                    plan.init_producer_id = transactions.begin_identity()
-                else:
-                    plan.wake_within(self._identity_at_ms - now_ms)
+            identity.resolve()
+            if isinstance(identity, TransactionManager):
+                self._plan_transaction(plan, identity, now_ms)
+            else:
+                self._plan_identity(plan, identity, now_ms)
         self._plan_produce(plan, now_ms, is_ready)
         plan.refresh_metadata = plan.refresh_metadata or self.refresh_metadata
         self.refresh_metadata = False
@@ -165,8 +125,16 @@ class Sender:
             plan.wake_within(expiry_ms - now_ms)
         return plan
 
+    def _plan_identity(self, plan: Plan, identity: IdempotenceManager, now_ms: float) -> None:
+        identity.bump_if_requested()
+        if identity.needs_identity:
+            if now_ms >= self._identity_at_ms:
+                plan.init_producer_id = identity.begin_identity()
+            else:
+                plan.wake_within(self._identity_at_ms - now_ms)
+
     def _plan_transaction(
-        self, plan: Plan, transactions: TransactionalManager, now_ms: float
+        self, plan: Plan, transactions: TransactionManager, now_ms: float
     ) -> None:
         """Steps 5 and 6 of C-30."""
         error = transactions.undrained_error
@@ -176,7 +144,7 @@ class Sender:
                 self._fail(batch, error, may_be_written=False)
             plan.freed = bool(undrained)
         self._accumulator.completing = transactions.is_completing
-        plan.ask, wait_ms = transactions.next_ask(
+        plan.txn_request, wait_ms = transactions.next_request(
             self._accumulator.active, bool(self._accumulator.incomplete), now_ms
         )
         plan.wake_within(wait_ms)
@@ -236,39 +204,33 @@ class Sender:
                     plan.wake_within(wait_ms)
         return again
 
-    def _may_drain(self, batch: ProducerBatch) -> bool:
-        return self._transactions is None or self._transactions.may_drain(batch)
-
-    def _stamp(self, batch: ProducerBatch) -> None:
-        if self._transactions is not None:
-            self._transactions.drained(batch)
-
     # --- requests ---------------------------------------------------------------------------------
 
     def version_limit(self, batches: list[ProducerBatch]) -> int | None:
         """The highest version of Produce that these batches can go by; None for any.
 
         Without the id of a topic, which brokers before Metadata 10 do not tell, names must do. From
-        PRODUCE_V2_FROM on a request means transactions v2 (T-60).
+        TRANSACTIONS_V2_SINCE on a request means transactions v2 (T-60).
         """
-        if isinstance(self._transactions, TransactionalManager) and not self._transactions.is_v2:
-            return PRODUCE_V2_FROM - 1
+        if self._transactions is not None and not self._transactions.is_v2:
+            return TRANSACTIONS_V2_SINCE - 1
         for batch in batches:
             if self._cluster.topic_id(batch.tp.topic) == ZERO_UUID:
-                return TOPIC_IDS_FROM - 1
+                return TOPIC_IDS_SINCE - 1
         return None
 
     def request(self, batches: list[ProducerBatch], version: int) -> ProduceRequest:
-        """The request for drained batches. UnsupportedByBroker if that version cannot carry them."""
-        if self._config.compression_type == "zstd" and version < ZSTD_FROM:
+        """The request for drained batches. UnsupportedByBroker if that version cannot carry
+        them."""
+        if self._config.compression_type == "zstd" and version < ZSTD_SINCE:
             raise UnsupportedByBroker(
                 "the broker is too old for compression_type=zstd; choose another one"
             )
-        transactional = isinstance(self._transactions, TransactionalManager)
+        transactional = self._transactions is not None
         if (
-            isinstance(self._transactions, TransactionalManager)
+            self._transactions is not None
             and self._transactions.is_v2
-            and version < PRODUCE_V2_FROM
+            and version < TRANSACTIONS_V2_SINCE
         ):
             raise UnsupportedByBroker(
                 f"the cluster has transactions v2, but this broker serves Produce only up to version "
@@ -281,7 +243,7 @@ class Sender:
             data = topics.get(topic)
             if data is None:
                 data = topics[topic] = TopicProduceData(name=topic, partition_data=[])
-                if version >= TOPIC_IDS_FROM:
+                if version >= TOPIC_IDS_SINCE:
                     data.topic_id = self._cluster.topic_id(topic)
             if batch.encoded is None:
                 estimated = batch.builder.estimated_bytes
@@ -300,7 +262,8 @@ class Sender:
     def answered(
         self, sent: Produce, response: ProduceResponse | None, now_ms: float
     ) -> list[ProducerBatch]:
-        """What a broker said of a request; None with acks=0. The batches that failed for good."""
+        """Handle a broker's answer to a request; None with acks=0. Gives the batches that failed
+        for good."""
         self._returned(sent)
         if response is None:
             for batch in sent.batches:
@@ -369,23 +332,23 @@ class Sender:
         if code.refreshes_metadata:
             self.refresh_metadata = True
         reaction = self._reactions[code]
-        if reaction is Reaction.SPLIT and batch.record_count == 1:
-            reaction = Reaction.FAIL
-        elif reaction is Reaction.OUT_OF_ORDER:
-            assert self._transactions is not None
-            retry = self._transactions.out_of_order(batch)
-            reaction = Reaction.RETRY if retry else Reaction.FAIL
-        elif reaction is Reaction.FORGOTTEN:
-            assert self._transactions is not None
-            retry = self._transactions.forgotten(batch, answer.log_start_offset)
-            reaction = Reaction.RETRY if retry else Reaction.FAIL
-        if reaction is Reaction.WRITTEN:
+        if reaction is ProduceReaction.SPLIT and batch.record_count == 1:
+            reaction = ProduceReaction.FAIL
+        elif reaction is ProduceReaction.OUT_OF_ORDER:
+            assert self._identity is not None
+            retry = self._identity.out_of_order(batch)
+            reaction = ProduceReaction.RETRY if retry else ProduceReaction.FAIL
+        elif reaction is ProduceReaction.FORGOTTEN:
+            assert self._identity is not None
+            retry = self._identity.forgotten(batch, answer.log_start_offset)
+            reaction = ProduceReaction.RETRY if retry else ProduceReaction.FAIL
+        if reaction is ProduceReaction.WRITTEN:
             self._complete(batch, answer.base_offset, answer.log_append_time_ms)
-        elif reaction is Reaction.WRITTEN_BEFORE:
+        elif reaction is ProduceReaction.WRITTEN_BEFORE:
             self._complete(batch, NO_OFFSET, -1)
-        elif reaction is Reaction.SPLIT:
+        elif reaction is ProduceReaction.SPLIT:
             self._split(batch)
-        elif reaction is Reaction.RETRY and batch.attempts < self._config.retries:
+        elif reaction is ProduceReaction.RETRY and batch.attempts < self._config.retries:
             batch.attempts += 1
             batch.trouble = _error(batch, answer, reason)
             batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
@@ -393,13 +356,15 @@ class Sender:
         else:
             error = _error(batch, answer, reason)
             failed.append(batch)
-            if reaction is Reaction.FATAL and self._transactions is not None:
-                self._transactions.fail(error)
-            self._fail(batch, error, may_be_written=reaction is Reaction.RETRY, answer=answer)
+            if reaction is ProduceReaction.FATAL and self._identity is not None:
+                self._identity.fail(error)
+            self._fail(
+                batch, error, may_be_written=reaction is ProduceReaction.RETRY, answer=answer
+            )
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
-        if self._transactions is not None:
-            self._transactions.acknowledged(batch, base_offset)
+        if self._identity is not None:
+            self._identity.acknowledged(batch, base_offset)
         self._accumulator.finished(batch)
         batch.complete(base_offset, log_append_time_ms)
 
@@ -412,10 +377,10 @@ class Sender:
         answer: PartitionProduceResponse | None = None,
     ) -> None:
         batch.unknown_fate = may_be_written
-        if self._transactions is not None and batch.has_sequence:
-            self._transactions.gave_up(batch, may_be_written=may_be_written)
-        if self._transactions is not None:
-            self._transactions.batch_failed(error)
+        if self._identity is not None and batch.has_sequence:
+            self._identity.gave_up(batch, may_be_written=may_be_written)
+        if self._identity is not None:
+            self._identity.batch_failed(error)
         self._accumulator.finished(batch)
         reasons = {
             item.batch_index: item.batch_index_error_message or str(error)
@@ -428,8 +393,8 @@ class Sender:
         target = min(self._config.batch_size, batch.builder.estimated_bytes // 2)
         parts = batch.split(target)
         self._accumulator.replace(batch, parts)
-        if self._transactions is not None:
-            self._transactions.replaced(batch, parts)
+        if self._identity is not None:
+            self._identity.sequences.replaced(batch, parts)
 
     # --- the identity -----------------------------------------------------------------------------
 
@@ -437,9 +402,9 @@ class Sender:
         """The answer to InitProducerId."""
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.NONE:
-            assert self._transactions is not None
+            assert isinstance(self._identity, IdempotenceManager)
             self._identity_failures = 0
-            self._transactions.identity_given(
+            self._identity.identity_given(
                 ProducerIdentity(response.producer_id, response.producer_epoch)
             )
         else:
@@ -447,9 +412,9 @@ class Sender:
 
     def identity_failed(self, error: OdradekError, now_ms: float) -> None:
         """No producer id: try again later, or never."""
-        assert self._transactions is not None
+        assert isinstance(self._identity, IdempotenceManager)
         if error.retriable:
-            self._transactions.identity_refused()
+            self._identity.identity_refused()
             self._identity_failures += 1
             self._identity_at_ms = now_ms + self._backoff.delay_ms(self._identity_failures)
             return
@@ -459,24 +424,29 @@ class Sender:
                 "without",
                 code=error.code,
             )
-        self._transactions.fail(error)
+        self._identity.fail(error)
 
     # --- transactions -----------------------------------------------------------------------------
 
-    def ask_answered(self, ask: Ask, response: Any, version: int, now_ms: float) -> bool:
-        """A coordinator's answer. Whether to look for another coordinator before the next question."""
-        assert isinstance(self._transactions, TransactionalManager)
-        return self._transactions.answered(ask, response, version, now_ms)
-
-    def ask_failed(self, ask: Ask, error: OdradekError, now_ms: float) -> bool:
-        """No answer. Whether to look for another coordinator."""
-        assert isinstance(self._transactions, TransactionalManager)
-        return self._transactions.unanswered(ask, error, now_ms)
-
-    def ask_message(self, ask: Ask) -> Message:
-        """The request that puts a question."""
+    def request_answered(
+        self, handler: TxnRequestHandler, response: Any, version: int, now_ms: float
+    ) -> bool:
+        """A coordinator's answer. Whether to look for another coordinator before the next
+        request."""
         assert self._transactions is not None
-        return ask.message(self._transactions.identity)
+        return self._transactions.answered(handler, response, version, now_ms)
+
+    def request_failed(
+        self, handler: TxnRequestHandler, error: OdradekError, now_ms: float
+    ) -> bool:
+        """No answer. Whether to look for another coordinator."""
+        assert self._transactions is not None
+        return self._transactions.unanswered(handler, error, now_ms)
+
+    def request_message(self, handler: TxnRequestHandler) -> Message:
+        """The message of a request."""
+        assert self._transactions is not None
+        return handler.message(self._transactions.identity)
 
     # --- giving up --------------------------------------------------------------------------------
 
@@ -526,6 +496,14 @@ class Sender:
             why = if_sent if sent and if_sent is not None else error
             self._fail(batch, why, may_be_written=batch.was_sent)
         return failed
+
+
+def _always(batch: ProducerBatch) -> bool:
+    return True
+
+
+def _nothing(batch: ProducerBatch) -> None:
+    return None
 
 
 def _error(

@@ -1,4 +1,4 @@
-"""Turns the sender's plans into traffic, and traffic into calls of the sender.
+"""The I/O of the sender: sends the requests of its plans, and hands it the answers.
 
 There is no task: a pass runs when something happened (a record, an answer, new metadata) or when a
 plan's time has come; passes asked for in one turn of the loop are one.
@@ -19,13 +19,14 @@ from odradek_client.errors import (
     RequestTimedOut,
     UnsupportedByBroker,
 )
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.sender import Plan, Produce, Sender
-from odradek_client.producer.transaction_requests import Ask
+from odradek_client.producer.transaction_requests import TxnRequestHandler
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST, ApiKey
 from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 
 #: A pass that was due "now" by rounding must not spin.
 _WAKE_MS_MIN = 1.0
@@ -34,9 +35,11 @@ log = logging.getLogger("odradek.client.producer")
 
 
 class SenderLoop:
-    """Runs a `Sender` over a `Network`. `on_progress` is called after answers: room may be free."""
+    """Runs a `Sender` over a `NetworkClient`. `on_progress` is called after answers: room may be free."""
 
-    def __init__(self, sender: Sender, network: Network, on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self, sender: Sender, network: NetworkClient, on_progress: Callable[[], None]
+    ) -> None:
         self._sender = sender
         self._network = network
         self._on_progress = on_progress
@@ -44,7 +47,7 @@ class SenderLoop:
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._identity: asyncio.Task[None] | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._txn_request: asyncio.Task[None] | None = None
         self._stopped = False
         sender.why_unreachable = network.why_unreachable
 
@@ -59,7 +62,7 @@ class SenderLoop:
         for handle in (self._scheduled, self._timer):
             if handle is not None:
                 handle.cancel()
-        for task in (self._identity, self._asking):
+        for task in (self._identity, self._txn_request):
             if task is not None:
                 task.cancel()
 
@@ -75,9 +78,9 @@ class SenderLoop:
             self._produce(produce)
         if plan.init_producer_id is not None:
             request = plan.init_producer_id
-            self._identity = self._loop.create_task(self._ask_identity(request))
-        if plan.ask is not None:
-            self._asking = self._loop.create_task(self._ask(plan.ask))
+            self._identity = self._loop.create_task(self._send_init_producer_id(request))
+        if plan.txn_request is not None:
+            self._txn_request = self._loop.create_task(self._send_txn_request(plan.txn_request))
         for node_id in plan.connect:
             self._connect(node_id, plan)
         if plan.refresh_metadata:
@@ -138,7 +141,7 @@ class SenderLoop:
         self._on_progress()
         self.wake()
 
-    async def _ask_identity(self, request: Any) -> None:
+    async def _send_init_producer_id(self, request: InitProducerIdRequest) -> None:
         try:
             node_id = await self._network.least_loaded_node()
             response = await self._network.send(node_id, request)
@@ -148,29 +151,29 @@ class SenderLoop:
             self._sender.identity_answered(response, self._now_ms())
         self.wake()
 
-    async def _ask(self, ask: Ask) -> None:
-        """Put a question to the coordinator whose business it is, finding that one first (C-33)."""
+    async def _send_txn_request(self, handler: TxnRequestHandler) -> None:
+        """Send a request to its coordinator, finding that one first (C-33)."""
         network = self._network
-        message = self._sender.ask_message(ask)
+        message = self._sender.request_message(handler)
         api = API_OF_REQUEST[type(message)]
         try:
-            node_id = await network.find_coordinator(ask.key, ask.key_type)
+            node_id = await network.find_coordinator(handler.key, handler.key_type)
             version = await network.version_for(
-                node_id, api.key, channel="coordinator", max_version=ask.max_version
+                node_id, api.key, channel="coordinator", max_version=handler.max_version
             )
-            ask.check_version(version, api.name)
+            handler.check_version(version, api.name)
             response = await network.send(
                 node_id, message, channel="coordinator", max_version=version
             )
         except OdradekError as error:
-            lost = self._sender.ask_failed(ask, error, self._now_ms())
+            lost = self._sender.request_failed(handler, error, self._now_ms())
         except WireError as error:
             reason = UnsupportedByBroker(f"{api.name} cannot be put into bytes: {error}")
-            lost = self._sender.ask_failed(ask, reason, self._now_ms())
+            lost = self._sender.request_failed(handler, reason, self._now_ms())
         else:
-            lost = self._sender.ask_answered(ask, response, version, self._now_ms())
+            lost = self._sender.request_answered(handler, response, version, self._now_ms())
         if lost:
-            network.forget_coordinator(ask.key, ask.key_type)
+            network.forget_coordinator(handler.key, handler.key_type)
         self.wake()
 
     def _now_ms(self) -> float:

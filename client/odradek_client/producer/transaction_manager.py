@@ -1,324 +1,601 @@
-"""The producer's identity, and the sequences of every partition (C-20 to C-24, C-40 to C-45).
+"""Transactions: what a producer with a transactional id decides (C-60 to C-70).
 
-The state table is whole; what a transactional producer does beyond an idempotent one is in
-`TransactionalManager` (C-60 to C-70).
+`TransactionManager` is made of the sequences of its batches, the lifecycle that says which call may be made
+when, and the queue of requests to coordinators. It sends nothing: `next_request` gives a request, `answered` or
+`unanswered` takes its fate.
+
+Two versions (KIP-890). In v1 partitions are announced with AddPartitionsToTxn before anything is sent to
+them, and the epoch stays until something goes wrong (C-62, C-66). In v2 the broker notices by itself,
+and every end of a transaction brings the next epoch (C-65). Which one holds is decided at the boundary
+of a transaction only (C-70).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
-from odradek_client.consumer.types import TopicPartition
-from odradek_client.errors import OdradekError
-from odradek_client.producer.batch import (
-    NO_IDENTITY,
-    ProducerBatch,
-    ProducerIdentity,
+from odradek_client.backoff import Backoff
+from odradek_client.errors import (
+    BadAnswer,
+    ClusterAuthorizationFailed,
+    Fatal,
+    IllegalState,
+    InvalidProducerIdMapping,
+    OdradekError,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedByBroker,
 )
-from odradek_client.producer.transaction_states import IllegalTransition, State, step
-from odradek_protocol.records import next_sequence
-from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from odradek_client.producer.batch import NewFuture, ProducerBatch
+from odradek_client.producer.identity import NO_IDENTITY, ProducerIdentity
+from odradek_client.producer.sequences import Sequences
+from odradek_client.producer.transaction_lifecycle import TransactionLifecycle
+from odradek_client.producer.transaction_queue import TransactionQueue, survives_abort
+from odradek_client.producer.transaction_requests import (
+    AddOffsetsToTxnHandler,
+    AddPartitionsToTxnHandler,
+    EndTxnHandler,
+    EpochBumpHandler,
+    InitProducerIdHandler,
+    Operation,
+    TxnOffsetCommitHandler,
+    TxnReaction,
+    TxnRequestHandler,
+    reaction_to,
+)
+from odradek_client.producer.transaction_states import IllegalTransition, State
+from odradek_client.structs import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    TopicPartition,
+)
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.end_txn import EndTxnResponse
+from odradek_protocol.schemas.init_producer_id import EPOCH_BUMP_SINCE, InitProducerIdResponse
 
-EPOCH_MAX = 32767
-NO_SEQUENCE = -1
-#: The timeout of a producer id without transactions (C-32).
+#: The level of the feature transaction.version that means v2.
+V2_LEVEL = 2
+#: Offsets given to a transaction whose commit is not answered yet.
+OFFSETS_WAITING_MAX = 1000
+#: The retry of the first AddPartitionsToTxn, while the transaction before is being finished (C-33).
+FIRST_ADD_RETRY_MS = 20.0
+#: How often an abort is repeated that may have come too early, before it counts as fenced.
+EARLY_ABORTS_MAX = 5
+#: The timeout of a transaction that must not time out (KIP-939).
 _NO_TIMEOUT_MS = 2**31 - 1
+#: States in which a transaction takes in more.
+_OPEN = frozenset({State.IN_TRANSACTION, State.COMMITTING})
+_FATAL = (
+    ClusterAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    ProducerFenced,
+    UnsupportedByBroker,
+    InvalidProducerIdMapping,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-class PartitionSequences:
-    """One partition: what comes next, what was acknowledged, what is neither.
+def fatal_if_illegal(method: F) -> F:
+    """In the sender an illegal step is a mistake of ours: nothing may be sent after it (C-61)."""
 
-    `in_flight` holds every stamped batch without a final answer, on the wire or waiting for its
-    retry, in the order of their sequences: they are appended when they are first drained and never
-    overtake each other.
-    """
+    @functools.wraps(method)
+    def guarded(self: TransactionManager, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except IllegalTransition as error:
+            self.fail(Fatal(f"the producer is in a state that cannot be: {error}"))
+            return None
 
-    __slots__ = (
-        "identity",
-        "in_flight",
-        "last_acked_offset",
-        "last_acked_sequence",
-        "next_sequence",
-        "unresolved_at",
-    )
-
-    def __init__(self) -> None:
-        self.identity = NO_IDENTITY
-        self.in_flight: list[ProducerBatch] = []
-        self.unresolved_at: int | None = None
-        self.restart(NO_IDENTITY)
-
-    def restart(self, identity: ProducerIdentity) -> None:
-        """Begin at sequence 0 under an identity."""
-        self.identity = identity
-        self.next_sequence = 0
-        self.last_acked_sequence = NO_SEQUENCE
-        self.last_acked_offset = -1
-
-    def is_next(self, sequence: int) -> bool:
-        """Whether it follows the last acknowledged one directly."""
-        return sequence == next_sequence(self.last_acked_sequence, 1)
+    return guarded  # type: ignore[return-value]
 
 
 class TransactionManager:
-    """Decides identities and sequences. It sends nothing and knows no clock."""
+    """A transactional producer's decisions.
+
+    `feature_level()`: the finalized level of transaction.version. `two_phase`: no transaction times
+    out, so that prepared ones stay (KIP-939).
+    """
 
     def __init__(
-        self, transactional_id: str | None = None, transaction_timeout_ms: int = 0
+        self,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        *,
+        new_future: NewFuture,
+        feature_level: Callable[[], int],
+        backoff: Backoff,
+        two_phase: bool = False,
     ) -> None:
-        self.transactional_id = transactional_id
-        self.transaction_timeout_ms = transaction_timeout_ms
+        self._id = transactional_id
+        # A transaction that must not time out has no timeout (KIP-939).
+        self._timeout_ms = _NO_TIMEOUT_MS if two_phase else transaction_timeout_ms
+        self._new_future = new_future
+        self._feature_level = feature_level
+        self._two_phase = two_phase
         self.identity = NO_IDENTITY
-        self.state = State.UNINITIALIZED
-        self.fatal_error: OdradekError | None = None
-        self._partitions: dict[TopicPartition, PartitionSequences] = {}
-        #: Partition to what must have its answer before its sequences start over.
-        self._to_bump: dict[TopicPartition, set[ProducerBatch]] = {}
-        self._unresolved: set[TopicPartition] = set()
-
-    # --- identity ---------------------------------------------------------------------------------
+        self.sequences = Sequences()
+        self.lifecycle = TransactionLifecycle()
+        self._queue = TransactionQueue(backoff)
+        #: Whether this transaction is of v2; changes between transactions only.
+        self.is_v2 = False
+        self._next_is_v2 = False
+        self.is_prepared = False
+        #: Counts the calls of `begin`: a record belongs to the transaction it was given in.
+        self.transaction_number = 0
+        self._added: set[TopicPartition] = set()
+        #: Whether the coordinator may know of the open transaction.
+        self._started = False
+        #: Whether a broker has confirmed that something is in it.
+        self._confirmed = False
+        self._can_bump = True
+        self._bump_required = False
+        #: The commit or abort that is under way.
+        self.ending: Operation | None = None
 
     @property
-    def is_transactional(self) -> bool:
-        return self.transactional_id is not None
+    def state(self) -> State:
+        """Where the producer stands."""
+        return self.lifecycle.state
 
     @property
-    def has_fatal_error(self) -> bool:
-        return self.state is State.FATAL_ERROR
+    def fatal_error(self) -> OdradekError | None:
+        """Why nothing more can be done; None while all is well."""
+        return self.lifecycle.fatal_error
 
-    @property
-    def needs_identity(self) -> bool:
-        """Whether InitProducerId must be sent (C-31)."""
-        return self.state is State.UNINITIALIZED and not self.is_transactional
+    # --- what the application calls ---------------------------------------------------------------
 
-    def begin_identity(self) -> InitProducerIdRequest:
-        """The request for an identity; `identity_given` or `identity_refused` must follow."""
-        self.state = step(self.state, State.INITIALIZING)
-        return InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=(
-                self.transaction_timeout_ms if self.is_transactional else _NO_TIMEOUT_MS
-            ),
-        )
+    def init(self) -> Operation:
+        """Ask for an identity; fences older producers of the id (T-59)."""
+        name = "init_transactions"
+        self.lifecycle.check_not_failed()
+        if self.state is not State.UNINITIALIZED:
+            # The table enters INITIALIZING from an end, too: that is a bump, not this call.
+            raise self.lifecycle.not_now(name)
+        self.lifecycle.enter_by_call(State.INITIALIZING, name)
+        operation = Operation(name, self._new_future)
+        self._queue.add(self._init_handler(InitProducerIdHandler, operation))
+        return operation
 
-    def identity_given(self, identity: ProducerIdentity) -> None:
-        """The broker's answer."""
-        self.state = step(self.state, State.READY)
+    def begin(self) -> None:
+        """Local: no broker is told (C-60)."""
+        name = "begin_transaction"
+        self.lifecycle.check_not_failed()
+        self.lifecycle.check_nothing_pending(name)
+        self.lifecycle.enter_by_call(State.IN_TRANSACTION, name)
+        self.transaction_number += 1
+
+    def commit(self) -> Operation:
+        """Ends when the coordinator has decided; waits for every record before that (C-64)."""
+        name = "commit_transaction"
+        self.lifecycle.check_not_failed()
+        self.lifecycle.enter_by_call(State.COMMITTING, name)
+        return self._end(name, committed=True)
+
+    def abort(self) -> Operation:
+        """Also the way out of an abortable error."""
+        name = "abort_transaction"
+        if self.state is not State.ABORTABLE_ERROR:
+            self.lifecycle.check_not_failed()
+        self.lifecycle.enter_by_call(State.ABORTING, name)
+        self.lifecycle.abortable_error = None
+        self._queue.drop_for_abort(TransactionAborted("the transaction was aborted"))
+        return self._end(name, committed=False)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> Operation:
+        """Make positions of a group part of the transaction (C-63, KIP-447)."""
+        name = "send_offsets_to_transaction"
+        self.check_open(name)
+        if len(self._queue) >= OFFSETS_WAITING_MAX:
+            raise IllegalState(f"{len(self._queue)} offset commits wait already; await them first")
+        operation = Operation(name, self._new_future)
+        commit = TxnOffsetCommitHandler(self._id, group, offsets, operation, v2=self.is_v2)
+        self._queue.add(commit if self.is_v2 else AddOffsetsToTxnHandler(self._id, commit))
+        return operation
+
+    def check_open(self, name: str) -> int:
+        """The number of the open transaction. Raises if there is none that takes more."""
+        if self.state is not State.IN_TRANSACTION or self.is_prepared:
+            self.lifecycle.check_not_failed()
+            if self.is_prepared:
+                raise IllegalState(
+                    f"{name}() cannot be called: the transaction is prepared; commit_transaction() or "
+                    "abort_transaction() ends it"
+                )
+            pending = self.lifecycle.pending
+            if pending is not None and pending.name != name:
+                raise self.lifecycle.not_before(pending, name)
+            raise self.lifecycle.not_now(name)
+        return self.transaction_number
+
+    def prepare(self, *, may_time_out: bool = False) -> PreparedTransaction:
+        """Every record is written: nothing more goes in, anyone may end it."""
+        name = "prepare_transaction"
+        if not self.is_prepared:
+            self.check_open(name)
+            if not self._two_phase and not may_time_out:
+                raise IllegalState(
+                    "prepare_transaction() needs transaction_two_phase_commit_enable=True: the "
+                    "broker would abort the prepared transaction after transaction_timeout_ms; if "
+                    "that is taken into account, call it with may_time_out=True"
+                )
+            if not self._queue.is_idle:
+                raise IllegalState(
+                    "prepare_transaction() while offsets are on their way into the transaction; "
+                    "await send_offsets_to_transaction() first"
+                )
+            if not self._started:
+                raise IllegalState(
+                    "prepare_transaction() without a record or offset in the transaction: there is "
+                    "nothing to prepare; use abort_transaction()"
+                )
+        self.is_prepared = True
+        return PreparedTransaction(self._id, *self.identity, V2_LEVEL if self.is_v2 else 1)
+
+    def resume(self, prepared: PreparedTransaction) -> None:
+        """Take over what another producer prepared; to commit or abort it, as often as need be."""
+        if prepared.transactional_id != self._id:
+            raise IllegalState(
+                f"the prepared transaction is of transactional_id {prepared.transactional_id!r}, "
+                f"this producer is {self._id!r}; make a producer with that id"
+            )
+        if self.state is not State.UNINITIALIZED:
+            raise IllegalState(
+                "resume_transaction() is for a new producer, in place of init_transactions(), which "
+                "would abort what was prepared"
+            )
+        identity = ProducerIdentity(prepared.producer_id, prepared.epoch)
+        if not identity.is_valid or identity.epoch < 0:
+            raise IllegalState(f"{prepared} is no prepared transaction")
+        for state in (State.INITIALIZING, State.READY, State.IN_TRANSACTION):
+            self.lifecycle.enter(state)
+        self._adopt(identity)
+        self.is_v2 = self._next_is_v2 = prepared.transaction_version >= V2_LEVEL
+        self._started = self.is_prepared = True
+        # Where v1 leaves the epoch as it is, the other producer's sequences would go on.
+        self._bump_required = not self.is_v2
+        self.transaction_number += 1
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def _end(self, name: str, *, committed: bool) -> Operation:
+        operation = self.ending = Operation(name, self._new_future)
+        self._queue.add(EndTxnHandler(self._id, operation, committed=committed, v2=self.is_v2))
+        # Behind the request that ends it: this transaction stays what it is (C-70).
+        self._next_is_v2 = self._feature_level() >= V2_LEVEL
+        if self._next_is_v2 and not self.is_v2:
+            # So that nothing of v2 can join the last transaction of v1.
+            self._bump_required = True
+        return operation
+
+    def _is_idle(self) -> bool:
+        """Whether no coordinator need be told of the end (C-64).
+
+        In v2 it is told of whatever was sent anywhere, because only the brokers know what they added
+        (T-61). If nothing was sent at all it must not be: while the markers of the transaction before
+        are being written, the present epoch looks like a fenced producer's (T-65).
+        """
+        return not self._started or not self.identity.is_valid
+
+    def _ended(self, operation: Operation | None) -> None:
+        """Decided. The next epoch first, if one is needed (C-66); then a new transaction may begin."""
+        self._added.clear()
+        self._started = self._confirmed = self.is_prepared = False
+        self.ending = None
+        self.is_v2 = self._next_is_v2
+        if self._bump_required or not self.identity.is_valid:
+            self._bump_required = False
+            self.lifecycle.enter(State.INITIALIZING)
+            assert operation is not None
+            self._queue.add(self._init_handler(EpochBumpHandler, operation))
+            return
+        self.lifecycle.enter(State.READY)
+        if operation is not None:
+            operation.finish()
+
+    def _init_handler(
+        self, kind: type[InitProducerIdHandler], operation: Operation
+    ) -> InitProducerIdHandler:
+        return kind(self._id, operation, self._timeout_ms, self._two_phase)
+
+    def _adopt(self, identity: ProducerIdentity) -> None:
+        """Go on as this; every sequence starts at 0. Nothing is in flight."""
         self.identity = identity
-        self._rewrite_bumped()
+        self.sequences.forget()
 
-    def identity_refused(self) -> None:
-        """No answer, or one after which it can be tried again."""
-        self.state = step(self.state, State.UNINITIALIZED)
+    # --- errors -----------------------------------------------------------------------------------
 
     def fail(self, error: OdradekError) -> None:
-        """Nothing more can be sent, ever (C-55). The first reason stays."""
-        self.state = step(self.state, State.FATAL_ERROR)
-        if self.fatal_error is None:
-            self.fatal_error = error
+        """Nothing more can be sent, ever; everybody who waits is told (C-55)."""
+        self.lifecycle.fail(error)
+        self._queue.fail(error)
+        if self.ending is not None:
+            self.ending.finish(error)
 
+    @fatal_if_illegal
     def batch_failed(self, error: OdradekError) -> None:
-        """A batch will never be written: only a transaction minds."""
+        """A batch of the transaction will never be written: it cannot be committed (C-55, C-64)."""
+        if self.state in {State.ABORTING, State.FATAL_ERROR}:
+            return
+        if isinstance(error, _FATAL):
+            self.fail(error)
+        else:
+            self._make_abortable(error)
+
+    def _make_abortable(self, error: OdradekError) -> None:
+        if self.state is State.ABORTING:
+            return
+        self.lifecycle.make_abortable(error)
+        if not self.is_v2 and self._can_bump:
+            self._bump_required = True
+        self._queue.drop_for_abort(error)
+        if self.ending is not None:
+            self.ending.finish(error)
+            self.ending = None
 
     @property
-    def first_goes_alone(self) -> bool:
-        """Whether brokers take any sequence of a producer that they do not know (P-14)."""
-        return True
+    def undrained_error(self) -> OdradekError | None:
+        """Why nothing that was not sent yet will be; None while all is well (C-30)."""
+        if self.state is State.ABORTING:
+            return TransactionAborted("the transaction was aborted before the record was sent")
+        if self.state is State.ABORTABLE_ERROR:
+            return TransactionAborted(
+                f"not sent, because the transaction cannot be committed: {self.lifecycle.abortable_error}"
+            )
+        return None
 
-    # --- draining ---------------------------------------------------------------------------------
+    @property
+    def is_completing(self) -> bool:
+        """Whether no record need wait for others any more (C-13)."""
+        return self.state in {State.COMMITTING, State.ABORTING}
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether closing must end a transaction (C-34); a prepared one stays."""
+        return not self.is_prepared and self.state in {
+            State.IN_TRANSACTION,
+            State.COMMITTING,
+            State.ABORTING,
+            State.ABORTABLE_ERROR,
+        }
+
+    # --- batches ----------------------------------------------------------------------------------
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        """Whether the first batch of a partition's queue may go now (C-20, C-21)."""
-        if self.state is State.FATAL_ERROR or not self.identity.is_valid:
+        """C-20, and in v1 only to what was added to the transaction (C-62)."""
+        if not self.is_v2 and batch.tp not in self._added:
             return False
-        sequences = self._partitions.get(batch.tp)
-        if sequences is None:
-            return True
-        if batch.has_sequence:
-            return not sequences.in_flight or sequences.in_flight[0] is batch
-        if sequences.in_flight and sequences.identity != self.identity:
+        if self.lifecycle.state is State.FATAL_ERROR or not self.identity.is_valid:
             return False
-        if any(held.attempts for held in sequences.in_flight):
-            # One at a time while something is retried (C-21). What is retried may be written
-            # already; too many behind it and the broker would not recognize it any more (P-05).
-            return False
-        if (
-            sequences.in_flight
-            and sequences.last_acked_sequence == NO_SEQUENCE
-            and self.first_goes_alone
-        ):
-            # A broker that does not know a producer takes any sequence (P-14): if the first batch
-            # failed there, a second one on its heels would be taken before it. So the first under
-            # an identity goes alone.
-            return False
-        return sequences.unresolved_at is None and batch.tp not in self._to_bump
+        # In v2 a broker that does not know the producer takes sequence 0 only (P-15).
+        return self.sequences.may_drain(batch, self.identity, first_goes_alone=not self.is_v2)
 
     def drained(self, batch: ProducerBatch) -> None:
-        """Stamp a batch that goes out for the first time (C-22)."""
-        if batch.has_sequence:
-            return
-        sequences = self._sequences(batch.tp)
-        if sequences.identity != self.identity:
-            if sequences.in_flight:
-                raise IllegalTransition(f"{batch!r} would mix two epochs in flight")
-            sequences.restart(self.identity)
-        batch.stamp(self.identity, sequences.next_sequence)
-        sequences.next_sequence = next_sequence(sequences.next_sequence, batch.record_count)
-        sequences.in_flight.append(batch)
-
-    def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch was split; its parts take its place and its sequences (C-25)."""
-        in_flight = self._sequences(batch.tp).in_flight
-        at = in_flight.index(batch)
-        in_flight[at : at + 1] = parts
-
-    # --- answers ----------------------------------------------------------------------------------
+        """In v2 what is sent is in the transaction, by that alone (C-62)."""
+        self.sequences.stamp(batch, self.identity)
+        if self.is_v2:
+            self._added.add(batch.tp)
+            self._started = True
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
         """The records are in the log (C-24)."""
-        sequences = self._sequences(batch.tp)
-        last = next_sequence(batch.base_sequence, batch.record_count - 1)
-        if batch.identity == sequences.identity:
-            if _is_later(last, sequences.last_acked_sequence):
-                sequences.last_acked_sequence = last
-            if base_offset >= 0:
-                last_offset = base_offset + batch.record_count - 1
-                sequences.last_acked_offset = max(sequences.last_acked_offset, last_offset)
-        self._remove(sequences, batch)
+        self.sequences.acknowledged(batch, base_offset)
+        self._confirmed = True
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """A stamped batch failed for good.
-
-        `may_be_written`: it was sent, and no answer said what became of it; its sequences are
-        unresolved then (C-40). Otherwise they are a gap that must not stay (C-45).
-        """
-        sequences = self._sequences(batch.tp)
-        ahead = self._ahead_of(sequences, batch)
-        self._remove(sequences, batch)
-        if batch.identity != sequences.identity or self.has_fatal_error:
+        """A stamped batch failed for good. What is certainly not written leaves a gap, which is closed
+        without a new epoch (C-45)."""
+        fatal = self.state is State.FATAL_ERROR
+        if not may_be_written and not fatal:
+            self.sequences.close_gap(batch)
             return
-        if may_be_written:
-            sequences.unresolved_at = next_sequence(batch.base_sequence, batch.record_count)
-            self._unresolved.add(batch.tp)
-        else:
-            self.request_bump(batch.tp, ahead)
+        self.sequences.remove(batch)
+        if not fatal and batch.identity == self.sequences.of(batch.tp).identity:
+            self.sequences.leave_unresolved(batch)
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
-        """Whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50); asks for a bump if needed."""
-        sequences = self._sequences(batch.tp)
-        unresolved_at = sequences.unresolved_at
-        if unresolved_at is None and (
-            batch.sequence_was_reset or not sequences.is_next(batch.base_sequence)
-        ):
-            # A batch before this one is being retried; this one failed only because of it.
-            return True
-        if self.is_transactional:
-            return False
-        if unresolved_at is None or unresolved_at == batch.base_sequence:
-            self.request_bump(batch.tp)
-        return True
+        """Whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50)."""
+        return self.sequences.failed_because_of_another(batch)
 
     def forgotten(self, batch: ProducerBatch, log_start_offset: int) -> bool:
-        """Whether to retry after UNKNOWN_PRODUCER_ID (C-52); asks for a bump if needed."""
-        sequences = self._sequences(batch.tp)
+        """Whether to retry after UNKNOWN_PRODUCER_ID (C-52)."""
         if log_start_offset < 0 or batch.sequence_was_reset:
             return True
-        if not self.is_transactional:
-            self.request_bump(batch.tp, self._ahead_of(sequences, batch))
-            return True
-        if sequences.last_acked_offset < log_start_offset:
-            self._rewrite(batch.tp, sequences)
+        if self.sequences.of(batch.tp).last_acked_offset < log_start_offset:
+            self.sequences.rewrite(batch.tp, self.identity)
             return True
         return False
 
-    # --- gaps -------------------------------------------------------------------------------------
-
-    def has_unresolved(self, tp: TopicPartition) -> bool:
-        """Whether some sequences of a partition may be written or not (C-40)."""
-        return tp in self._unresolved
-
     def resolve(self) -> None:
         """Look at partitions with unresolved sequences (C-42). Once per pass of the sender."""
-        for tp in sorted(self._unresolved):
-            sequences = self._partitions[tp]
-            if sequences.in_flight:
-                continue
-            self._unresolved.discard(tp)
-            sequences.unresolved_at = None
-            if not sequences.is_next(sequences.next_sequence):
-                self.request_bump(tp)
+        for tp in self.sequences.resolve():
+            self.request_bump(tp)
 
-    def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
-        """The sequences of a partition must start again under a new epoch.
+    @fatal_if_illegal
+    def request_bump(self, tp: TopicPartition) -> None:
+        """Nobody knows which records are written: only a new epoch helps (C-42)."""
+        where = f"{tp.topic}-{tp.partition}"
+        if not self.is_v2 and not self._can_bump:
+            self.fail(
+                Fatal(
+                    f"records for {where} may be written or not, and the broker is too old to go on "
+                    "under a new epoch"
+                )
+            )
+            return
+        if self.state is State.ABORTING:
+            self._bump_required = self._bump_required or not self.is_v2
+        elif self.state in {State.IN_TRANSACTION, State.COMMITTING}:
+            self._make_abortable(
+                TransactionAborted(f"records for {where} may be written or not; abort")
+            )
 
-        That waits for the batches in flight `ahead` of what went wrong. One of them may be written
-        without our knowing; under a new sequence it would be written twice.
+    # --- requests to coordinators ------------------------------------------------------------------
+
+    def next_request(
+        self, active: Iterable[TopicPartition], has_incomplete: bool, now_ms: float
+    ) -> tuple[TxnRequestHandler | None, float | None]:
+        """(the next request, None) or (None, the ms until there may be one, None for unknown).
+
+        `active`: partitions with records waiting. One request is in flight at a time (C-30); records for
+        partitions that it is not about may go meanwhile. The end waits for every record.
         """
-        self._to_bump.setdefault(tp, set()).update(ahead)
+        if self._queue.in_flight is not None or self.state in {
+            State.FATAL_ERROR,
+            State.ABORTABLE_ERROR,
+        }:
+            return None, None
+        if not self.is_v2 and self.state in _OPEN:
+            self._queue.add_partitions(self._id, active, self._added)
+        while (handler := self._queue.first()) is not None:
+            if isinstance(handler, EndTxnHandler):
+                if has_incomplete:
+                    return None, None
+                if self._is_idle():
+                    self._queue.remove(handler)
+                    self._ended(handler.operation)
+                    continue
+            if handler.retry_at_ms > now_ms:
+                return None, handler.retry_at_ms - now_ms
+            self._queue.take(handler)
+            if isinstance(handler, TxnOffsetCommitHandler):
+                self._started = True
+            return handler, None
+        return None, None
 
-    @property
-    def bump_requested(self) -> bool:
-        return bool(self._to_bump)
+    @fatal_if_illegal
+    def answered(
+        self, handler: TxnRequestHandler, response: Any, version: int, now_ms: float
+    ) -> bool:
+        """A coordinator's answer. Whether another coordinator must be looked for (C-33)."""
+        self._queue.in_flight = None
+        if self.state is State.FATAL_ERROR:
+            return False
+        codes = handler.codes(response)
+        worst, error = TxnReaction.DONE, None
+        for tp, code in codes.items():
+            reaction = self._reaction(handler, code)
+            if reaction is not TxnReaction.DONE and reaction.value > worst.value:
+                worst, error = reaction, handler.error(tp, code)
+        if isinstance(handler, TxnOffsetCommitHandler):
+            # Only the rest is sent again (C-63).
+            for tp in [tp for tp in handler.offsets if codes[tp] is ErrorCode.NONE]:
+                del handler.offsets[tp]
+        if error is None:
+            self._done(handler, response, version)
+            return False
+        self._react(handler, worst, error, now_ms)
+        return worst is TxnReaction.FIND_COORDINATOR
 
-    def bump_if_requested(self) -> bool:
-        """The local epoch bump of an idempotent producer (C-44); whether there was one.
+    @fatal_if_illegal
+    def unanswered(self, handler: TxnRequestHandler, error: OdradekError, now_ms: float) -> bool:
+        """No answer, or no coordinator. Whether another one must be looked for (C-33)."""
+        self._queue.in_flight = None
+        if self.state is State.FATAL_ERROR:
+            return False
+        if isinstance(error, BadAnswer) or (error.code is None and error.retriable):
+            reaction = TxnReaction.FIND_COORDINATOR
+        elif error.code is None:
+            reaction = TxnReaction.FATAL
+        else:
+            reaction = self._reaction(handler, error.code)
+        self._react(handler, reaction, error, now_ms)
+        return reaction is TxnReaction.FIND_COORDINATOR
 
-        Partitions that asked for it start over, their unanswered batches included. The others follow
-        when nothing of theirs is in flight (C-20). Behind the last epoch a new producer id is needed:
-        rewriting then waits until it is there.
+    def _reaction(self, handler: TxnRequestHandler, code: ErrorCode) -> TxnReaction:
+        reaction = reaction_to(handler.kind, code)
+        if isinstance(handler, EndTxnHandler) and self._may_be_too_early(handler, code):
+            return TxnReaction.RETRY
+        if reaction is TxnReaction.FORGOTTEN:
+            bumps = self.is_v2 or self._can_bump
+            return TxnReaction.ABORTABLE if bumps else TxnReaction.FATAL
+        return reaction
+
+    def _may_be_too_early(self, handler: EndTxnHandler, code: ErrorCode) -> bool:
+        """Whether PRODUCER_FENCED may mean that the transaction before is still being finished.
+
+        Until its markers are written, v2 takes the present epoch for a stale one (T-65). Nobody gets
+        that far who was told by a broker that something is in the present transaction.
         """
-        if self.state is not State.READY or self.is_transactional:
-            return False
-        if not any(self._may_bump(tp) for tp in self._to_bump):
-            return False
-        if self.identity.epoch >= EPOCH_MAX:
-            self.identity = NO_IDENTITY
-            self.state = step(self.state, State.UNINITIALIZED)
-            return True
-        self.identity = ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
-        self._rewrite_bumped()
-        return True
+        return (
+            handler.v2
+            and not handler.committed
+            and not self._confirmed
+            and code is ErrorCode.PRODUCER_FENCED
+            and handler.attempts < EARLY_ABORTS_MAX
+        )
 
-    def _may_bump(self, tp: TopicPartition) -> bool:
-        return self._to_bump[tp].isdisjoint(self._sequences(tp).in_flight)
+    def _react(
+        self, handler: TxnRequestHandler, reaction: TxnReaction, error: OdradekError, now_ms: float
+    ) -> None:
+        if reaction in {TxnReaction.RETRY, TxnReaction.FIND_COORDINATOR}:
+            self._retry(handler, error, now_ms)
+        elif reaction is TxnReaction.BACK:
+            self.lifecycle.enter(State.UNINITIALIZED)
+            handler.finish(error)
+        elif reaction is TxnReaction.ABORTABLE and not (
+            isinstance(handler, EndTxnHandler) and self.state is State.ABORTING
+        ):
+            self._make_abortable(error)
+            handler.finish(error)
+        else:
+            self.fail(error)
+            handler.finish(error)
 
-    def _rewrite_bumped(self) -> None:
-        for tp in sorted(filter(self._may_bump, self._to_bump)):
-            del self._to_bump[tp]
-            self._rewrite(tp, self._sequences(tp))
+    def _retry(self, handler: TxnRequestHandler, error: OdradekError, now_ms: float) -> None:
+        dropped = self.state in {State.ABORTABLE_ERROR, State.ABORTING} and not isinstance(
+            handler, EndTxnHandler | InitProducerIdHandler
+        )
+        if dropped and not survives_abort(handler):
+            return
+        first = isinstance(handler, AddPartitionsToTxnHandler) and not self._added
+        early = first and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        self._queue.retry(handler, now_ms, FIRST_ADD_RETRY_MS if early else None)
 
-    def _rewrite(self, tp: TopicPartition, sequences: PartitionSequences) -> None:
-        """Stamp what is in flight again, from sequence 0, under the present identity."""
-        sequences.restart(self.identity)
-        for batch in sequences.in_flight:
-            batch.restamp(self.identity, sequences.next_sequence)
-            sequences.next_sequence = next_sequence(sequences.next_sequence, batch.record_count)
-        sequences.unresolved_at = None
-        self._unresolved.discard(tp)
+    def _done(self, handler: TxnRequestHandler, response: Any, version: int) -> None:
+        if isinstance(handler, InitProducerIdHandler):
+            self._can_bump = version >= EPOCH_BUMP_SINCE
+            self._initialized(handler, response)
+        elif isinstance(handler, AddPartitionsToTxnHandler):
+            self._started = True
+            self._added |= handler.partitions
+        elif isinstance(handler, AddOffsetsToTxnHandler):
+            self._started = True
+            if self.state in _OPEN:
+                self._queue.add(handler.then)
+        elif isinstance(handler, TxnOffsetCommitHandler):
+            self._confirmed = True
+            handler.finish()
+        elif isinstance(handler, EndTxnHandler):
+            if handler.v2:
+                self._adopt_next(response)
+            if self.fatal_error is None:
+                self._ended(handler.operation)
 
-    # --- parts ------------------------------------------------------------------------------------
+    def _initialized(
+        self, handler: InitProducerIdHandler, response: InitProducerIdResponse
+    ) -> None:
+        identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+        if not identity.is_valid or identity.epoch < 0:
+            self.fail(Fatal(f"the broker gave {identity}, which is no identity of a producer"))
+            handler.finish(self.fatal_error)
+            return
+        self._adopt(identity)
+        self.lifecycle.enter(State.READY)
+        # The boundary in front of the first transaction, and behind a bump (C-70).
+        self.is_v2 = self._next_is_v2 = self._feature_level() >= V2_LEVEL
+        handler.finish()
 
-    def in_flight(self, tp: TopicPartition) -> list[ProducerBatch]:
-        """Stamped batches without a final answer, in order of sequence."""
-        return self._sequences(tp).in_flight
-
-    def _sequences(self, tp: TopicPartition) -> PartitionSequences:
-        sequences = self._partitions.get(tp)
-        if sequences is None:
-            sequences = self._partitions[tp] = PartitionSequences()
-        return sequences
-
-    def _ahead_of(self, sequences: PartitionSequences, batch: ProducerBatch) -> list[ProducerBatch]:
-        in_flight = sequences.in_flight
-        return in_flight[: in_flight.index(batch)] if batch in in_flight else []
-
-    def _remove(self, sequences: PartitionSequences, batch: ProducerBatch) -> None:
-        if batch in sequences.in_flight:
-            sequences.in_flight.remove(batch)
-
-
-def _is_later(sequence: int, than: int) -> bool:
-    """Whether it comes behind another one; at most half the range apart, so that wraps are seen."""
-    if than == NO_SEQUENCE:
-        return True
-    return 0 < (sequence - than) % (1 << 31) < 1 << 30
+    def _adopt_next(self, response: EndTxnResponse) -> None:
+        """The identity of the next transaction (C-65, T-66)."""
+        identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+        if not identity.is_valid or identity.epoch < 0:
+            self.fail(Fatal("the broker ended the transaction without saying what comes next"))
+            return
+        self._adopt(identity)

@@ -1,7 +1,7 @@
-"""What a transactional producer asks coordinators: the requests, their order, what answers mean.
+"""The requests of a transactional producer to coordinators: their order, and what answers mean.
 
-An `Ask` is one question that is put until it has an answer (C-33). Which comes next is the manager's
-choice, by `Kind` (C-30). The reactions to error codes are one table (C-68).
+A handler makes one request, which is repeated until it has an answer (C-33), and reads that.
+Which comes next is the manager's choice, by `Kind` (C-30). The reactions to error codes are one table (C-68).
 """
 
 from __future__ import annotations
@@ -10,11 +10,6 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum, auto
 from typing import Any
 
-from odradek_client.consumer.types import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-    TopicPartition,
-)
 from odradek_client.errors import (
     GroupMovedOn,
     OdradekError,
@@ -22,9 +17,22 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
-from odradek_client.producer.batch import Future, NewFuture, ProducerIdentity
+from odradek_client.producer.batch import Future, NewFuture
+from odradek_client.producer.identity import ProducerIdentity
+from odradek_client.structs import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from odradek_protocol.constants import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
+from odradek_protocol.schemas import (
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+    txn_offset_commit,
+)
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,28 +46,16 @@ from odradek_protocol.schemas.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-GROUP_COORDINATOR = 0
-TRANSACTION_COORDINATOR = 1
-
-#: From these versions on a request means transactions v2 (T-60), and below them v1.
-PRODUCE_V2_FROM = 12
-_OFFSET_COMMIT_V2_FROM = 5
-END_V2_FROM = 5
-#: The newest AddPartitionsToTxn for clients; those above are between brokers (T-22).
-_ADD_PARTITIONS_NEWEST = 3
-#: From these versions on requests have the fields that they are named after.
-INIT_BUMPS_FROM = 3
-INIT_PREPARES_FROM = 6
 TWO_PHASE_REMEDY = (
     "two-phase commit (KIP-939) wants Kafka 4.3 or newer whose brokers all have "
     "transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true, and the right "
     "TWO_PHASE_COMMIT on the transactional id where there are ACLs"
 )
-_OFFSET_COMMIT_MEMBER_FROM = 3
 
 
 class Kind(IntEnum):
-    """The questions, in the order they are put in (C-30); those of one number in order of arrival."""
+    """The requests, in the order they are sent in (C-30); those of one number in order of
+    arrival."""
 
     INIT = 1
     ADD_PARTITIONS = 2
@@ -73,8 +69,8 @@ class Kind(IntEnum):
         return 2 if Kind.ADD_PARTITIONS <= self <= Kind.COMMIT_OFFSETS else int(self)
 
 
-class Reaction(Enum):
-    """What a coordinator's code asks for (C-68), gravest last."""
+class TxnReaction(Enum):
+    """The reaction to a coordinator's error code (C-68), gravest last."""
 
     DONE = auto()
     RETRY = auto()
@@ -87,43 +83,45 @@ class Reaction(Enum):
 
 _E = ErrorCode
 _SPECIAL = {
-    _E.NONE: Reaction.DONE,
-    _E.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
-    _E.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
-    _E.TOPIC_AUTHORIZATION_FAILED: Reaction.ABORTABLE,
-    _E.GROUP_AUTHORIZATION_FAILED: Reaction.ABORTABLE,
-    _E.OPERATION_NOT_ATTEMPTED: Reaction.ABORTABLE,
-    _E.TRANSACTION_ABORTABLE: Reaction.ABORTABLE,
-    _E.UNKNOWN_PRODUCER_ID: Reaction.FORGOTTEN,
+    _E.NONE: TxnReaction.DONE,
+    _E.COORDINATOR_NOT_AVAILABLE: TxnReaction.FIND_COORDINATOR,
+    _E.NOT_COORDINATOR: TxnReaction.FIND_COORDINATOR,
+    _E.TOPIC_AUTHORIZATION_FAILED: TxnReaction.ABORTABLE,
+    _E.GROUP_AUTHORIZATION_FAILED: TxnReaction.ABORTABLE,
+    _E.OPERATION_NOT_ATTEMPTED: TxnReaction.ABORTABLE,
+    _E.TRANSACTION_ABORTABLE: TxnReaction.ABORTABLE,
+    _E.UNKNOWN_PRODUCER_ID: TxnReaction.FORGOTTEN,
 }
-#: Code -> reaction, for every kind of question.
-REACTIONS: dict[ErrorCode, Reaction] = {
-    code: _SPECIAL.get(code, Reaction.RETRY if code.retriable else Reaction.FATAL) for code in _E
+#: Code -> reaction, for every kind of request.
+REACTIONS: dict[ErrorCode, TxnReaction] = {
+    code: _SPECIAL.get(code, TxnReaction.RETRY if code.retriable else TxnReaction.FATAL)
+    for code in _E
 }
-#: What only one kind of question takes otherwise.
+#: What only one kind of request takes otherwise.
 _OF_OFFSETS = {
-    _E.ILLEGAL_GENERATION: Reaction.ABORTABLE,
-    _E.UNKNOWN_MEMBER_ID: Reaction.ABORTABLE,
-    _E.FENCED_INSTANCE_ID: Reaction.ABORTABLE,
-    _E.OFFSET_METADATA_TOO_LARGE: Reaction.ABORTABLE,
+    _E.ILLEGAL_GENERATION: TxnReaction.ABORTABLE,
+    _E.UNKNOWN_MEMBER_ID: TxnReaction.ABORTABLE,
+    _E.FENCED_INSTANCE_ID: TxnReaction.ABORTABLE,
+    _E.OFFSET_METADATA_TOO_LARGE: TxnReaction.ABORTABLE,
 }
 _OF_INIT = {
-    _E.CLUSTER_AUTHORIZATION_FAILED: Reaction.BACK,
-    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Reaction.BACK,
+    _E.CLUSTER_AUTHORIZATION_FAILED: TxnReaction.BACK,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TxnReaction.BACK,
 }
-OVERRIDES: dict[Kind, Mapping[ErrorCode, Reaction]] = {
+OVERRIDES: dict[Kind, Mapping[ErrorCode, TxnReaction]] = {
     Kind.INIT: _OF_INIT,
     Kind.COMMIT_OFFSETS: _OF_OFFSETS,
 }
 
 
-def reaction_to(kind: Kind, code: ErrorCode) -> Reaction:
-    """C-55, C-68."""
+def reaction_to(kind: Kind, code: ErrorCode) -> TxnReaction:
+    """The reaction to a code in the answer to a request of this kind (C-55, C-68)."""
     return OVERRIDES.get(kind, {}).get(code) or REACTIONS[code]
 
 
 class Operation:
-    """A call of the application that waits for brokers; it may outlive its caller's patience (C-67)."""
+    """A call of the application that waits for brokers; it may outlive its caller's patience
+    (C-67)."""
 
     __slots__ = ("_new_future", "_waiters", "done", "error", "name")
 
@@ -155,8 +153,8 @@ class Operation:
         return waiter
 
 
-class Ask:
-    """One question to a coordinator.
+class TxnRequestHandler:
+    """One request to a coordinator, and what its answer means.
 
     `key`, `key_type`: whose coordinator (FindCoordinator). `was_sent`: it may have been carried out
     although no answer came.
@@ -184,18 +182,25 @@ class Ask:
         raise NotImplementedError
 
     def check_version(self, version: int, api_name: str) -> None:
-        """UnsupportedByBroker if the newest version that both sides have cannot carry the question."""
+        """UnsupportedByBroker if the newest version that both sides have cannot carry the
+        request."""
         if version < self.min_version:
             raise UnsupportedByBroker(
                 f"the broker serves {api_name} up to version {version}, but {self.min_version} is "
                 f"needed; {self.remedy}"
             )
 
-    def codes(self, response: Any) -> dict[Any, ErrorCode]:
-        """What was answered, by what it was answered for."""
+    def finish(self, error: OdradekError | None = None) -> None:
+        """Tell who waits for it."""
+        if self.operation is not None:
+            self.operation.finish(error)
+
+    def codes(self, response: Any) -> dict[TopicPartition | None, ErrorCode]:
+        """The error codes of an answer: for each partition, or for None where it is about no
+        partition."""
         return {None: _E.of(response.error_code)}
 
-    def error(self, what: Any, code: ErrorCode) -> OdradekError:
+    def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         """The exception for one of the codes."""
         if code is _E.INVALID_PRODUCER_EPOCH:
             # The older name of the same thing (T-15).
@@ -203,7 +208,7 @@ class Ask:
         return error_for(code, about=f"transactional id {self.key!r}")
 
 
-class InitAsk(Ask):
+class InitProducerIdHandler(TxnRequestHandler):
     """InitProducerId for a new producer: fences older ones, ends their transaction (T-12, T-59)."""
 
     kind = Kind.INIT
@@ -213,7 +218,7 @@ class InitAsk(Ask):
         self._timeout_ms = timeout_ms
         self._two_phase = two_phase
         if two_phase:
-            self.min_version = INIT_PREPARES_FROM
+            self.min_version = init_producer_id.TWO_PHASE_COMMIT_SINCE
             self.remedy = TWO_PHASE_REMEDY
 
     def message(self, identity: ProducerIdentity) -> Message:
@@ -225,24 +230,24 @@ class InitAsk(Ask):
             enable2_pc=self._two_phase,
         )
 
-    def error(self, what: Any, code: ErrorCode) -> OdradekError:
+    def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if self._two_phase and code is _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             # Also from a broker that has two-phase commit switched off (KIP-939).
             return error_for(code, TWO_PHASE_REMEDY, about=f"transactional id {self.key!r}")
-        return super().error(what, code)
+        return super().error(tp, code)
 
 
-class BumpAsk(InitAsk):
+class EpochBumpHandler(InitProducerIdHandler):
     """InitProducerId with the present identity: the next epoch (KIP-360, C-66)."""
 
     kind = Kind.BUMP
 
 
-class AddPartitionsAsk(Ask):
+class AddPartitionsToTxnHandler(TxnRequestHandler):
     """AddPartitionsToTxn (C-62)."""
 
     kind = Kind.ADD_PARTITIONS
-    max_version = _ADD_PARTITIONS_NEWEST
+    max_version = add_partitions_to_txn.BETWEEN_BROKERS_SINCE - 1
 
     def __init__(self, key: str, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(key)
@@ -262,7 +267,7 @@ class AddPartitionsAsk(Ask):
             ],
         )
 
-    def codes(self, response: Any) -> dict[Any, ErrorCode]:
+    def codes(self, response: Any) -> dict[TopicPartition | None, ErrorCode]:
         answered = {
             TopicPartition(topic.name, each.partition_index): _E.of(each.partition_error_code)
             for topic in response.results_by_topic_v3_and_below
@@ -270,18 +275,19 @@ class AddPartitionsAsk(Ask):
         }
         return {tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in self.partitions}
 
-    def error(self, what: Any, code: ErrorCode) -> OdradekError:
+    def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if code is _E.INVALID_PRODUCER_EPOCH:
-            return super().error(what, code)
-        return error_for(code, about=f"{what.topic}-{what.partition} in a transaction")
+            return super().error(tp, code)
+        assert tp is not None
+        return error_for(code, about=f"{tp.topic}-{tp.partition} in a transaction")
 
 
-class AddOffsetsAsk(Ask):
+class AddOffsetsToTxnHandler(TxnRequestHandler):
     """AddOffsetsToTxn; `then` is what the offsets are committed with (C-63)."""
 
     kind = Kind.ADD_OFFSETS
 
-    def __init__(self, key: str, then: CommitOffsetsAsk) -> None:
+    def __init__(self, key: str, then: TxnOffsetCommitHandler) -> None:
         super().__init__(key, then.operation)
         self.then = then
 
@@ -293,13 +299,13 @@ class AddOffsetsAsk(Ask):
             group_id=self.then.key,
         )
 
-    def error(self, what: Any, code: ErrorCode) -> OdradekError:
+    def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if code is _E.GROUP_AUTHORIZATION_FAILED:
             return error_for(code, about=f"group {self.then.key!r}")
-        return super().error(what, code)
+        return super().error(tp, code)
 
 
-class CommitOffsetsAsk(Ask):
+class TxnOffsetCommitHandler(TxnRequestHandler):
     """TxnOffsetCommit, to the coordinator of the group."""
 
     kind = Kind.COMMIT_OFFSETS
@@ -319,14 +325,14 @@ class CommitOffsetsAsk(Ask):
         self._group = group
         self.offsets = dict(offsets)
         if v2:
-            self.min_version = _OFFSET_COMMIT_V2_FROM
+            self.min_version = txn_offset_commit.TRANSACTIONS_V2_SINCE
         else:
-            self.max_version = _OFFSET_COMMIT_V2_FROM - 1
+            self.max_version = txn_offset_commit.TRANSACTIONS_V2_SINCE - 1
 
     def check_version(self, version: int, api_name: str) -> None:
         super().check_version(version, api_name)
         named = self._group._replace(group_id="") != ConsumerGroupMetadata("")
-        if named and version < _OFFSET_COMMIT_MEMBER_FROM:
+        if named and version < txn_offset_commit.MEMBER_SINCE:
             raise UnsupportedByBroker(
                 "the broker is too old to check group members in transactions (KIP-447); use a "
                 "newer one, or give the group_id alone in place of consumer.group_metadata()"
@@ -355,7 +361,7 @@ class CommitOffsetsAsk(Ask):
             topics=list(topics.values()),
         )
 
-    def codes(self, response: Any) -> dict[Any, ErrorCode]:
+    def codes(self, response: Any) -> dict[TopicPartition | None, ErrorCode]:
         answered = {
             TopicPartition(topic.name, each.partition_index): _E.of(each.error_code)
             for topic in response.topics
@@ -363,7 +369,7 @@ class CommitOffsetsAsk(Ask):
         }
         return {tp: answered.get(tp, _E.UNKNOWN_SERVER_ERROR) for tp in self.offsets}
 
-    def error(self, what: Any, code: ErrorCode) -> OdradekError:
+    def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if code in {_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID}:
             return GroupMovedOn(
                 f"group {self.key!r} has gone on without the member that read these records; abort "
@@ -371,14 +377,14 @@ class CommitOffsetsAsk(Ask):
                 code=code,
             )
         if code is _E.INVALID_PRODUCER_EPOCH:
-            return super().error(what, code)
+            return super().error(tp, code)
         about = f"group {self.key!r}"
-        if what is not None:
-            about += f", {what.topic}-{what.partition}"
+        if tp is not None:
+            about += f", {tp.topic}-{tp.partition}"
         return error_for(code, about=about)
 
 
-class EndAsk(Ask):
+class EndTxnHandler(TxnRequestHandler):
     """EndTxn."""
 
     kind = Kind.END
@@ -388,9 +394,9 @@ class EndAsk(Ask):
         self.committed = committed
         self.v2 = v2
         if v2:
-            self.min_version = END_V2_FROM
+            self.min_version = end_txn.TRANSACTIONS_V2_SINCE
         else:
-            self.max_version = END_V2_FROM - 1
+            self.max_version = end_txn.TRANSACTIONS_V2_SINCE - 1
 
     def message(self, identity: ProducerIdentity) -> Message:
         return EndTxnRequest(

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from odradek_protocol.stored.control_marker import ControlType as ControlType
 
-from .batch import BATCH_HEADER as BATCH_HEADER
-from .batch import HEADER_BYTES as HEADER_BYTES
-from .batch import LOG_OVERHEAD_BYTES as LOG_OVERHEAD_BYTES
 from .batch import MAX_SEQUENCE as MAX_SEQUENCE
-from .batch import NO_LEADER_EPOCH as NO_LEADER_EPOCH
-from .batch import NO_PRODUCER_EPOCH as NO_PRODUCER_EPOCH
-from .batch import NO_PRODUCER_ID as NO_PRODUCER_ID
-from .batch import NO_SEQUENCE as NO_SEQUENCE
-from .batch import NO_TIMESTAMP as NO_TIMESTAMP
 from .batch import BatchError as BatchError
 from .batch import BatchHeader as BatchHeader
 from .batch import BodyNotDecompressed as BodyNotDecompressed
@@ -21,6 +13,7 @@ from .batch import TruncatedBatch as TruncatedBatch
 from .batch import UnsupportedMagic as UnsupportedMagic
 from .batch import iter_batches as iter_batches
 from .batch import next_sequence as next_sequence
+from .batch import peek as peek
 from .batch import previous_sequence as previous_sequence
 from .batch import read_header as read_header
 from .batch import read_header_alone as read_header_alone
@@ -35,7 +28,11 @@ from .builder import control_batch as control_batch
 from .builder import recompress as recompress
 from .builder import record_upper_bound as record_upper_bound
 from .builder import rewrite_batch as rewrite_batch
+from .builder import rewrite_columns as rewrite_columns
 from .builder import simple_batch as simple_batch
+from .layout import BATCH_HEADER as BATCH_HEADER
+from .layout import HEADER_BYTES as HEADER_BYTES
+from .layout import LOG_OVERHEAD_BYTES as LOG_OVERHEAD_BYTES
 from .record import Headers as Headers
 from .record import Record as Record
 from .record import RecordColumns as RecordColumns

@@ -12,7 +12,7 @@ from odradek_protocol.stored.control_marker import ControlType, decode_type
 
 
 class AbortedBatches:
-    """Of one fetched partition: told of its batches one by one, in offset order."""
+    """The aborted transactions of one fetched partition. It is told of the batches one by one, in offset order."""
 
     __slots__ = ("_producers", "_waiting")
 

@@ -32,7 +32,8 @@ _KEY, _VALUE, _HEADERS = 1, 2, 4
 _FLAGS = {"key": _KEY, "value": _VALUE, "headers": _HEADERS}
 
 MAX_BYTES = 256 * 1024 * 1024
-"""`is_full` from here on. With one more batch (at most 128 MiB by default) no column passes Arrow's 2 GiB."""
+"""`is_full` from here on. With one more batch (at most 128 MiB by default) no column passes Arrow's
+2 GiB."""
 
 _MAX_OFFSET = 2**63 - 1
 _MAX_MICROSECONDS = 2**63 - 1
@@ -40,7 +41,8 @@ _MIN_MICROSECONDS = -(2**63)
 
 
 class TimestampBeyondMicroseconds(CorruptBatch):
-    """A record's time in ms, times 1,000, is no int64: Arrow's (and Spark's) microseconds cannot hold it."""
+    """A record's time in ms, times 1,000, is no int64: Arrow's (and Spark's) microseconds cannot
+    hold it."""
 
 
 class PyarrowMissing(ImportError):
@@ -318,7 +320,7 @@ class PureRows:
         return tuple(pairs)
 
     def take(self) -> tuple[int, int, tuple[bytes, ...]]:
-        """What was gathered, and begin anew: rows, headers of all of them, 15 buffers."""
+        """The gathered columns, and begin anew: rows, headers of all of them, 15 buffers."""
         count = self.count
         names, contents = _BinaryColumn(), _BinaryColumn()
         pairs = [pair for headers in self._headers for pair in headers]
@@ -349,7 +351,7 @@ class _BinaryColumn:
         self._ends = array("i")
 
     def add(self, column: Sequence[bytes | None]) -> int:
-        """How many bytes they have together."""
+        """Append a column; the size of its values in bytes."""
         count = len(self._octets)
         try:
             lengths = list(map(len, cast("Sequence[bytes]", column)))
@@ -368,7 +370,7 @@ class _BinaryColumn:
         return sum(lengths)
 
     def buffers(self) -> tuple[bytes, bytes, bytes]:
-        """Validity, ends, data."""
+        """Arrow's three buffers of the column: validity bits, ends, data."""
         if not self._octets:
             return b"", b"", b""
         valid = _bits(len(self._octets), self._nulls)

@@ -1,7 +1,7 @@
-"""The record batch, format version 2: its 61-byte header and what may be done without its records.
+"""The record batch, format version 2: reading, checking and stamping its 61-byte header.
 
 A broker checks, stamps and serves batches by this header alone (D6); records are opened in
-`record.py`. Layout: semantics section R; Kafka's `DefaultRecordBatch`.
+`record.py`, and `layout.py` has the header's fields.
 """
 
 from __future__ import annotations
@@ -9,101 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct as PackedStruct
-from typing import Any
-
-from construct import Int8sb, Int16sb, Int32sb, Int32ub, Int64sb, Struct
 
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec
+from odradek_protocol.constants import NO_SEQUENCE
+
+from .layout import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_AT,
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    PACKED_HEADER,
+    PACKED_LENGTH_TO_MAGIC,
+    PACKED_PRODUCER,
+    TRANSACTIONAL_BIT,
+)
 
 Buffer = bytes | bytearray | memoryview
 WritableBuffer = bytearray | memoryview
 
-HEADER_BYTES = 61
-LOG_OVERHEAD_BYTES = 12
-"""Base offset and length: what precedes the bytes that the length counts."""
-MAGIC = 2
-CRC_START = 21
-"""The checksum covers everything from the attributes on; offset and leader epoch stay free (R-01)."""
+_pack_header = PACKED_HEADER.pack
+_unpack_header = PACKED_HEADER.unpack_from
+_unpack_producer = PACKED_PRODUCER.unpack_from
+_INT16 = PackedStruct(">h")
+_INT32 = PackedStruct(">i")
+_UINT32 = PackedStruct(">I")
+_INT64 = PackedStruct(">q")
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
-
-CODEC_MASK = 0x07
 _CODECS = tuple(Codec)
-LOG_APPEND_TIME_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40
-
-BATCH_HEADER: Any = Struct(
-    "base_offset" / Int64sb,
-    "batch_length" / Int32sb,
-    "leader_epoch" / Int32sb,
-    "magic" / Int8sb,
-    "crc" / Int32ub,
-    "attributes" / Int16sb,
-    "last_offset_delta" / Int32sb,
-    "base_timestamp" / Int64sb,
-    "max_timestamp" / Int64sb,
-    "producer_id" / Int64sb,
-    "producer_epoch" / Int16sb,
-    "base_sequence" / Int32sb,
-    "record_count" / Int32sb,
-)
-"""The header's declaration; everything is big-endian.
-
-::
-
-     0        8       12       16  17      21    23       27
-    +--------+--------+--------+---+-------+-----+--------+-- ...
-    | base   | batch  | leader |mag| CRC-  |attr-| last   |
-    | offset | length | epoch  |ic | 32C   |ibut.| offset |
-    |        |        |        | 2 |       |     | delta  |
-    +--------+--------+--------+---+-------+-----+--------+-- ...
-             |<- batch_length counts from here   |
-                                           |<- the CRC covers from here
-         27       35       43       51     53       57      61
-    ... --+--------+--------+--------+------+--------+-------+---------
-          | base   | max    |producer|produc| base   |record | records,
-          | time-  | time-  | id     |er    |sequence| count | perhaps
-          | stamp  | stamp  |        |epoch |        |       | compressed
-    ... --+--------+--------+--------+------+--------+-------+---------
-
-    attributes:  15 ........ 7   6    5    4    3   2 1 0
-                +-------------+----+----+----+----+-------+
-                | unused, 0   |hori|ctrl|txn |time| codec |
-                |             |zon |    |    |type|       |
-                +-------------+----+----+----+----+-------+
-      codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
-      time type: 0 CreateTime, 1 LogAppendTime (R-03)
-      txn: transactional   ctrl: control batch (R-30)
-      horizon: base timestamp is the delete horizon (KIP-534)
-"""
-
-PACKED_HEADER = PackedStruct(">qiibIhiqqqhii")
-"""The same for the hot paths; a test holds the two equal."""
-
-PACKED_FRONT = PackedStruct(">qiibI")
-PACKED_COVERED = PackedStruct(">hiqqqhii")
-"""The header in two, before and under the checksum, for writing."""
-
-_PACKED_LENGTH_TO_MAGIC = PackedStruct(">iib")
-_PACKED_INT32 = PackedStruct(">i")
-_PACKED_UINT32 = PackedStruct(">I")
-_PACKED_INT16 = PackedStruct(">h")
-_PACKED_INT64 = PackedStruct(">q")
-
-_LENGTH_AT = 8
-_LEADER_EPOCH_AT = 12
-_MAGIC_AT = 16
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_MAX_TIMESTAMP_AT = 35
-
 _MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 # The shortest message that Kafka ever had (magic 0): less is not old, it is damage.
 _MIN_LEGACY_LENGTH = 14
@@ -214,7 +157,7 @@ class BatchHeader:
 
     def pack(self) -> bytes:
         """The 61 bytes, `crc` as it stands."""
-        return PACKED_HEADER.pack(
+        return _pack_header(
             self.base_offset,
             self.size_bytes - LOG_OVERHEAD_BYTES,
             self.leader_epoch,
@@ -249,7 +192,7 @@ def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
     present_bytes = len(buffer) - position
     if present_bytes < HEADER_BYTES:
         _refuse_short(buffer, position, present_bytes)
-    fields = PACKED_HEADER.unpack_from(buffer, position)
+    fields = _unpack_header(buffer, position)
     length = fields[1]
     if fields[3] != MAGIC or length < _MIN_BATCH_LENGTH:
         _refuse(length, fields[3])
@@ -258,8 +201,8 @@ def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def _refuse_short(buffer: Buffer, position: int, present_bytes: int) -> None:
     """A whole message of an old format can be shorter than our header: say which of the two it is."""
-    if present_bytes > _MAGIC_AT:
-        length, _, magic = _PACKED_LENGTH_TO_MAGIC.unpack_from(buffer, position + _LENGTH_AT)
+    if present_bytes > MAGIC_AT:
+        length, _, magic = PACKED_LENGTH_TO_MAGIC.unpack_from(buffer, position + LENGTH_AT)
         if magic != MAGIC or length < _MIN_BATCH_LENGTH:
             _refuse(length, magic)
     raise TruncatedBatch(HEADER_BYTES, present_bytes)
@@ -273,6 +216,16 @@ def _refuse(length: int, magic: int) -> None:
     raise CorruptBatch(
         f"batch length {length} is impossible, the header alone has {_MIN_BATCH_LENGTH}"
     )
+
+
+def peek(buffer: Buffer) -> tuple[int, int, int, int] | None:
+    """(magic, attributes, producer id, producer epoch) of bytes that are not checked yet.
+
+    None if they are fewer than a header has. Only magic 2 gives the other three a meaning.
+    """
+    if len(buffer) < HEADER_BYTES:
+        return None
+    return _unpack_producer(buffer)
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
@@ -314,8 +267,8 @@ def iter_batches(
 
 def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
     """Give a batch its place in the log, in place. The checksum does not cover these fields (R-01)."""
-    _PACKED_INT64.pack_into(buffer, position, base_offset)
-    _PACKED_INT32.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> None:
@@ -334,20 +287,20 @@ def set_create_time(buffer: WritableBuffer, position: int, max_timestamp_ms: int
 def _set_timestamp(
     buffer: WritableBuffer, position: int, timestamp_ms: int, *, log_append_time: bool
 ) -> None:
-    (attributes,) = _PACKED_INT16.unpack_from(buffer, position + _ATTRIBUTES_AT)
+    (attributes,) = _INT16.unpack_from(buffer, position + ATTRIBUTES_AT)
     attributes &= ~LOG_APPEND_TIME_BIT
     if log_append_time:
         attributes |= LOG_APPEND_TIME_BIT
-    _PACKED_INT16.pack_into(buffer, position + _ATTRIBUTES_AT, attributes)
-    _PACKED_INT64.pack_into(buffer, position + _MAX_TIMESTAMP_AT, timestamp_ms)
+    _INT16.pack_into(buffer, position + ATTRIBUTES_AT, attributes)
+    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_AT, timestamp_ms)
     update_crc(buffer, position)
 
 
 def update_crc(buffer: WritableBuffer, position: int) -> None:
     """Recompute and store the checksum of a batch whose header says its true length."""
-    (length,) = _PACKED_INT32.unpack_from(buffer, position + _LENGTH_AT)
+    (length,) = _INT32.unpack_from(buffer, position + LENGTH_AT)
     computed = checksum(buffer, position, length + LOG_OVERHEAD_BYTES)
-    _PACKED_UINT32.pack_into(buffer, position + _CRC_AT, computed)
+    _UINT32.pack_into(buffer, position + CRC_AT, computed)
 
 
 # --- sequences (P-20) -------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Building batches: collect records, encode and compress them once, stamp the header as often as needed."""
+"""Building batches: collect records, encode and compress them once, stamp the header as often as
+needed."""
 
 from __future__ import annotations
 
@@ -7,9 +8,24 @@ from dataclasses import replace
 
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec, compress
-from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
+from odradek_protocol.constants import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+)
+from odradek_protocol.stored.control_marker import (
+    ControlType,
+    encode_key,
+    encode_marker,
+    encode_snapshot_footer,
+    encode_snapshot_header,
+)
 
-from .batch import (
+from .batch import BatchHeader, Buffer
+from .encoding import NO_HEADERS, HeaderItems, Row, encode_columns, encode_headers, encode_rows
+from .layout import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
@@ -18,19 +34,14 @@ from .batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
     PACKED_COVERED,
     PACKED_FRONT,
     TRANSACTIONAL_BIT,
-    BatchHeader,
-    Buffer,
 )
-from .encoding import NO_HEADERS, HeaderItems, Row, encode_columns, encode_headers, encode_rows
-from .record import Record, parse_records
+from .record import Record, RecordColumns, parse_records
+
+_pack_front = PACKED_FRONT.pack
+_pack_covered = PACKED_COVERED.pack
 
 # What a record takes besides key, value and header block. The widest: length 5, attributes 1, timestamp
 # 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192 records and 8 s,
@@ -147,7 +158,8 @@ class BatchBuilder:
         return index
 
     def _admit(self, timestamp_ms: int, index: int) -> int:
-        """The rare checks: the first record, unusual timestamps, a batch that was built."""
+        """Take the first record, or one with an unusual timestamp. BuilderSealed if the batch was
+        built."""
         if self._body is not None:
             raise BuilderSealed("the batch was built already; no record can be added")
         if not isinstance(timestamp_ms, int):
@@ -163,7 +175,8 @@ class BatchBuilder:
         return int(timestamp_ms)
 
     def records(self) -> list[Row]:
-        """What was appended, as (timestamp_ms, key, value, headers): for splitting a batch (C-25)."""
+        """The appended records, as (timestamp_ms, key, value, headers): for splitting a batch
+        (C-25)."""
         return list(self._rows)
 
     def build(
@@ -203,7 +216,7 @@ class BatchBuilder:
             max_timestamp = log_append_time_ms
         else:
             max_timestamp = self._max_timestamp
-        covered = PACKED_COVERED.pack(
+        covered = _pack_covered(
             attributes,
             len(rows) - 1,
             self._base_timestamp,
@@ -252,7 +265,7 @@ def seal(header: BatchHeader, body: bytes) -> bytearray:
 def _join(base_offset: int, leader_epoch: int, covered: bytes, body: bytes) -> bytearray:
     length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body)
     checksum = crc32c(body, crc32c(covered))
-    front = PACKED_FRONT.pack(base_offset, length, leader_epoch, MAGIC, checksum)
+    front = _pack_front(base_offset, length, leader_epoch, MAGIC, checksum)
     return bytearray().join((front, covered, body))
 
 
@@ -310,6 +323,30 @@ def control_batch(
     )
 
 
+def snapshot_control_batch(
+    kind: ControlType,
+    timestamp_ms: int,
+    base_offset: int,
+    leader_epoch: int,
+    *,
+    last_contained_ms: int = NO_TIMESTAMP,
+) -> bytearray:
+    """The batch that begins or ends a snapshot of the metadata log (KIP-630). `last_contained_ms`, for
+    its header: the time of the last log record that it covers.
+
+    Raises ValueError for a kind other than SNAPSHOT_HEADER and SNAPSHOT_FOOTER.
+    """
+    if kind is ControlType.SNAPSHOT_HEADER:
+        value = encode_snapshot_header(last_contained_ms)
+    elif kind is ControlType.SNAPSHOT_FOOTER:
+        value = encode_snapshot_footer()
+    else:
+        raise ValueError(f"{kind.name} neither begins nor ends a snapshot")
+    builder = BatchBuilder()
+    builder.append(timestamp_ms, encode_key(kind), value)
+    return builder.build(base_offset=base_offset, leader_epoch=leader_epoch, control=True)
+
+
 def rewrite_batch(
     header: BatchHeader,
     records: Sequence[Record],
@@ -317,44 +354,73 @@ def rewrite_batch(
     codec: Codec | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
+    """`rewrite_columns` of records."""
+    columns = RecordColumns(
+        [record.offset for record in records],
+        [record.timestamp for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [record.headers for record in records],
+    )
+    return rewrite_columns(header, columns, codec=codec, delete_horizon_ms=delete_horizon_ms)
+
+
+def rewrite_columns(
+    header: BatchHeader,
+    columns: RecordColumns,
+    *,
+    codec: Codec | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
     """The batch of `header` with only these of its records left, as compaction leaves it (R-19).
 
     Base offset, last offset delta, producer id, epoch, sequence and flags stay; offsets have gaps where
-    records went; with no records left, the bare header remembers the producer's sequence. A given
-    `delete_horizon_ms` is set, otherwise one that was there stays. `codec` defaults to the batch's own.
+    records went. Timestamps count from the first that is left or, where there is one, from the delete
+    horizon: a given `delete_horizon_ms` is set, otherwise one that was there stays. With no records left,
+    the bare header remembers the producer's sequence. `codec` defaults to the batch's own.
     """
+    if not columns.keys:
+        return _bare(header)
     codec = header.codec if codec is None else codec
-    if not records:
-        codec = Codec.NONE
     attributes = header.attributes & ~CODEC_MASK | codec
-    base_timestamp = header.base_timestamp
+    base_timestamp = columns.timestamps[0]
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
         base_timestamp = delete_horizon_ms
+    elif header.has_delete_horizon:
+        base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
-    if records and not header.is_log_append_time:
-        max_timestamp = max(record.timestamp for record in records)
+    if not header.is_log_append_time:
+        max_timestamp = max(columns.timestamps)
     body = encode_columns(
-        [record.offset - header.base_offset for record in records],
-        [record.timestamp - base_timestamp for record in records],
-        [record.key for record in records],
-        [record.value for record in records],
-        [encode_headers(record.headers) if record.headers else NO_HEADERS for record in records],
+        [offset - header.base_offset for offset in columns.offsets],
+        [timestamp - base_timestamp for timestamp in columns.timestamps],
+        columns.keys,
+        columns.values,
+        [encode_headers(headers) if headers else NO_HEADERS for headers in columns.headers],
     )
     rewritten = replace(
         header,
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        record_count=len(records),
+        record_count=len(columns.keys),
     )
     return seal(rewritten, compress(codec, body) if codec is not Codec.NONE else body)
+
+
+def _bare(header: BatchHeader) -> bytearray:
+    """Without records there is no first timestamp, nothing compressed and nothing to expire."""
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
+    bare = replace(header, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
+    return seal(bare, b"")
 
 
 def recompress(
     header: BatchHeader, body: Buffer, codec: Codec, log_append_time_ms: int | None = None
 ) -> bytearray:
-    """The batch of these records (`body`, decompressed) under another codec, as Kafka makes it (R-08).
+    """The batch of these records (`body`, decompressed) under another codec, as Kafka makes it
+    (R-08).
 
     All is made anew: offset deltas are 0, 1, 2, ..., timestamps count from the first record's, whatever the
     header said, and no attribute stays that is not defined. A type bit of the header's is gone, unless

@@ -156,7 +156,7 @@ def encode_rows(
 
 
 def _encode_values(deltas: Sequence[int], lengths: list[int], values: Sequence[bytes]) -> bytes:
-    """Null keys, no headers: head, offset, null key and value length, value, header count."""
+    """The body of a batch whose records have null keys and no headers."""
     count = len(values)
     parts: list[Any] = [NO_HEADERS] * (5 * count)
     parts[0::5] = _heads(zip(deltas, repeat(-1), lengths), count)
@@ -173,7 +173,7 @@ def _encode_pairs(
     keys: Sequence[bytes],
     values: Sequence[bytes],
 ) -> bytes:
-    """Neither nulls nor headers."""
+    """The body of a batch whose records all have key and value, and no headers."""
     count = len(values)
     parts: list[Any] = [NO_HEADERS] * (7 * count)
     parts[0::7] = _heads(zip(deltas, key_lengths, value_lengths, strict=False), count)

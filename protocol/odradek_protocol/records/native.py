@@ -17,11 +17,12 @@ from types import ModuleType
 from typing import Any
 
 EXPECTED_ABI = 3
-"""Raised, here and in `_native.c`, with every change of a signature or of what a function returns."""
+"""Raised, here and in `_native.c`, with every change of a signature or of what a function
+returns."""
 
 
 SWITCHED_OFF = "ODRADEK_PURE is set"
-"""What the compiled module says when it declines to be loaded."""
+"""The reason the compiled module gives when it declines to be loaded."""
 
 
 def _load() -> tuple[ModuleType | None, str]:

@@ -31,7 +31,8 @@ from odradek_protocol.compression import (
 )
 
 from . import native
-from .batch import HEADER_BYTES, BatchHeader, BodyNotDecompressed, Buffer, CorruptBatch
+from .batch import BatchHeader, BodyNotDecompressed, Buffer, CorruptBatch
+from .layout import HEADER_BYTES
 from .runs import MIN_RUN_RECORDS, read_run
 from .varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_raw, zigzag
 
@@ -63,7 +64,8 @@ class Record(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """The records of one batch as columns of equal length, for readers that want no object per record."""
+    """The records of one batch as columns of equal length, for readers that want no object per
+    record."""
 
     offsets: Sequence[int]
     timestamps: list[int]
@@ -121,7 +123,8 @@ def placed_columns(
     base_timestamp: int,
     append_time: int | None,
 ) -> RecordColumns:
-    """As `body_columns`, by what a header says. `append_time`: the timestamp of all, None for their own."""
+    """As `body_columns`, by what a header says. `append_time`: the timestamp of all, None for their
+    own."""
     parsed = parse_records(data, record_count)
     deltas = parsed.offset_deltas
     count = len(deltas)
@@ -149,7 +152,8 @@ def read_body(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """The records' bytes, decompressed. Raises CorruptBatch, with the codec's error as its cause."""
+    """The records' bytes, decompressed. Raises CorruptBatch, with the codec's error as its
+    cause."""
     body = buffer[position + HEADER_BYTES : position + header.size_bytes]
     if header.codec is Codec.NONE:
         return bytes(body)
@@ -161,7 +165,8 @@ def decompress_body(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """What a compressed body holds. Raises BodyNotDecompressed, with the codec's error as its cause."""
+    """The content of a compressed body. Raises BodyNotDecompressed, with the codec's error as its
+    cause."""
     try:
         return decompress(header.codec, body, max_decompressed_bytes)
     except CompressionError as error:
@@ -169,7 +174,7 @@ def decompress_body(
 
 
 class ParsedRecords:
-    """What the bytes say, before base offset and base timestamp are added."""
+    """Records as columns, with offsets and timestamps relative to the header's."""
 
     __slots__ = (
         "_known_in_order",
@@ -218,7 +223,8 @@ class ParsedRecords:
 
 
 def parse_records(data: bytes, count: int) -> ParsedRecords:
-    """Exactly `count` records that fill `data` to its end; raises CorruptBatch for anything else."""
+    """Exactly `count` records that fill `data` to its end; raises CorruptBatch for anything
+    else."""
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
     codec = native.CODEC
@@ -241,7 +247,7 @@ MAX_RECORDS_READ_AGAIN = 100_000
 
 
 class RecordsScanned(NamedTuple):
-    """What the records of a batch say together."""
+    """The bounds of offsets, timestamps and keys over the records of a batch."""
 
     lowest_offset_delta: int
     highest_offset_delta: int
@@ -250,16 +256,17 @@ class RecordsScanned(NamedTuple):
     lowest_timestamp_delta: int
     highest_timestamp_delta: int
     null_keys: bool
-    """Some record has none."""
+    """At least one record has no key."""
 
 
 def scan_records(data: Buffer, count: int) -> RecordsScanned:
-    """Exactly `count` records, at least one, that fill `data`; raises CorruptBatch for anything else.
+    """Exactly `count` records, at least one, that fill `data`; raises CorruptBatch for anything
+    else.
 
     The compiled twin makes no object of a record. What it refuses the pure one reads again, to tell
     which record is at fault, unless that would take long.
     """
-    if count < 1:
+    if not MIN_RECORD_BYTES <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
     codec = native.CODEC
     if codec is not None:
@@ -280,7 +287,8 @@ def scan_records(data: Buffer, count: int) -> RecordsScanned:
 
 
 def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
-    """The hot loop: takes records whose lengths have one or two bytes, leaves others to `_read_one`.
+    """The hot loop: takes records whose lengths have one or two bytes, leaves others to
+    `_read_one`.
 
     Six bytes are looked at together: timestamp and offset delta, key length, value length, of one or
     two bytes each. `end` becomes -1 when a number turns out to be longer. Nothing is believed until
@@ -436,7 +444,8 @@ def _read_octets(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, start: int, index: int) -> tuple[Headers, int]:
-    """The headers of one record, when all their numbers have one byte; others go the careful way."""
+    """The headers of one record, when all their numbers have one byte; others go the careful
+    way."""
     raw = data[start]
     if raw & 0x81:
         return _read_long_headers(data, start, index)
@@ -489,7 +498,8 @@ def _read_long_headers(data: bytes, position: int, index: int) -> tuple[Headers,
 
 
 def _absolute(deltas: list[int], base: int) -> list[int]:
-    """Deltas repeat (most records of a batch share few milliseconds): add once per different one."""
+    """Timestamps from deltas. These repeat, as records of a batch share few milliseconds: each is
+    added once."""
     different = set(deltas)
     if len(different) == 1:
         timestamps = [base + deltas[0]] * len(deltas)

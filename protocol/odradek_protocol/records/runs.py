@@ -49,7 +49,7 @@ class Shape(NamedTuple):
 
 
 class Columns(Protocol):
-    """Where a run goes."""
+    """The columns that a run of records is appended to."""
 
     timestamp_deltas: list[int]
     offset_deltas: list[int]
@@ -164,7 +164,7 @@ def _cut(
     columns: Columns,
     count: int,
 ) -> None:
-    """Keys and values out of the run, by a struct that has the stride's length."""
+    """The keys and values of a run of equally long records, taken out by one struct."""
     if key_length < 0:
         columns.keys += repeat(None, count)
         if value_length < 0:
@@ -206,7 +206,7 @@ def _shape(data: bytes, start: int, end: int) -> Shape:
 
 
 def _agreement(column: bytes, expected: bytes) -> int:
-    """How many bytes at the front are equal."""
+    """The length of the common prefix of two equally long columns."""
     if column == expected:
         return len(column)
     low, high = 0, len(column)  # equal up to low, not up to high

@@ -11,8 +11,10 @@ from odradek_protocol.compression import (
     CompressionError,
     check_portable,
 )
+from odradek_protocol.constants import NO_TIMESTAMP
 
-from .batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, BodyNotDecompressed, Buffer
+from .batch import BatchHeader, BodyNotDecompressed, Buffer
+from .layout import HEADER_BYTES
 from .record import decompress_body, parse_records, scan_records
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
@@ -21,15 +23,15 @@ MAX_RECORD_ERRORS = 100
 """An answer lists at most so many bad records, lest one request ask for millions of strings."""
 
 MAX_RECORDS_LOOKED_AT = 100_000
-"""Of a batch with more records it is not told which of them are bad: an object for each of millions takes
-seconds, and gigabytes."""
+"""Of a batch with more records it is not told which of them are bad: an object for each of millions
+takes seconds, and gigabytes."""
 
 
 _NO_KEY = "a compacted topic takes no record without a key"
 
 
 class RecordRules(NamedTuple):
-    """What a topic demands of its records."""
+    """The settings of a topic that its records are checked against."""
 
     log_append_time: bool = False
     """message.timestamp.type=LogAppendTime."""
@@ -43,7 +45,8 @@ class RecordRules(NamedTuple):
 
 @dataclass(slots=True)
 class RecordsChecked:
-    """What the records say. `accepted` unless some record broke a rule: then the whole batch goes (R-06)."""
+    """The result of a check. `accepted` unless a record broke a rule, which refuses the whole batch
+    (R-06)."""
 
     body: Buffer
     """The records, decompressed."""
@@ -56,7 +59,7 @@ class RecordsChecked:
     record_errors: list[tuple[int, str]] = field(default_factory=list)
     """(index in the batch, message), the first MAX_RECORD_ERRORS."""
     trouble: str = ""
-    """What is wrong with some of more than MAX_RECORDS_LOOKED_AT records."""
+    """The fault in some of more than MAX_RECORDS_LOOKED_AT records."""
     invalid_timestamp: bool = False
     """Some record failed the timestamp test: the answer is 32, otherwise 87 (R-06)."""
 
@@ -132,8 +135,8 @@ def _name_troubles(
 def _all_in_window(
     header: BatchHeader, rules: RecordRules, lowest_ms: int, highest_ms: int, now_ms: int
 ) -> bool:
-    """The test passes for all if it passes for the ends. -1 is no timestamp, and passes: beside it the
-    lowest is not known, and not below 0. False: some do not pass, or perhaps in that case."""
+    """The test passes for all if it passes for the ends. -1 is no timestamp, and passes: beside it
+    the lowest is not known, and not below 0. False: some do not pass, or perhaps in that case."""
     if rules.log_append_time:
         return not header.is_log_append_time
     if lowest_ms == NO_TIMESTAMP and not header.is_log_append_time:
@@ -147,7 +150,7 @@ def _all_in_window(
 def _timestamp_trouble(
     header: BatchHeader, rules: RecordRules, timestamp_ms: int, now_ms: int
 ) -> str | None:
-    """R-05, for one record."""
+    """The fault in a timestamp (R-05); None if there is none."""
     if rules.log_append_time or timestamp_ms == NO_TIMESTAMP:
         if header.is_log_append_time:
             return "a producer may not set the timestamp type LogAppendTime"

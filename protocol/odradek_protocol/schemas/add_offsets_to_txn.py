@@ -8,10 +8,13 @@ from __future__ import annotations
 from odradek_protocol.message import Message, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
+#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+PRODUCER_FENCED_SINCE = 2
+
 
 @message(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -21,7 +24,7 @@ class AddOffsetsToTxnRequest(Message):
 
 @message(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

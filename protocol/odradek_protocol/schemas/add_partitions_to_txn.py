@@ -9,6 +9,11 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
+#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+PRODUCER_FENCED_SINCE = 2
+#: From this version on brokers ask, for several transactions at once; clients stay below it (T-22).
+BETWEEN_BROKERS_SINCE = 4
+
 
 @struct
 class AddPartitionsToTxnTopic(Struct):
@@ -27,7 +32,7 @@ class AddPartitionsToTxnTransaction(Struct):
 
 @message(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field(
         array(AddPartitionsToTxnTransaction), "4+"
@@ -64,7 +69,7 @@ class AddPartitionsToTxnResult(Struct):
 
 @message(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, "4+", ignorable=True)

@@ -24,7 +24,7 @@ class AlterConfigsResource(Struct):
 
 @message(key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
@@ -40,7 +40,7 @@ class AlterConfigsResourceResponse(Struct):
 
 @message(key=33, versions="0-2", flexible="2+")
 class AlterConfigsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))

@@ -1,8 +1,10 @@
 """ApiVersions (key 18): what this broker serves.
 
 Versions: 3 is flexible, names the client's software and brings features as tags; 4 may show
-features whose minimum is 0. The header of the answer is version 0 in all of them, and an unknown
-version is answered in version 0 with UNSUPPORTED_VERSION.
+features whose minimum is 0.
+
+Of note: a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
+range that is; the header of every answer is version 0.
 """
 
 from __future__ import annotations
@@ -10,10 +12,15 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
+#: From this version on the client names its software.
+CLIENT_SOFTWARE_SINCE = 3
+#: Before this version readers stumble over a supported feature whose lowest level is 0.
+FEATURES_FROM_0_SINCE = 4
+
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     client_software_name: str = field(STRING, "3+", ignorable=True)
     client_software_version: str = field(STRING, "3+", ignorable=True)
@@ -42,7 +49,7 @@ class FinalizedFeatureKey(Struct):
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     error_code: int = field(INT16)
     api_keys: list[ApiVersion] = field(array(ApiVersion))

@@ -11,7 +11,7 @@ from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 
 @message(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_ids: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL)
@@ -61,7 +61,7 @@ class DescribedConsumerGroup(Struct):
 
 @message(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     groups: list[DescribedConsumerGroup] = field(array(DescribedConsumerGroup))

@@ -9,6 +9,11 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
+#: From this version on members make their own ids (KIP-1082).
+OWN_MEMBER_ID_SINCE = 1
+#: From this version on a member may subscribe to a regular expression.
+REGULAR_EXPRESSION_SINCE = 1
+
 
 @struct
 class OwnedTopicPartitions(Struct):
@@ -18,7 +23,7 @@ class OwnedTopicPartitions(Struct):
 
 @message(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Message):
-    """What the client asks. Null, or -1 for the timeout: as in the heartbeat before.
+    """The request. Null, or -1 for the timeout: as in the heartbeat before.
 
     `member_epoch` 0 joins, -1 leaves, -2 is a static member that will be back.
     """
@@ -50,7 +55,7 @@ class HeartbeatAssignment(Struct):
 
 @message(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse(Message):
-    """What the broker answers. `assignment` null: as in the answer before."""
+    """The response. `assignment` null: as in the answer before."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

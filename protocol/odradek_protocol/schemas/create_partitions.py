@@ -1,12 +1,17 @@
 """CreatePartitions (key 37): adds partitions to topics.
 
 Versions: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED.
+
+Left out: replicas. An assignment can name this broker only.
 """
 
 from __future__ import annotations
 
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
+
+#: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+QUOTA_ERROR_SINCE = 3
 
 
 @struct
@@ -25,7 +30,7 @@ class CreatePartitionsTopic(Struct):
 
 @message(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic))
     timeout_ms: int = field(INT32)
@@ -41,7 +46,7 @@ class CreatePartitionsTopicResult(Struct):
 
 @message(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     results: list[CreatePartitionsTopicResult] = field(array(CreatePartitionsTopicResult))

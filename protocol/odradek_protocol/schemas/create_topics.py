@@ -2,12 +2,18 @@
 
 Versions: 4 takes -1 for the broker's defaults; 5 is flexible and answers the configuration; 7 the
 topic id.
+
+Left out: replicas. A factor above 1 is refused (INVALID_REPLICATION_FACTOR), or taken and one copy
+kept with `replication.factor.policy=accept`.
 """
 
 from __future__ import annotations
 
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
+
+#: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+QUOTA_ERROR_SINCE = 6
 
 
 @struct
@@ -33,7 +39,7 @@ class CreatableTopic(Struct):
 
 @message(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     topics: list[CreatableTopic] = field(array(CreatableTopic))
     timeout_ms: int = field(INT32, default=60000)
@@ -65,7 +71,7 @@ class CreatableTopicResult(Struct):
 
 @message(key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     topics: list[CreatableTopicResult] = field(array(CreatableTopicResult))

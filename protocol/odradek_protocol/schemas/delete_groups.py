@@ -11,7 +11,7 @@ from odradek_protocol.primitives import INT16, INT32, STRING
 
 @message(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     groups_names: list[str] = field(array(STRING))
 
@@ -24,7 +24,7 @@ class DeletableGroupResult(Struct):
 
 @message(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     results: list[DeletableGroupResult] = field(array(DeletableGroupResult))

@@ -23,7 +23,7 @@ class DeleteRecordsTopic(Struct):
 
 @message(key=21, versions="0-2", flexible="2+")
 class DeleteRecordsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic))
     timeout_ms: int = field(INT32)
@@ -44,7 +44,7 @@ class DeleteRecordsTopicResult(Struct):
 
 @message(key=21, versions="0-2", flexible="2+")
 class DeleteRecordsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[DeleteRecordsTopicResult] = field(array(DeleteRecordsTopicResult))

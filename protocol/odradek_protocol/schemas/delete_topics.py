@@ -8,6 +8,13 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
+#: Before this version a broker that deletes nothing answers INVALID_REQUEST.
+TOPIC_DELETION_DISABLED_SINCE = 3
+#: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+QUOTA_ERROR_SINCE = 5
+#: From this version on topics go by name or id, in a field of their own.
+TOPIC_STATES_SINCE = 6
+
 
 @struct
 class DeleteTopicState(Struct):
@@ -17,7 +24,7 @@ class DeleteTopicState(Struct):
 
 @message(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     topics: list[DeleteTopicState] = field(array(DeleteTopicState), "6+")
     topic_names: list[str] = field(array(STRING), "0-5", ignorable=True)
@@ -34,7 +41,7 @@ class DeletableTopicResult(Struct):
 
 @message(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     responses: list[DeletableTopicResult] = field(array(DeletableTopicResult))

@@ -1,6 +1,9 @@
 """DescribeCluster (key 60): the brokers and the controller.
 
 Versions: 1 asks for brokers or controllers; 2 fenced brokers.
+
+Left out: controllers, as on any broker's listener (MISMATCHED_ENDPOINT_TYPE), and fenced brokers,
+of which there are none.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 @message(key=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     include_cluster_authorized_operations: bool = field(BOOL)
     endpoint_type: int = field(INT8, "1+", default=1)
@@ -29,7 +32,7 @@ class DescribeClusterBroker(Struct):
 
 @message(key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,12 +1,17 @@
 """DescribeConfigs (key 32): the configuration of topics and brokers.
 
 Versions: 1 sources and synonyms; 3 types and documentation; 4 is flexible.
+
+Left out: loggers (resource type 8), which have no settings here.
 """
 
 from __future__ import annotations
 
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+
+#: From this version on the documentation of a setting can be asked for (KIP-569).
+DOCUMENTATION_SINCE = 3
 
 
 @struct
@@ -18,7 +23,7 @@ class DescribeConfigsResource(Struct):
 
 @message(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource))
     include_synonyms: bool = field(BOOL, "1+")
@@ -58,7 +63,7 @@ class DescribeConfigsResult(Struct):
 
 @message(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     results: list[DescribeConfigsResult] = field(array(DescribeConfigsResult))

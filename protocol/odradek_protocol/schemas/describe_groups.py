@@ -9,10 +9,14 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 
+#: From this version on a group that does not exist is an error, with a message, and not just Dead
+#: (KIP-1043).
+GROUP_ID_NOT_FOUND_SINCE = 6
+
 
 @message(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     groups: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL, "3+")
@@ -42,7 +46,7 @@ class DescribedGroup(Struct):
 
 @message(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     groups: list[DescribedGroup] = field(array(DescribedGroup))

@@ -1,7 +1,13 @@
-"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id or a group.
+"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id or a
+group.
 
-Not Kafka's: private to Odradek, and in no range that Kafka uses. What is told is for people, and
-`name` and `details` for programs that sort it. Versions: only 0.
+What is told is for people, and `name` and `details` for programs that sort it. Versions: only 0.
+
+Of note: it is Odradek's own, for `odradek explain`, in numbers that Kafka is far from. It is
+advertised like all others, for clients pass over keys that they do not know: confluent-kafka,
+aiokafka and kafka-python are tested so, and Kafka's Java client is made so. Against a broker that
+does not advertise it, `odradek explain` says so, and what to use instead. Versions and fields may
+change from one release of Odradek to the next as Kafka's do: by a new version.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ GROUP = 3
 
 @message(key=10000, versions="0", flexible="0+")
 class DescribeHistoryRequest(Message):
-    """What the client asks. `limit`: the newest so many events; -1 for all that are kept."""
+    """The request. `limit`: the newest so many events; -1 for all that are kept."""
 
     subject_type: int = field(INT8)
     subject: str = field(STRING)
@@ -44,7 +50,7 @@ class Event(Struct):
 
 @struct
 class State(Struct):
-    """What holds now, in a sentence; several for several partitions or members."""
+    """The present state, in a sentence; several for several partitions or members."""
 
     name: str = field(STRING)
     text: str = field(STRING)
@@ -53,7 +59,7 @@ class State(Struct):
 
 @message(key=10000, versions="0", flexible="0+")
 class DescribeHistoryResponse(Message):
-    """What the broker answers, events oldest first.
+    """The response, events oldest first.
 
     The events are whole from `complete_since_ms` on; `started_ms` is when the broker began to keep
     them, `now_ms` its clock, and `dropped` how many of this subject's it knows to have forgotten.

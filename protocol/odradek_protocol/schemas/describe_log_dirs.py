@@ -1,6 +1,10 @@
-"""DescribeLogDirs (key 35): the data directories of a broker, and the bytes of each partition there.
+"""DescribeLogDirs (key 35): the data directories of a broker, and the bytes of each partition
+there.
 
 Versions: 2 is flexible; 3 an error code for all; 4 the size of the volume; 5 whether a directory is cordoned.
+
+Left out: replicas that move between directories, and directories that are cordoned: there is one
+directory.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ class DescribableLogDirTopic(Struct):
 
 @message(key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest(Message):
-    """What the client asks. `topics` None: all of them."""
+    """The request. `topics` None: all of them."""
 
     topics: list[DescribableLogDirTopic] | None = field(
         array(DescribableLogDirTopic), nullable="0+"
@@ -50,7 +54,7 @@ class DescribeLogDirsResult(Struct):
 
 @message(key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, "3+", ignorable=True)

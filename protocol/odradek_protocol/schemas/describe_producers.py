@@ -17,7 +17,7 @@ class TopicRequest(Struct):
 
 @message(key=61, versions="0", flexible="0+")
 class DescribeProducersRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     topics: list[TopicRequest] = field(array(TopicRequest))
 
@@ -48,7 +48,7 @@ class TopicResponse(Struct):
 
 @message(key=61, versions="0", flexible="0+")
 class DescribeProducersResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[TopicResponse] = field(array(TopicResponse))

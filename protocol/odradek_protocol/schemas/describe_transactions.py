@@ -11,7 +11,7 @@ from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 @message(key=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     transactional_ids: list[str] = field(array(STRING))
 
@@ -36,7 +36,7 @@ class TransactionState(Struct):
 
 @message(key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     transaction_states: list[TransactionState] = field(array(TransactionState))

@@ -9,10 +9,15 @@ from __future__ import annotations
 from odradek_protocol.message import Message, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
+#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+PRODUCER_FENCED_SINCE = 2
+#: From this version on each transaction has an epoch of its own, which the answer names (T-60, T-63).
+TRANSACTIONS_V2_SINCE = 5
+
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -22,7 +27,7 @@ class EndTxnRequest(Message):
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -3,12 +3,26 @@
 Versions: 4 brings isolation levels; 5 the log start offset; 7 sessions (KIP-227); 9 leader
 epochs; 10 zstd; 11 racks; 12 is flexible and detects divergence; 13 topic ids; 15 moves the
 replica id into a tag; 16 node endpoints; 17 and 18 are for followers.
+
+Left out: followers, which are answered with NOT_LEADER_OR_FOLLOWER, and with them snapshots;
+replicas to read from instead (racks), and leaders to go to instead.
 """
 
 from __future__ import annotations
 
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
+
+#: From this version on the answer has an error code of its own.
+TOP_LEVEL_ERROR_SINCE = 7
+#: From this version on there are sessions (KIP-227).
+SESSIONS_SINCE = 7
+#: Before this version the client does not know OFFSET_NOT_AVAILABLE.
+OFFSET_NOT_AVAILABLE_SINCE = 11
+#: From this version on topics go by id, not by name.
+TOPIC_IDS_SINCE = 13
+#: From this version on followers ask; consumers have nothing to say in it.
+FOLLOWERS_SINCE = 17
 
 Records = bytes | bytearray | memoryview
 
@@ -49,7 +63,7 @@ class ForgottenTopic(Struct):
 
 @message(key=1, versions="4-18", flexible="12+")
 class FetchRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     cluster_id: str | None = field(
         STRING, "12+", nullable="12+", tag=0, tagged="12+", default=None, ignorable=True
@@ -125,7 +139,7 @@ class NodeEndpoint(Struct):
 
 @message(key=1, versions="4-18", flexible="12+")
 class FetchResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16, "7+", ignorable=True)

@@ -1,6 +1,8 @@
 """FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
 Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share groups.
+
+Left out: share groups. Their coordinator is not found (INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -8,10 +10,13 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
+#: From this version on a request asks for several keys.
+SEVERAL_KEYS_SINCE = 4
+
 
 @message(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     key: str = field(STRING, "0-3")
     key_type: int = field(INT8, "1+")
@@ -30,7 +35,7 @@ class Coordinator(Struct):
 
 @message(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16, "0-3")

@@ -11,7 +11,7 @@ from odradek_protocol.primitives import INT16, INT32, STRING
 
 @message(key=12, versions="0-4", flexible="4+")
 class HeartbeatRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
@@ -21,7 +21,7 @@ class HeartbeatRequest(Message):
 
 @message(key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)

@@ -1,6 +1,8 @@
 """IncrementalAlterConfigs (key 44): changes single settings (KIP-339).
 
 Versions: 1 is flexible.
+
+Left out: loggers (resource type 8), which have no settings here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class AlterConfigsResource(Struct):
 
 @message(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
@@ -41,7 +43,7 @@ class AlterConfigsResourceResponse(Struct):
 
 @message(key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))

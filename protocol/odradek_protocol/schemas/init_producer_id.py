@@ -2,6 +2,9 @@
 
 Versions: 2 is flexible; 3 brings the current id and epoch (KIP-360); 4 answers PRODUCER_FENCED; 5
 TRANSACTION_ABORTABLE; 6 two-phase commit (KIP-939).
+
+Of note: 6 (two-phase commit) is advertised unless `transaction.two.phase.commit.enable=false`;
+Kafka calls it unstable.
 """
 
 from __future__ import annotations
@@ -9,10 +12,17 @@ from __future__ import annotations
 from odradek_protocol.message import Message, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
+#: From this version on a producer with an id asks for the next epoch of it (KIP-360).
+EPOCH_BUMP_SINCE = 3
+#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+PRODUCER_FENCED_SINCE = 4
+#: Two-phase commit (KIP-939). Kafka calls this version unstable.
+TWO_PHASE_COMMIT_SINCE = 6
+
 
 @message(key=22, versions="0-6", flexible="2+")
 class InitProducerIdRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     transactional_id: str | None = field(STRING, nullable="0+")
     transaction_timeout_ms: int = field(INT32)
@@ -24,7 +34,7 @@ class InitProducerIdRequest(Message):
 
 @message(key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, ignorable=True)
     error_code: int = field(INT16)

@@ -2,12 +2,21 @@
 
 Versions: 1 a rebalance timeout; 4 the MEMBER_ID_REQUIRED handshake (KIP-394); 5 static members
 (KIP-345); 7 the protocol type in the answer; 8 a reason; 9 skip_assignment.
+
+Of note: 0 is served again, as Kafka does since 4.1 (KAFKA-19444).
 """
 
 from __future__ import annotations
 
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
+
+#: From this version on a dynamic member first fetches its id (G-25).
+MEMBER_ID_REQUIRED_SINCE = 4
+#: From this version on the name of the protocol may be null.
+NULL_PROTOCOL_SINCE = 7
+#: From this version on a leader can be told not to assign (G-28).
+SKIP_ASSIGNMENT_SINCE = 9
 
 
 @struct
@@ -18,7 +27,7 @@ class JoinGroupRequestProtocol(Struct):
 
 @message(key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_id: str = field(STRING)
     session_timeout_ms: int = field(INT32)
@@ -39,7 +48,7 @@ class JoinGroupResponseMember(Struct):
 
 @message(key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     error_code: int = field(INT16)

@@ -8,6 +8,11 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, STRING
 
+#: From this version on members and errors come in lists (G-80).
+MEMBERS_SINCE = 3
+#: From this version on members say why they leave (KIP-800).
+REASON_SINCE = 5
+
 
 @struct
 class MemberIdentity(Struct):
@@ -18,7 +23,7 @@ class MemberIdentity(Struct):
 
 @message(key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING, "0-2")
@@ -34,7 +39,7 @@ class MemberResponse(Struct):
 
 @message(key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)

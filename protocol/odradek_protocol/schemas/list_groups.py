@@ -2,6 +2,8 @@
 
 Versions: 3 is flexible; 4 states, and a filter by them (KIP-518); 5 types, and a filter by them
 (KIP-848).
+
+Left out: share and streams groups, of which there are none to list.
 """
 
 from __future__ import annotations
@@ -9,10 +11,15 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, STRING
 
+#: From this version on groups can be chosen by state, and have one in the answer (KIP-518).
+STATES_SINCE = 4
+#: From this version on groups can be chosen by type, and have one in the answer (KIP-848).
+TYPES_SINCE = 5
+
 
 @message(key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     states_filter: list[str] = field(array(STRING), "4+")
     types_filter: list[str] = field(array(STRING), "5+")
@@ -28,7 +35,7 @@ class ListedGroup(Struct):
 
 @message(key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)

@@ -3,12 +3,37 @@
 Versions: 1 answers a single offset; 2 isolation levels; 4 leader epochs; 7 the record of the
 largest timestamp (-3); 8, 9 and 11 the ends of local and tiered storage (-4, -5, -6); 10 a
 timeout.
+
+Left out: tiered storage. The earliest local offset is the start of the log, and nothing is tiered
+or to be uploaded.
 """
 
 from __future__ import annotations
 
+from odradek_protocol.constants import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
+
+#: From which version on a special timestamp may be asked for.
+TIMESTAMPS_SINCE = {
+    LATEST_TIMESTAMP: 0,
+    EARLIEST_TIMESTAMP: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+#: From this version on an answer has the leader epoch of the record.
+LEADER_EPOCH_SINCE = 4
+#: Before this version the client does not know OFFSET_NOT_AVAILABLE.
+OFFSET_NOT_AVAILABLE_SINCE = 5
 
 
 @struct
@@ -27,7 +52,7 @@ class ListOffsetsTopic(Struct):
 
 @message(key=2, versions="1-11", flexible="6+")
 class ListOffsetsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, "2+")
@@ -53,7 +78,7 @@ class ListOffsetsTopicResponse(Struct):
 
 @message(key=2, versions="1-11", flexible="6+")
 class ListOffsetsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field(array(ListOffsetsTopicResponse))

@@ -11,7 +11,7 @@ from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     state_filters: list[str] = field(array(STRING))
     producer_id_filters: list[int] = field(array(INT64))
@@ -28,7 +28,7 @@ class TransactionState(Struct):
 
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

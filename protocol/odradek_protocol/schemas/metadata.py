@@ -10,6 +10,13 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
+#: Before this version an empty list of topics asks for all of them; since then null does.
+NULL_MEANS_ALL_SINCE = 1
+#: Before this version there is no switch: asking for a topic creates it.
+AUTO_CREATION_SWITCH_SINCE = 4
+#: Topics may be asked for by id; 10 and 11 have the field, and refuse it.
+TOPIC_IDS_SINCE = 12
+
 
 @struct
 class MetadataRequestTopic(Struct):
@@ -19,7 +26,7 @@ class MetadataRequestTopic(Struct):
 
 @message(key=3, versions="0-13", flexible="9+")
 class MetadataRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     topics: list[MetadataRequestTopic] | None = field(array(MetadataRequestTopic), nullable="1+")
     allow_auto_topic_creation: bool = field(BOOL, "4+", default=True)
@@ -58,7 +65,7 @@ class MetadataResponseTopic(Struct):
 
 @message(key=3, versions="0-13", flexible="9+")
 class MetadataResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = field(array(MetadataResponseBroker))

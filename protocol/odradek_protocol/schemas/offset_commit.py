@@ -9,6 +9,12 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
+#: From this version on a member's epoch may stand for the generation, and a group that does not
+#: exist has an error of its own (KIP-848, O-04).
+CONSUMER_GROUPS_SINCE = 9
+#: From this version on topics go by id, not by name.
+TOPIC_IDS_SINCE = 10
+
 
 @struct
 class OffsetCommitRequestPartition(Struct):
@@ -28,7 +34,7 @@ class OffsetCommitRequestTopic(Struct):
 
 @message(key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_id: str = field(STRING)
     generation_id_or_member_epoch: int = field(INT32, "1+", default=-1, ignorable=True)
@@ -53,7 +59,7 @@ class OffsetCommitResponseTopic(Struct):
 
 @message(key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))

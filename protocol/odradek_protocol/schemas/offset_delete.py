@@ -22,7 +22,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 @message(key=47, versions="0")
 class OffsetDeleteRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_id: str = field(STRING)
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
@@ -42,7 +42,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 @message(key=47, versions="0")
 class OffsetDeleteResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     error_code: int = field(INT16)
     throttle_time_ms: int = field(INT32, ignorable=True)

@@ -9,6 +9,17 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 
+#: From this version on the answer has an error code of its own.
+TOP_LEVEL_ERROR_SINCE = 2
+#: From this version on null asks for all positions of a group.
+ALL_TOPICS_SINCE = 2
+#: From this version on positions of open transactions may be waited for (KIP-447).
+REQUIRE_STABLE_SINCE = 7
+#: From this version on a request asks for several groups.
+GROUPS_SINCE = 8
+#: From this version on topics go by id, not by name.
+TOPIC_IDS_SINCE = 10
+
 
 @struct
 class OffsetFetchRequestTopic(Struct):
@@ -35,7 +46,7 @@ class OffsetFetchRequestGroup(Struct):
 
 @message(key=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_id: str = field(STRING, "0-7")
     topics: list[OffsetFetchRequestTopic] | None = field(
@@ -89,7 +100,7 @@ class OffsetFetchResponseGroup(Struct):
 
 @message(key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), "0-7")

@@ -9,6 +9,9 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
+#: Before this version only brokers may ask (KIP-320).
+CLIENTS_SINCE = 3
+
 
 @struct
 class OffsetForLeaderPartition(Struct):
@@ -25,7 +28,7 @@ class OffsetForLeaderTopic(Struct):
 
 @message(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
@@ -47,7 +50,7 @@ class OffsetForLeaderTopicResult(Struct):
 
 @message(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = field(array(OffsetForLeaderTopicResult))

@@ -3,13 +3,28 @@
 Versions: 3 brings the transactional id and takes batch format 2 only; 5 the log start offset; 7
 allows zstd; 8 errors per record; 10 the current leader, tagged; 11 a client that understands
 TRANSACTION_ABORTABLE; 12 transactions v2 (KIP-890): the broker adds the partition itself; 13
-topic ids. Versions 0 to 2 are advertised and never served (KAFKA-18659).
+topic ids.
+
+Of note: 0 is advertised as the lowest version and 0 to 2 close the connection, because librdkafka
+takes a lowest version above 0 for a broker without compression (KAFKA-18659; Kafka does the same).
+
+Left out: the leader that a client should go to instead (`current_leader`, `node_endpoints`). One
+node leads everything.
 """
 
 from __future__ import annotations
 
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID
+
+#: Before this version a broker takes no zstd (R-09).
+ZSTD_SINCE = 7
+#: From this version on the client knows TRANSACTION_ABORTABLE (T-62).
+TRANSACTION_ABORTABLE_SINCE = 11
+#: From this version on the broker adds partitions to transactions by itself (T-60, T-61).
+TRANSACTIONS_V2_SINCE = 12
+#: From this version on topics go by id, not by name.
+TOPIC_IDS_SINCE = 13
 
 Records = bytes | bytearray | memoryview
 
@@ -27,9 +42,9 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = field(array(PartitionProduceData))
 
 
-@message(key=0, versions="3-13", flexible="9+")
+@message(key=0, versions="3-13", flexible="9+", advertised="0-13")
 class ProduceRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     transactional_id: str | None = field(STRING, "3+", nullable="3+", default=None)
     acks: int = field(INT16)
@@ -80,7 +95,7 @@ class NodeEndpoint(Struct):
 
 @message(key=0, versions="3-13", flexible="9+")
 class ProduceResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     responses: list[TopicProduceResponse] = field(array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)

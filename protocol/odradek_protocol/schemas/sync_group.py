@@ -8,6 +8,9 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BYTES, INT16, INT32, STRING
 
+#: From this version on the protocol must be named, whoever asks.
+PROTOCOL_SINCE = 5
+
 
 @struct
 class SyncGroupRequestAssignment(Struct):
@@ -17,7 +20,7 @@ class SyncGroupRequestAssignment(Struct):
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
@@ -30,7 +33,7 @@ class SyncGroupRequest(Message):
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)

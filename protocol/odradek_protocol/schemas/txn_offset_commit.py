@@ -9,6 +9,13 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
+#: From this version on the request says which member of which generation commits (KIP-447).
+MEMBER_SINCE = 3
+#: From this version on the client knows TRANSACTION_ABORTABLE (T-62).
+TRANSACTION_ABORTABLE_SINCE = 4
+#: From this version on the broker adds the group to the transaction by itself (T-24, T-60).
+TRANSACTIONS_V2_SINCE = 5
+
 
 @struct
 class TxnOffsetCommitRequestPartition(Struct):
@@ -28,7 +35,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 @message(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     transactional_id: str = field(STRING)
     group_id: str = field(STRING)
@@ -56,7 +63,7 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 @message(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[TxnOffsetCommitResponseTopic] = field(array(TxnOffsetCommitResponseTopic))

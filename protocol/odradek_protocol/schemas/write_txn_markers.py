@@ -27,7 +27,7 @@ class WritableTxnMarker(Struct):
 
 @message(key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest(Message):
-    """What the client asks."""
+    """The request."""
 
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker))
 
@@ -54,6 +54,6 @@ class WritableTxnMarkerResult(Struct):
 
 @message(key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersResponse(Message):
-    """What the broker answers."""
+    """The response."""
 
     markers: list[WritableTxnMarkerResult] = field(array(WritableTxnMarkerResult))

@@ -1,4 +1,4 @@
-"""What the leader of a consumer group gives each member (rule G-52; Kafka's
+"""The leader's assignment for one member of a consumer group (rule G-52; Kafka's
 ConsumerProtocolAssignment): the opaque assignment of SyncGroup.
 
 An int16 version stands in front; the fields are the same in all versions.

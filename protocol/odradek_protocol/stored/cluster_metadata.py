@@ -7,8 +7,10 @@ varints), and the flexible body. Field numbers and types are Kafka's, as far as 
 from __future__ import annotations
 
 from odradek_protocol import codec
-from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import (
+    BOOL,
+    FLOAT64,
     INT8,
     INT32,
     INT64,
@@ -63,6 +65,24 @@ class RemoveTopicRecord(Message):
     topic_id: bytes = field(UUID)
 
 
+@struct
+class QuotaEntityData(Struct):
+    """One part of an entity: a user, a client id or an address. A null name is the default."""
+
+    entity_type: str = field(STRING)
+    entity_name: str | None = field(STRING, nullable="0+")
+
+
+@message(key=14, versions="0", flexible="0+")
+class ClientQuotaRecord(Message):
+    """A quota of an entity. With `remove` it is gone, and `value` means nothing."""
+
+    entity: list[QuotaEntityData] = field(array(QuotaEntityData))
+    key: str = field(STRING)
+    value: float = field(FLOAT64)
+    remove: bool = field(BOOL)
+
+
 @message(key=15, versions="0", flexible="0+")
 class ProducerIdsRecord(Message):
     """Every producer id below `next_producer_id` is given out or lost (rule P-29)."""
@@ -73,12 +93,20 @@ class ProducerIdsRecord(Message):
 
 
 MetadataRecord = (
-    TopicRecord | PartitionRecord | ConfigRecord | RemoveTopicRecord | ProducerIdsRecord
+    TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | ClientQuotaRecord
+    | ProducerIdsRecord
 )
 
 RECORD_TYPES: dict[int, type[Message]] = {
     cls.api_key: cls
-    for cls in (TopicRecord, PartitionRecord, ConfigRecord, RemoveTopicRecord, ProducerIdsRecord)
+    for cls in (
+        *(TopicRecord, PartitionRecord, ConfigRecord),
+        *(RemoveTopicRecord, ClientQuotaRecord, ProducerIdsRecord),
+    )
 }
 
 

@@ -34,7 +34,7 @@ _INT16 = Packer(">h")
 
 
 class RecordType(IntEnum):
-    """The int16 in front of a key."""
+    """The type of a record: the int16 in front of its key."""
 
     GROUP = 3
     TOPICS = 4
@@ -50,7 +50,7 @@ class RecordType(IntEnum):
 
 @message(key=RecordType.GROUP, versions="0")
 class ConsumerGroupMetadataKey(Message):
-    """Which group."""
+    """The key: group id."""
 
     group_id: str = field(STRING)
 
@@ -64,7 +64,7 @@ class ConsumerGroupMetadataValue(Message):
 
 @message(key=RecordType.TOPICS, versions="0")
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Which group."""
+    """The key: group id."""
 
     group_id: str = field(STRING)
 
@@ -92,7 +92,7 @@ class ConsumerGroupPartitionMetadataValue(Message):
 
 @message(key=RecordType.REGULAR_EXPRESSION, versions="0")
 class ConsumerGroupRegularExpressionKey(Message):
-    """Which expression of which group."""
+    """The key: group id and regular expression."""
 
     group_id: str = field(STRING)
     regular_expression: str = field(STRING)
@@ -100,7 +100,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 @message(key=RecordType.REGULAR_EXPRESSION, versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue(Message):
-    """The names that it matched. `timestamp` in milliseconds since the epoch."""
+    """The topics that an expression matched. `timestamp` in milliseconds since the epoch."""
 
     topics: list[str] = field(array(STRING))
     version: int = field(INT64)
@@ -112,7 +112,7 @@ class ConsumerGroupRegularExpressionValue(Message):
 
 @message(key=RecordType.MEMBER, versions="0")
 class ConsumerGroupMemberMetadataKey(Message):
-    """Which member of which group."""
+    """The key: group id and member id."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -149,7 +149,7 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 @message(key=RecordType.CURRENT, versions="0")
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """Which member of which group."""
+    """The key: group id and member id."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -163,7 +163,7 @@ class StoredTopicPartitions(Struct):
 
 @message(key=RecordType.CURRENT, versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """What the member holds. `state` is a number of Kafka's MemberState."""
+    """The current assignment of a member. `state` is a number of Kafka's MemberState."""
 
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
@@ -177,7 +177,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 @message(key=RecordType.TARGET_EPOCH, versions="0")
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """Which group."""
+    """The key: group id."""
 
     group_id: str = field(STRING)
 
@@ -191,7 +191,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 @message(key=RecordType.TARGET, versions="0")
 class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """Which member of which group."""
+    """The key: group id and member id."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -205,7 +205,7 @@ class TargetTopicPartitions(Struct):
 
 @message(key=RecordType.TARGET, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """What the member is to have."""
+    """The target assignment of a member."""
 
     topic_partitions: list[TargetTopicPartitions] = field(array(TargetTopicPartitions))
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from construct import ConstructError, Int16sb, Int32sb, Struct
+from construct import Byte, ConstructError, Int16sb, Int32sb, Int64sb, Struct
 
 VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says. Readers ignore types that they do not know (R-31)."""
+    """The content of a control record. Readers ignore types that they do not know (R-31)."""
 
     ABORT = 0
     COMMIT = 1
@@ -30,6 +30,15 @@ CONTROL_KEY: Any = Struct("version" / Int16sb, "type" / Int16sb)
 
 END_TRANSACTION_MARKER: Any = Struct("version" / Int16sb, "coordinator_epoch" / Int32sb)
 """Value of ABORT and COMMIT; the epoch of the coordinator that decided (T-41)."""
+
+
+SNAPSHOT_HEADER: Any = Struct(
+    "version" / Int16sb, "last_contained_log_timestamp" / Int64sb, "tagged_fields" / Byte
+)
+"""Value of SNAPSHOT_HEADER; the time of the last log record that the snapshot covers (KIP-630)."""
+
+SNAPSHOT_FOOTER: Any = Struct("version" / Int16sb, "tagged_fields" / Byte)
+"""Value of SNAPSHOT_FOOTER."""
 
 
 class ControlMarkerError(ValueError):
@@ -59,6 +68,25 @@ def encode_marker(coordinator_epoch: int) -> bytes:
         {"version": VERSION, "coordinator_epoch": coordinator_epoch}
     )
     return encoded
+
+
+def encode_snapshot_header(last_contained_ms: int) -> bytes:
+    """The value of the first record of a snapshot; milliseconds."""
+    fields = {"last_contained_log_timestamp": last_contained_ms, "tagged_fields": 0}
+    encoded: bytes = SNAPSHOT_HEADER.build({"version": VERSION, **fields})
+    return encoded
+
+
+def encode_snapshot_footer() -> bytes:
+    """The value of the last record of a snapshot."""
+    encoded: bytes = SNAPSHOT_FOOTER.build({"version": VERSION, "tagged_fields": 0})
+    return encoded
+
+
+def decode_snapshot_header(value: bytes | None) -> int:
+    """The timestamp in the value of a snapshot's first record, milliseconds. ControlMarkerError."""
+    timestamp: int = _parse(SNAPSHOT_HEADER, value, "snapshot header").last_contained_log_timestamp
+    return timestamp
 
 
 def decode_type(key: bytes | None) -> ControlType | None:

@@ -23,7 +23,7 @@ _INT16 = Packer(">h")
 
 @message(key=KEY_TYPE, versions="0")
 class GroupMetadataKey(Message):
-    """Which group."""
+    """The key: group id."""
 
     group: str = field(STRING)
 
@@ -44,7 +44,7 @@ class StoredMember(Struct):
 
 @message(key=KEY_TYPE, versions="0-4", flexible="4+")
 class GroupMetadataValue(Message):
-    """The group. Timeouts in milliseconds, the timestamp in milliseconds since the epoch."""
+    """A classic group. Timeouts in milliseconds, the timestamp in milliseconds since the epoch."""
 
     protocol_type: str = field(STRING)
     generation: int = field(INT32)

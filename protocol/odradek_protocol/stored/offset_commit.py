@@ -11,6 +11,7 @@ from struct import Struct as Packer
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
+from odradek_protocol.constants import NO_EXPIRY
 from odradek_protocol.message import Message, field, message
 from odradek_protocol.primitives import INT32, INT64, STRING, DecodeError
 
@@ -18,7 +19,6 @@ LEGACY_KEY_TYPE = 0
 KEY_TYPE = 1
 """The int16 in front of every key of this kind."""
 
-NO_EXPIRY = -1
 
 _INT16 = Packer(">h")
 _VERSION = 3
@@ -27,7 +27,7 @@ _VERSION_WITH_EXPIRY = 1
 
 @message(key=KEY_TYPE, versions="0")
 class OffsetCommitKey(Message):
-    """Whose position, where."""
+    """The key: group id, topic and partition."""
 
     group: str = field(STRING)
     topic: str = field(STRING)
@@ -36,7 +36,7 @@ class OffsetCommitKey(Message):
 
 @message(key=KEY_TYPE, versions="0-4", flexible="4+")
 class OffsetCommitValue(Message):
-    """The position. Timestamps in milliseconds since the epoch, -1 for none; epoch -1 unknown."""
+    """A committed offset. Timestamps in milliseconds since the epoch, -1 for none; epoch -1 unknown."""
 
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)

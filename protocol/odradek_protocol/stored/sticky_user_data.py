@@ -1,4 +1,4 @@
-"""What members of a group tell its leader so that it can leave partitions where they are (K-52, K-53):
+"""The user data by which a group's leader can leave partitions where they are (K-52, K-53):
 the user data inside the subscription of JoinGroup.
 
 Unlike the subscription around it, no version stands in front: a reader tries the newest first.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
+from odradek_protocol.constants import NO_GENERATION
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT32, STRING, DecodeError
-
-NO_GENERATION = -1
 
 
 @struct

@@ -1,4 +1,4 @@
-"""What a consumer says about itself when it joins a group (rule G-52; Kafka's
+"""The subscription that a consumer joins a group with (rule G-52; Kafka's
 ConsumerProtocolSubscription): the opaque metadata of JoinGroup.
 
 An int16 version stands in front. Versions only ever append fields, so one newer than ours is read

@@ -28,9 +28,9 @@ LAST_EPOCH_TAG = 10_000
 _INT16 = Packer(">h")
 
 
-@message(versions="0")
+@message(key=KEY_VERSION, versions="0")
 class TransactionLogKey(Message):
-    """Which id."""
+    """The key: transactional id."""
 
     transactional_id: str = field(STRING)
 
@@ -41,9 +41,9 @@ class StoredPartitions(Struct):
     partition_ids: list[int] = field(array(INT32))
 
 
-@message(versions="0-1", flexible="1+")
+@message(key=KEY_VERSION, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
-    """The id's state. Timestamps in milliseconds since the epoch; -1 is none, in all fields.
+    """The state of a transactional id. Timestamps in milliseconds since the epoch; -1 is none, in all fields.
 
     `transaction_partitions` is null in state Empty.
     """

@@ -11,8 +11,11 @@ from collections.abc import Generator, Mapping
 from typing import Any, TypeVar
 
 from odradek_client.admin import Admin, ConfigResource
-from odradek_client.admin_transactions import TransactionDescription
-from odradek_client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from odradek_client.admin.transactions import TransactionDescription
+from odradek_client.config.admin import AdminConfig
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.config.definition import Settings
+from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import (
     InvalidProducerIdMapping,
     OdradekError,
@@ -22,10 +25,9 @@ from odradek_client.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
 )
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
 from odradek_client.producer.producer import Producer
-from odradek_client.producer.transactional import PreparedTransaction
-from odradek_client.settings import Settings
+from odradek_client.structs import PreparedTransaction
 from odradek_protocol.errors import ErrorCode
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import faults, protocol
@@ -64,7 +66,7 @@ def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[st
 
 
 class Brokers:
-    """What the sink needs of a cluster, besides a producer for the rows."""
+    """The cluster as the sink sees it, besides a producer for the rows."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = {k: v for k, v in settings.items() if k not in _NOT_OURS}
@@ -76,13 +78,13 @@ class Brokers:
         self._timeout_ms: int | None = None
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
         reading = settings_for(self._settings, ConsumerConfig)
-        self._network = Network(
+        self._network = NetworkClient(
             ConsumerConfig.from_settings({**reading, "isolation_level": "read_uncommitted"})
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, "linger_ms": "0"})
         #: The connections of all producers of rows: tasks come one after the other, each with its own.
-        self._rows_network = Network(ProducerConfig.from_settings(self._settings))
+        self._rows_network = NetworkClient(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}
 
     async def start(self) -> None:
@@ -283,7 +285,7 @@ class Brokers:
 
 
 def fate_of(part: Participant, found: TransactionDescription | None) -> Fate:
-    """What a coordinator's description says of a prepared transaction.
+    """A prepared transaction, as its coordinator describes it.
 
     Nobody begins another one under the id before the batch is done (S-09), so the last one is it; but
     administrators can. What they may have done is UNKNOWN, which is never taken for good.

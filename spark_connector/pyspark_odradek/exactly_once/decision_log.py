@@ -17,7 +17,7 @@ from odradek_client.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from odradek_client.network import Network
+from odradek_client.network.client import NetworkClient
 from odradek_client.producer.producer import Producer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
@@ -41,7 +41,7 @@ _BACKOFF_S = 0.1
 
 @dataclass
 class _View:
-    """What is known of one query: all its records from some offset up to `position` that matter."""
+    """The decisions of one query: all its records from some offset up to `position` that matter."""
 
     position: int
     entries: list[Entry] = field(default_factory=list)
@@ -50,7 +50,9 @@ class _View:
 class DecisionLog:
     """One topic. All coroutines run on one loop; views are used by one coroutine at a time."""
 
-    def __init__(self, topic: str, network: Network, admin: Admin, producer: Producer) -> None:
+    def __init__(
+        self, topic: str, network: NetworkClient, admin: Admin, producer: Producer
+    ) -> None:
         self.topic = topic
         self._network = network
         self._admin = admin
@@ -112,7 +114,8 @@ class DecisionLog:
         return (0 if start is None else start.offset), (0 if end is None else end.offset)
 
     async def _entries(self, position: int, end: int | None, query: str) -> tuple[list[Entry], int]:
-        """(records of the query from `position` to `end`, or to the high watermark; where it stands)."""
+        """(records of the query from `position` to `end`, or to the high watermark; where it
+        stands)."""
         entries: list[Entry] = []
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while end is None or position < end:
@@ -129,7 +132,7 @@ class DecisionLog:
                     raise SinkError(
                         f"odradek: the decision log {self.topic} has lost records that were there "
                         "(it was deleted, or cut short). What was written exactly once so far cannot "
-                        "be told any more; see docs/spark-exactly-once.md"
+                        "be told any more; see docs/spark/exactly-once.md"
                     )
                 if answer.error_code:
                     raise cluster.error_of(answer, self._partition)
@@ -233,7 +236,8 @@ class DecisionLog:
             ) from error
 
     async def _wait_for_leader(self) -> None:
-        """A cluster's nodes hear of a new topic one after the other. SinkError if it takes too long."""
+        """A cluster's nodes hear of a new topic one after the other. SinkError if it takes too
+        long."""
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while True:
             try:

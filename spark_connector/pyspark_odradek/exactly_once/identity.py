@@ -32,7 +32,7 @@ def transactional_id(query: str, run: str, name: str) -> str:
 
 
 def query_prefix(query: str) -> str:
-    """What the ids of all runs of a query begin with."""
+    """The prefix of the ids of all runs of a query."""
     return _SEPARATOR.join((PREFIX, _quoted(query), ""))
 
 
@@ -75,7 +75,8 @@ class Names:
         self.last = dict(last or {})
 
     def take(self, batch: int, over: int) -> str:
-        """A name for a transaction of `batch`; `over`: the newest batch that needs none of its own."""
+        """A name for a transaction of `batch`; `over`: the newest batch that needs none of its
+        own."""
         for name in self._candidates():
             last = self.last[name]
             if not (last <= over and last < batch):

@@ -26,7 +26,7 @@ PAST_MAX = 32
 
 
 class Kind(Enum):
-    """What a record does."""
+    """The kind of a record."""
 
     CLAIM = "claim"
     COMMIT = "commit"
@@ -36,7 +36,8 @@ class Kind(Enum):
 
 
 class Participant(NamedTuple):
-    """A prepared transaction with the rows of one task. `version`: of Kafka's transactions, 1 or 2."""
+    """A prepared transaction with the rows of one task. `version`: of Kafka's transactions, 1 or
+    2."""
 
     name: str
     producer_id: int

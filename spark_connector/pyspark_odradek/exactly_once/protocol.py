@@ -1,4 +1,4 @@
-"""What tasks and driver do, step by step (docs/spark-exactly-once.md).
+"""The steps of tasks and driver (docs/rules/spark.md).
 
 Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns what came of it.
 `brokers` carries actions out against a cluster; the model in the tests against a simulated one, with
@@ -42,7 +42,8 @@ class Describe(NamedTuple):
 
 
 class End(NamedTuple):
-    """-> tuple of bool: which were ended so, and not refused. Tried until there is an answer, or raises."""
+    """-> tuple of bool: which were ended so, and not refused. Tried until there is an answer, or
+    raises."""
 
     run: str
     participants: tuple[Participant, ...]
@@ -72,7 +73,7 @@ Steps = Generator[Action, Any, Any]
 
 
 class Fate(Enum):
-    """What became of a transaction. UNKNOWN if its id has been used since, or is forgotten."""
+    """The outcome of a transaction. UNKNOWN if its id has been used since, or is forgotten."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -84,7 +85,7 @@ class Fate(Enum):
 
 
 class Begun(NamedTuple):
-    """What a task is to do: write, or only count its rows. `over`: see State.over."""
+    """The order to a task: write, or only count its rows. `over`: see State.over."""
 
     write: bool
     over: int = -1
@@ -231,7 +232,8 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
 
 
 def _clean_up(terms: Terms, found: Found) -> Steps:
-    """What failed and superseded executions left open would hold back readers (S-15).
+    """Abort the transactions that failed and superseded executions left open: they hold back
+    readers (S-15).
 
     Runs that are not known as superseded are left alone: a newer one may be at work.
     """

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from tests.oracle.batches import recorded
 from tests.oracle.batches.differences import compare
 
+from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster
-from running_broker import BrokerProcess
 
 
 def _record() -> int:

@@ -14,7 +14,7 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from raw_broker import RawClient, produce_request
+from raw_client import RawClient, produce_request
 
 
 class Asker:

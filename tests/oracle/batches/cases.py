@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cramjam
-from tests.oracle.batches.lies import (
+from tests.oracle.batches.malformed_batches import (
     PACKINGS,
     batch,
     octets,

@@ -11,7 +11,7 @@ from typing import Any
 from tests.oracle.batches.ask import Asker
 from tests.oracle.batches.cases import CASES
 
-from raw_broker import RawClient
+from raw_client import RawClient
 
 FILE = Path(__file__).with_name("answers.json")
 

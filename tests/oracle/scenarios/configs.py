@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Batch, Scenario, Step, produce_body, topic
+from tests.oracle.script import Ask, Batch, Padded, Scenario, Step, produce_body, topic
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
@@ -411,4 +411,44 @@ _DIRECTORIES = [
     ),
 ]
 
-SCENARIOS = [*_TOPICS, *_OTHERS, *_DIRECTORIES]
+
+def _moved(path: str, name: Any = "@t", *partitions: int) -> Ask:
+    topics = [{"name": name, "partitions": list(partitions or (0,))}]
+    return Ask("AlterReplicaLogDirs", {"dirs": [{"path": path, "topics": topics}]})
+
+
+_MOVES = [
+    Scenario(
+        "alter-log-dirs",
+        "AlterReplicaLogDirs",
+        [
+            *topic("@t", 2),
+            Ask("DescribeLogDirs", {"topics": []}, quiet=True, save={"dir": "results.0.log_dir"}),
+            _moved("$dir"),
+            _moved("$dir", "@t", 1, 1),
+            _moved("/no/such/directory"),
+            _moved("", "@t", 0, 1),
+            _moved(".", "@unknown"),
+            _moved("$dir", "@unknown"),
+            _moved("$dir", "@t", 7),
+            _moved("$dir", "@t", -1),
+            _moved("$dir", "__cluster_metadata"),
+            _moved("$dir", ""),
+            *(_moved("$dir", Padded("@long", length)) for length in (213, 214, 249)),
+            _moved("/no/such/directory", Padded("@long", 249)),
+            Ask("AlterReplicaLogDirs", {"dirs": []}),
+            Ask("AlterReplicaLogDirs", {"dirs": [{"path": "$dir", "topics": []}]}),
+            Ask(
+                "AlterReplicaLogDirs",
+                {
+                    "dirs": [
+                        {"path": path, "topics": [{"name": "@t", "partitions": [0]}]}
+                        for path in ("$dir", "/no/such/directory")
+                    ]
+                },
+            ),
+        ],
+    ),
+]
+
+SCENARIOS = [*_MOVES, *_TOPICS, *_OTHERS, *_DIRECTORIES]

@@ -95,6 +95,16 @@ def _deleted(offset: int, partition: int = 0, name: str = "@t") -> Step:
 
 SCENARIOS = [
     _fetch("fetch-from-start", fetch_body()),
+    Scenario(
+        "fetch-zstd",
+        "Fetch",
+        [
+            *topic(),
+            produced(Batch(["a" * 50] * 3, codec="ZSTD")),
+            Ask("Fetch", fetch_body()),
+        ],
+        "4-18",
+    ),
     _fetch("fetch-from-middle-of-batch", fetch_body(offset=1)),
     _fetch("fetch-at-end", fetch_body(offset=5)),
     _fetch("fetch-beyond-end", fetch_body(offset=6)),

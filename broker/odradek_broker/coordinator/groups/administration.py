@@ -1,19 +1,30 @@
-"""What administrators ask of groups: what there is, who is in it, away with it (O-14).
+"""The administration of groups: list, describe, delete, delete offsets (O-14).
 
-Nothing here changes anything. What is decided is returned as answers and records.
+Nothing here changes anything: answers and records are returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.consumer.describe import described as consumer_described
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.offsets import subscribed_topics
-from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
+from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion
+from odradek_broker.coordinator.groups.offsets import OffsetStore
+from odradek_broker.coordinator.groups.retention import (
+    remove_group,
+    remove_offsets,
+    subscribed_topics,
+)
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
 from odradek_protocol.schemas.describe_groups import DescribedGroup, DescribedGroupMember
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
@@ -38,14 +49,14 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class DeletedOffsets:
-    """The answer to an OffsetDelete: `error` speaks for all, `codes` for each place by itself."""
+    """The answer to an OffsetDelete: `error` speaks for all, `codes` for each partition by itself."""
 
     error: ErrorCode
     codes: list[ErrorCode]
 
 
 def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
-    """What ListGroups says of the group."""
+    """The group in ListGroups."""
     if isinstance(group, ConsumerGroup):
         return GroupSummary(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupSummary(group.group_id, group.protocol_type, group.state.value)
@@ -138,3 +149,91 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         held_bytes += size_bytes
     if batch:
         yield batch
+
+
+# --- The groups of a shard ------------------------------------------------------------------------
+
+
+class GroupAdministration:
+    """The administrators' questions to one shard, whose groups and offsets these are."""
+
+    def __init__(
+        self,
+        config: ConsumerGroupSettings,
+        topics: Topics,
+        groups: Mapping[str, ClassicGroup],
+        consumers: Mapping[str, ConsumerGroup],
+        offsets: OffsetStore,
+        observer: Observer,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._observer = observer
+
+    def summaries(self) -> list[GroupSummary]:
+        """All groups."""
+        classic = [summary(group) for group in self._groups.values()]
+        return classic + [summary(group) for group in self._consumers.values()]
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """A classic group; GROUP_ID_NOT_FOUND with a message if it is none."""
+        group = self._groups.get(group_id)
+        if group is None:
+            message = f"Group {group_id} not found."
+            if group_id in self._consumers:
+                message = f"Group {group_id} is not a classic group."
+            return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return described(group)
+
+    def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        """A consumer group; GROUP_ID_NOT_FOUND with a message if it is none."""
+        group = self._consumers.get(group_id)
+        if group is None:
+            message = f"Group {group_id} not found."
+            if group_id in self._groups:
+                message = f"Group {group_id} is not a consumer group."
+            return consumer_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return consumer_described(group, self._config, self._topics)
+
+    def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
+        """Whether the group may go, and the tombstones of all that it has; its own comes last, so
+        that a deletion that a crash cuts short is one that can be asked for again."""
+        group = self._any(group_id)
+        error = deletion_error(group)
+        if group is None or error is not ErrorCode.NONE:
+            return error, []
+        partitions = self._offsets.partitions_of_group(group_id)
+        records = remove_offsets(
+            ((group_id, partition) for partition in partitions),
+            OffsetDeletion.GROUP_DELETED,
+            self._observer,
+        )
+        return error, records + remove_group(group)
+
+    def offset_deletion(
+        self, group_id: str, partitions: list[TopicPartition]
+    ) -> tuple[DeletedOffsets, list[Record]]:
+        """A code for each partition, and the tombstones. Where nothing is committed, nothing is amiss;
+        an offset of an open transaction is deleted with the others."""
+        group = self._any(group_id)
+        error = offset_deletion_error(group)
+        if group is None or error is not ErrorCode.NONE:
+            return DeletedOffsets(error, []), []
+        used = {name: is_subscribed(group, name) for name in {name for name, _ in partitions}}
+        codes = [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used[name] else ErrorCode.NONE
+            for name, _ in partitions
+        ]
+        removed = dict.fromkeys(
+            (group_id, partition)
+            for partition in partitions
+            if not used[partition[0]] and self._offsets.holds(group_id, partition)
+        )
+        records = remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer)
+        return DeletedOffsets(error, codes), records
+
+    def _any(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        return self._consumers.get(group_id) or self._groups.get(group_id)

@@ -1,7 +1,7 @@
-"""Committed offsets: kept, checked, fetched, expired (rules O-01 to O-18).
+"""Committed offsets: kept, checked, fetched (rules O-01 to O-10, O-17, O-18).
 
 `OffsetStore` is durable state: only `replay` and `end_transaction`, which the log drives, change it.
-What is decided here is returned as records.
+Decisions are returned as records.
 """
 
 from __future__ import annotations
@@ -10,30 +10,26 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek_broker.coordinator.groups.classic import check_member
-from odradek_broker.coordinator.groups.group import ClassicGroup
-from odradek_broker.coordinator.groups.states import GroupState
+from odradek_broker.coordinator.groups.classic.checks import check_member
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup
+from odradek_broker.coordinator.groups.classic.states import GroupState
 from odradek_broker.coordinator.runtime import Record
-from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import DecodeError
-from odradek_protocol.stored.offset_commit import (
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import (
     NO_EXPIRY,
-    OffsetCommitValue,
-    encode_key,
-    encode_value,
+    NO_GENERATION,
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    NO_PRODUCER_ID,
 )
-from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
+from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 
-NO_OFFSET = -1
-NO_EPOCH = -1
-NO_GENERATION = -1
-NO_PRODUCER = -1
-#: From this OffsetCommit on, a group that does not exist is called that (O-04).
-GROUP_ID_NOT_FOUND_SINCE = 9
 #: Whatever the setting says: in UTF-8 it must fit into a record, which has 16 bits for its length.
 METADATA_MAX_CHARS = 8_000
 
-#: What clients are told of a storage error behind a commit; others go out as they are (O-03).
+#: A storage error behind a commit, and the client's error for it; others go out as they are (O-03).
 OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -45,9 +41,6 @@ OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-
-Place = tuple[str, int]
-"""A topic's name and a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +71,7 @@ class FetchingMember(NamedTuple):
     """Who fetches, as a member of a consumer group; the defaults are nobody (O-21)."""
 
     member_id: str | None = None
-    epoch: int = NO_EPOCH
+    epoch: int = NO_GENERATION
 
 
 NOT_A_MEMBER = FetchingMember()
@@ -91,14 +84,14 @@ class FetchedPart:
     topic: str
     partition: int
     offset: int = NO_OFFSET
-    leader_epoch: int = NO_EPOCH
+    leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffsets:
-    """What a group has committed; `error` speaks for all of it."""
+    """The answer to an OffsetFetch of one group; `error` speaks for all of it."""
 
     error: ErrorCode
     parts: list[FetchedPart]
@@ -116,9 +109,9 @@ class OffsetStore:
     """The committed offsets of all groups of one partition, and those of open transactions."""
 
     def __init__(self) -> None:
-        self._committed: dict[str, dict[Place, Committed]] = {}
-        #: producer id -> group -> place; undecided until the producer's marker comes.
-        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}
+        self._committed: dict[str, dict[TopicPartition, Committed]] = {}
+        #: producer id -> group -> partition; undecided until the producer's marker comes.
+        self._pending: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
         self._position = 0
 
     # --- Replay ---
@@ -126,20 +119,20 @@ class OffsetStore:
     def replay(
         self,
         group_id: str,
-        place: Place,
+        partition: TopicPartition,
         value: OffsetCommitValue | None,
-        producer_id: int = NO_PRODUCER,
+        producer_id: int = NO_PRODUCER_ID,
     ) -> None:
         """Take one record, None being a tombstone. With a producer id it is pending (O-18)."""
         self._position += 1
         if value is None:
-            self._remove(group_id, place)
-        elif producer_id == NO_PRODUCER:
+            self._remove(group_id, partition)
+        elif producer_id == NO_PRODUCER_ID:
             found = Committed(value, self._position)
-            self._committed.setdefault(group_id, {})[place] = found
+            self._committed.setdefault(group_id, {})[partition] = found
         else:
             undecided = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
-            undecided[place] = Committed(value, self._position)
+            undecided[partition] = Committed(value, self._position)
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
         """The marker came: take the pending values that are younger than what is stored (O-17)."""
@@ -148,20 +141,20 @@ class OffsetStore:
             if not commit:
                 continue
             stored = self._committed.setdefault(group_id, {})
-            for place, candidate in undecided.items():
-                held = stored.get(place)
+            for partition, candidate in undecided.items():
+                held = stored.get(partition)
                 if held is None or held.position < candidate.position:
-                    stored[place] = candidate
+                    stored[partition] = candidate
 
-    def _remove(self, group_id: str, place: Place) -> None:
-        """What is undecided goes too: whoever deletes an offset does not want it back later."""
+    def _remove(self, group_id: str, partition: TopicPartition) -> None:
+        """Pending offsets go too: whoever deletes an offset does not want it back later."""
         stored = self._committed.get(group_id)
-        if stored is not None and stored.pop(place, None) is not None and not stored:
+        if stored is not None and stored.pop(partition, None) is not None and not stored:
             del self._committed[group_id]
         for groups in self._pending.values():
             undecided = groups.get(group_id)
             if undecided is not None:
-                undecided.pop(place, None)
+                undecided.pop(partition, None)
                 if not undecided:
                     del groups[group_id]
 
@@ -170,9 +163,11 @@ class OffsetStore:
     def __len__(self) -> int:
         return sum(map(len, self._committed.values()))
 
-    def of_group(self, group_id: str) -> dict[Place, OffsetCommitValue]:
+    def of_group(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
         """Everything that a group has committed."""
-        return {place: held.value for place, held in self._committed.get(group_id, {}).items()}
+        return {
+            partition: held.value for partition, held in self._committed.get(group_id, {}).items()
+        }
 
     def has(self, group_id: str) -> bool:
         """Is anything committed, or about to be?"""
@@ -185,47 +180,51 @@ class OffsetStore:
         """Does an open transaction hold offsets of the group?"""
         return any(group_id in groups for groups in self._pending.values())
 
-    def is_pending(self, group_id: str, place: Place) -> bool:
-        """Does an open transaction hold an offset for this place?"""
-        return any(place in groups.get(group_id, ()) for groups in self._pending.values())
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Does an open transaction hold an offset for this partition?"""
+        return any(partition in groups.get(group_id, ()) for groups in self._pending.values())
 
-    def holds(self, group_id: str, place: Place) -> bool:
-        """Is there an offset for this place, committed or about to be?"""
-        return place in self._committed.get(group_id, ()) or self.is_pending(group_id, place)
+    def holds(self, group_id: str, partition: TopicPartition) -> bool:
+        """Is there an offset for this partition, committed or about to be?"""
+        return partition in self._committed.get(group_id, ()) or self.is_pending(
+            group_id, partition
+        )
 
-    def places_of_group(self, group_id: str) -> list[Place]:
+    def partitions_of_group(self, group_id: str) -> list[TopicPartition]:
         """Where the group has an offset, committed or about to be."""
-        places = dict.fromkeys(self._committed.get(group_id, ()))
+        partitions = dict.fromkeys(self._committed.get(group_id, ()))
         for groups in self._pending.values():
-            places.update(dict.fromkeys(groups.get(group_id, ())))
-        return list(places)
+            partitions.update(dict.fromkeys(groups.get(group_id, ())))
+        return list(partitions)
 
-    def places_of_topics(self, chosen: Callable[[str], bool]) -> list[tuple[str, Place]]:
-        """(group, place) of every offset in topics of such names, committed or about to be."""
+    def partitions_of_topics(
+        self, chosen: Callable[[str], bool]
+    ) -> list[tuple[str, TopicPartition]]:
+        """(group, partition) of every offset in topics of such names, committed or about to be."""
         return list(
             dict.fromkeys(
-                (group_id, place)
+                (group_id, partition)
                 for groups in (self._committed, *self._pending.values())
                 for group_id, held in groups.items()
-                for place in held
-                if chosen(place[0])
+                for partition in held
+                if chosen(partition[0])
             )
         )
 
     def fetch(
-        self, group_id: str, places: Iterable[Place] | None, require_stable: bool
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Iterator[FetchedPart]:
-        """O-08, O-09: every place asked for, or all that have an offset."""
+        """O-08, O-09: every partition asked for, or all that have an offset."""
         stored = self._committed.get(group_id, {})
-        for place in stored if places is None else places:
-            held = stored.get(place)
-            if require_stable and self._pending and self.is_pending(group_id, place):
-                yield FetchedPart(*place, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        for partition in stored if partitions is None else partitions:
+            held = stored.get(partition)
+            if require_stable and self._pending and self.is_pending(group_id, partition):
+                yield FetchedPart(*partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
             elif held is None:
-                yield FetchedPart(*place)
+                yield FetchedPart(*partition)
             else:
                 value = held.value
-                yield FetchedPart(*place, value.offset, value.leader_epoch, value.metadata)
+                yield FetchedPart(*partition, value.offset, value.leader_epoch, value.metadata)
 
 
 def check_commit(
@@ -238,7 +237,7 @@ def check_commit(
     if group is None:
         if call.generation < 0:
             return ErrorCode.NONE
-        named = not transactional and call.api_version >= GROUP_ID_NOT_FOUND_SINCE
+        named = not transactional and call.api_version >= CONSUMER_GROUPS_SINCE
         return ErrorCode.GROUP_ID_NOT_FOUND if named else ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -278,49 +277,3 @@ def commit_records(
         records.append((encode_key(call.group_id, part.topic, part.partition), encode_value(value)))
         errors.append(ErrorCode.NONE)
     return records, errors
-
-
-# --- Expiry (O-11 to O-13) ------------------------------------------------------------------------
-
-
-def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics of a consumer group's members; None if that cannot be known (O-12)."""
-    if group.protocol_type != PROTOCOL_TYPE:
-        return None
-    topics: set[str] = set()
-    for member in group.members.values():
-        try:
-            subscription = decode_subscription(member.metadata(group.protocol))
-        except DecodeError:
-            return None
-        topics.update(subscription.topics)
-    return frozenset(topics)
-
-
-def expired_places(
-    group: ClassicGroup, offsets: dict[Place, OffsetCommitValue], retention_ms: int, wall_ms: int
-) -> list[Place]:
-    """What of a group's offsets nobody has needed for long enough (O-11, O-13)."""
-    if group.is_simple:
-        since_ms, kept = None, frozenset[str]()
-    elif group.state is GroupState.EMPTY:
-        since_ms, kept = group.state_since_ms, frozenset[str]()
-    elif group.state is GroupState.STABLE:
-        topics = subscribed_topics(group)
-        if topics is None:
-            return []
-        since_ms, kept = None, topics
-    else:
-        return []
-    found = []
-    for place, value in offsets.items():
-        if place[0] in kept:
-            continue
-        if value.expire_timestamp != NO_EXPIRY:
-            due = wall_ms >= value.expire_timestamp
-        else:
-            start_ms = value.commit_timestamp if since_ms is None else since_ms
-            due = wall_ms - start_ms >= retention_ms
-        if due:
-            found.append(place)
-    return found

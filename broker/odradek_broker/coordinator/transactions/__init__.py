@@ -1,0 +1,1 @@
+"""The transaction coordinator, its markers, and the verification of partitions."""

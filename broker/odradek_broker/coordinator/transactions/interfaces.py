@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek_broker.later import Later
+from odradek_broker.deferred import Deferred
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
-TopicPartition = tuple[str, int]
-"""A topic's name and the index of one of its partitions."""
+PartitionCodes = Mapping[TopicPartition, ErrorCode]
+"""An error code for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,11 @@ class MarkerRequest:
 
 
 class MarkerWriter(Protocol):
-    """What the coordinator asks of the partitions' leaders."""
+    """The partitions' leaders, as the coordinator needs them."""
 
     def write_markers(
         self, markers: Sequence[MarkerRequest], /
-    ) -> Later[dict[TopicPartition, ErrorCode]]:
+    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
         """Write markers; resolves with one code per partition (T-43) when they are durable.
 
         The coordinator asks for one producer at a time, so a partition occurs once.
@@ -47,7 +48,7 @@ class MarkerWriter(Protocol):
 
 
 class TransactionVerifier(Protocol):
-    """What a partition's leader asks of the coordinator of a transactional id."""
+    """The coordinator of a transactional id, as a partition's leader needs it."""
 
     def verify_or_add(
         self,
@@ -57,7 +58,7 @@ class TransactionVerifier(Protocol):
         partitions: Iterable[TopicPartition],
         *,
         add: bool,
-    ) -> Later[Mapping[TopicPartition, ErrorCode]]:
+    ) -> Deferred[Mapping[TopicPartition, ErrorCode]]:
         """Are these partitions part of the producer's open transaction?
 
         `add` puts in what is missing, durably (T-61, as T-20); otherwise what is missing gets

@@ -1,8 +1,8 @@
-"""The states of a transactional id, and what ends a transaction in each of them, as tables.
+"""The states of a transactional id, their transitions, and the answers to EndTxn, as tables.
 
-Numbers, names and legal steps are Kafka's (semantics, section T "States"). Dead and PrepareEpochFence
-are steps on the way, never stored: an id is Dead while its tombstone is written, and in
-PrepareEpochFence while the abort that fences its producer is.
+Numbers, names and legal transitions are Kafka's (T-05). Dead and PrepareEpochFence are never stored:
+an id is Dead while its tombstone is written, and in PrepareEpochFence while the abort that fences its
+producer is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from odradek_protocol.errors import ErrorCode
 
 
 class TransactionState(IntEnum):
-    """By the number in the log. `label` is what DescribeTransactions calls it."""
+    """The states, by their number in the log. `label` is the name that DescribeTransactions
+    shows."""
 
     EMPTY = 0
     ONGOING = 1
@@ -30,12 +31,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Decided, markers on their way: the point of no return is behind (T-32)."""
+        """Is the transaction decided, and are its markers on their way (T-32)?"""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_idle(self) -> bool:
-        """No transaction is open: the id may expire (T-06)."""
+        """Is no transaction open, so that the id may expire (T-06)?"""
         return self in _IDLE
 
 
@@ -81,7 +82,7 @@ COMPLETED: dict[TransactionState, TransactionState] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A step that the table does not have: a bug, never a client's doing."""
+    """A transition that the table does not have: a bug, never a client's doing."""
 
 
 def check_step(transactional_id: str, before: TransactionState, after: TransactionState) -> None:
@@ -96,7 +97,7 @@ def check_step(transactional_id: str, before: TransactionState, after: Transacti
 
 
 class End(Enum):
-    """What an EndTxn with a valid identity does."""
+    """The effects of an EndTxn with a valid identity."""
 
     PREPARE = "decide: write the Prepare record"
     DONE = "nothing: it was a retry, and the transaction is complete"

@@ -1,13 +1,15 @@
-"""What is known of one transactional id (T-05), as the log keeps it."""
+"""The state of one transactional id (T-05), and its record in the log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek_broker.coordinator.runtime import Record
-from odradek_broker.coordinator.transactions.interfaces import TopicPartition
 from odradek_broker.coordinator.transactions.states import STORED_STATES, TransactionState
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import transaction_log
 from odradek_protocol.stored.transaction_log import (
@@ -17,15 +19,24 @@ from odradek_protocol.stored.transaction_log import (
     TransactionLogValue,
 )
 
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
-NO_TIME = -1
 EPOCH_MAX = 32_767
 #: An epoch from which on none may be given out any more: the last one exists so that the
 #: coordinator can always fence (T-13).
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
 #: The timeout of a producer with two-phase commit: none (KIP-939).
 NO_TIMEOUT_MS = 2**31 - 1
+
+#: A storage error behind a transaction's record, and the client's error for it (T-04).
+TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
@@ -52,11 +63,11 @@ class Transaction:
     partitions: frozenset[TopicPartition] = NO_PARTITIONS
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    next_epoch: int = NO_EPOCH
-    last_epoch: int = NO_EPOCH
+    next_epoch: int = NO_PRODUCER_EPOCH
+    last_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = 0
-    last_update_ms: int = NO_TIME
-    start_ms: int = NO_TIME
+    last_update_ms: int = NO_TIMESTAMP
+    start_ms: int = NO_TIMESTAMP
 
     @property
     def has_timeout(self) -> bool:
@@ -66,7 +77,7 @@ class Transaction:
     @property
     def identity(self) -> tuple[int, int]:
         """(producer id, epoch) that the client must show: the next one's, where one waits."""
-        if self.next_epoch != NO_EPOCH:
+        if self.next_epoch != NO_PRODUCER_EPOCH:
             return self.next_producer_id, self.next_epoch
         return self.producer_id, self.epoch
 
@@ -100,7 +111,7 @@ def tombstone(transactional_id: str) -> Record:
 
 
 def decode(transactional_id: str, data: bytes) -> Transaction:
-    """What the value of a record says. DecodeError if it cannot be."""
+    """The state in the value of a record. DecodeError if it cannot be."""
     value = transaction_log.decode_value(data)
     status = value.transaction_status
     if status not in {int(state) for state in STORED_STATES}:
@@ -111,7 +122,7 @@ def decode(transactional_id: str, data: bytes) -> Transaction:
         for index in part.partition_ids
     )
     next_epoch = transaction_log.tagged_epoch(value, NEXT_EPOCH_TAG)
-    if value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_EPOCH:
+    if value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_PRODUCER_EPOCH:
         # As Kafka writes it: a new producer id begins at epoch 0 (T-64).
         next_epoch = 0
     return Transaction(

@@ -1,4 +1,4 @@
-"""Who gets which partitions: the assignors of the broker (rules G-140 to G-143).
+"""The assignors of the broker, range and uniform (rules G-140 to G-142).
 
 Pure: from the members' subscriptions, the topics' sizes and what everyone has so far to what
 everyone is to have. Each partition of a subscribed topic goes to exactly one of its subscribers.
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek_broker.coordinator.groups.consumer.partitions import (
-    NOTHING,
+    NO_PARTITIONS,
     Partitions,
-    each,
+    each_partition,
     partitions_of,
 )
 
@@ -94,7 +94,7 @@ class _Uniform:
         """Whoever has a partition keeps it for now."""
         taken: set[tuple[bytes, int]] = set()
         for member in members:
-            for topic_id, index in each(member.current):
+            for topic_id, index in each_partition(member.current):
                 there = topic_id in self.topics[member.member_id] and index < self.counts[topic_id]
                 if there and (topic_id, index) not in taken:
                     taken.add((topic_id, index))
@@ -113,7 +113,7 @@ class _Uniform:
                 while self._even_out(down_to):
                     pass
         return {
-            member_id: partitions_of(held.items()) if held else NOTHING
+            member_id: partitions_of(held.items()) if held else NO_PARTITIONS
             for member_id, held in self.held.items()
         }
 

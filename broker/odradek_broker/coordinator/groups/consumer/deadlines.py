@@ -1,4 +1,4 @@
-"""How long a consumer group waits for its members (rules G-123, G-124). All of it is soft."""
+"""The timers of members of consumer groups (rules G-123, G-124). All of it is soft state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from odradek_broker.coordinator.groups.consumer.settings import (
     session_timeout_ms,
 )
 from odradek_broker.coordinator.groups.consumer.states import MemberState
-from odradek_broker.coordinator.groups.rebalance import Deadline, TimerName
-from odradek_broker.coordinator.runtime import Moment
+from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
+from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.coordinator.timers import Timers
 
 #: All that a member of a consumer group may be waited for with.
@@ -32,16 +32,16 @@ class ConsumerDeadlines:
         self._topics = topics
         self._timers = timers
 
-    def heard(self, group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> None:
-        """The member is alive: its session begins anew."""
+    def restart_session(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        """Begin the member's session anew: it was heard of."""
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         else:
             timeout_ms = session_timeout_ms(self._config, self._topics, group.group_id)
-        self.wait(group, member, Deadline.MEMBER_SESSION, timeout_ms, moment)
+        self.set(group, member, Deadline.MEMBER_SESSION, timeout_ms, now)
 
-    def stepped(self, group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> None:
-        """The member has another state: must it give something back, and until when?
+    def update_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        """Set the revocation timer of a member that must give partitions back; cancel it for others.
 
         Who speaks the classic protocol has its deadlines for rejoining and syncing instead.
         """
@@ -51,40 +51,40 @@ class ConsumerDeadlines:
         revokes = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch >= 0
         if revokes and member.classic is None:
             timeout_ms = member.rebalance_timeout_ms
-            self.wait(group, member, Deadline.MEMBER_REVOCATION, timeout_ms, moment)
+            self.set(group, member, Deadline.MEMBER_REVOCATION, timeout_ms, now)
         else:
             self.cancel(group, member.member_id, Deadline.MEMBER_REVOCATION)
 
-    def wait(
+    def set(
         self,
         group: ConsumerGroup,
         member: ConsumerMember,
         kind: Deadline,
         timeout_ms: int,
-        moment: Moment,
+        now: Instant,
     ) -> None:
-        """Until then something must have come of the member."""
+        """Set a timer of a member."""
         name = TimerName(kind, group.group_id, member.member_id)
-        self._timers.set(name, moment.now_ms + timeout_ms)
+        self._timers.set(name, now.monotonic_ms + timeout_ms)
 
-    def waits(self, group: ConsumerGroup, member_id: str, kind: Deadline) -> bool:
+    def is_set(self, group: ConsumerGroup, member_id: str, kind: Deadline) -> bool:
         return TimerName(kind, group.group_id, member_id) in self._timers
 
     def cancel(self, group: ConsumerGroup, member_id: str, kind: Deadline) -> None:
         self._timers.cancel(TimerName(kind, group.group_id, member_id))
 
     def forget(self, group: ConsumerGroup, member_id: str) -> None:
-        """The member is gone."""
+        """Cancel all timers of a member that is gone."""
         for kind in MEMBER_DEADLINES:
             self.cancel(group, member_id, kind)
 
     def forget_all(self, group: ConsumerGroup) -> None:
-        """The group is gone."""
+        """Cancel all timers of a group that is gone."""
         for member_id in group.members:
             self.forget(group, member_id)
 
-    def restored(self, group: ConsumerGroup, moment: Moment) -> None:
-        """The group was loaded: everyone has a session's time to be heard of."""
+    def restored(self, group: ConsumerGroup, now: Instant) -> None:
+        """Begin the sessions of all members: the group was loaded."""
         for member in group.members.values():
-            self.heard(group, member, moment)
-            self.stepped(group, member, moment)
+            self.restart_session(group, member, now)
+            self.update_revocation(group, member, now)

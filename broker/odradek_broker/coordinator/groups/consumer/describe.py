@@ -1,11 +1,11 @@
-"""What ConsumerGroupDescribe and ListGroups show of a consumer group (G-160, G-161)."""
+"""Consumer groups as ConsumerGroupDescribe and ListGroups show them (G-160, G-161)."""
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.groups.consumer.advance import choose_assignor
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
-from odradek_broker.coordinator.groups.consumer.partitions import Partitions, joined
+from odradek_broker.coordinator.groups.consumer.partitions import Partitions, by_name, union
 from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
+from odradek_broker.coordinator.groups.consumer.target_assignment import choose_assignor
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_describe import (
     DescribedAssignment,
@@ -21,7 +21,7 @@ _CONSUMER_MEMBER = 1
 def described(
     group: ConsumerGroup, config: ConsumerGroupSettings, topics: Topics
 ) -> DescribedConsumerGroup:
-    """The group as it is now."""
+    """The group and its members, as ConsumerGroupDescribe answers."""
     return DescribedConsumerGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -45,23 +45,17 @@ def _member(
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
         subscribed_topic_regex=member.pattern or "",
-        assignment=_assignment(joined(member.assigned, member.pending), topics),
+        assignment=_assignment(union(member.assigned, member.pending), topics),
         target_assignment=_assignment(group.target(member.member_id), topics),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 
 def _assignment(partitions: Partitions, topics: Topics) -> DescribedAssignment:
-    """By name; a topic that is gone has none and is left out."""
-    named = [
-        (name, topic_id, indexes)
-        for topic_id, indexes in partitions.items()
-        if (name := topics.topic_name(topic_id)) is not None
-    ]
     return DescribedAssignment(
         topic_partitions=[
-            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(indexes))
-            for name, topic_id, indexes in sorted(named)
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for name, topic_id, indexes in by_name(partitions, topics)
         ]
     )
 
@@ -69,7 +63,7 @@ def _assignment(partitions: Partitions, topics: Topics) -> DescribedAssignment:
 def consumer_not_described(
     group_id: str, error: ErrorCode, message: str | None = None
 ) -> DescribedConsumerGroup:
-    """A group that cannot be shown."""
+    """The answer for a group that cannot be described."""
     return DescribedConsumerGroup(
         error_code=error,
         error_message=message,

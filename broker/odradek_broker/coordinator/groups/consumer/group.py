@@ -1,7 +1,7 @@
-"""A consumer group and its members: everything that its records say (rules G-100 to G-104).
+"""A consumer group and its members, as their records say (rules G-100 to G-104).
 
 All of it is durable and only the `replay_*` functions change it; what a restart forgets are the
-session and revocation deadlines, which start anew, and `seen_version`, when the topics were last
+session and revocation deadlines, which start anew, and `topics_version`, when the topics were last
 looked at.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from odradek_broker.coordinator.groups.consumer.partitions import (
-    NOTHING,
+    NO_PARTITIONS,
     Partitions,
-    each,
+    each_partition,
     partitions_of,
 )
 from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState, MemberState
@@ -26,14 +26,13 @@ from odradek_protocol.stored.consumer_group import (
     ConsumerGroupTargetAssignmentMemberValue,
 )
 
-PROTOCOL_TYPE = "consumer"
 #: Of a group before anybody asked for a topic.
 FIRST_EPOCH = 1
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicSide:
-    """What a member that speaks the classic protocol is known by (G-150).
+class ClassicMetadata:
+    """The session timeout and the protocols of a member that speaks the classic protocol (G-150).
 
     `protocols`: (name, metadata), the most wanted first.
     """
@@ -42,13 +41,13 @@ class ClassicSide:
     protocols: tuple[tuple[str, bytes], ...]
 
     def metadata(self, protocol: str) -> bytes:
-        """Its metadata for a protocol; empty if it does not offer that one."""
+        """The member's metadata for a protocol; empty if it does not offer that one."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
-    """One member, between two records.
+    """A member of a consumer group.
 
     `previous_epoch`: accepted once more, since the answer with the present one may be lost (G-114).
     `assigned` and `pending` (told to give back) are what it may own; together they belong to
@@ -64,7 +63,7 @@ class ConsumerMember:
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
     assignor: str | None = None
-    classic: ClassicSide | None = None
+    classic: ClassicMetadata | None = None
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
@@ -72,19 +71,19 @@ class ConsumerMember:
     pending: Partitions = field(default_factory=dict)
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """Does it have all of its target?"""
+        """Does the member have all of its target?"""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
-        """The same at another epoch; the one before is remembered."""
+        """The member at another epoch; the one before is remembered."""
         return (
             self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTopic:
-    """A subscribed topic as it was when it was last looked at."""
+class TopicMetadata:
+    """The id and the number of partitions of a subscribed topic, when it was last resolved."""
 
     topic_id: bytes
     partitions: int
@@ -99,7 +98,7 @@ def _state(number: int) -> MemberState:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """One group.
+    """A group of the consumer protocol.
 
     `epoch` grows with every change that asks for a new assignment; `assignment_epoch` is the one
     that `targets` were computed for, 0 before the first; `patterns` maps a regular expression to the names it matched.
@@ -110,25 +109,25 @@ class ConsumerGroup:
     assignment_epoch: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
-    topics: dict[str, SeenTopic] = field(default_factory=dict)
+    topics: dict[str, TopicMetadata] = field(default_factory=dict)
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)
     # --- made from the above ---
     static_ids: dict[str, str] = field(default_factory=dict)
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
     # --- soft ---
     #: The version of the cluster's topics that `topics` was made from; None: not since the start.
-    seen_version: int | None = None
+    topics_version: int | None = None
 
     # --- Questions ---
 
     @property
     def is_new(self) -> bool:
-        """Nothing was ever assigned in it: there is no record of it yet."""
+        """Was nothing ever assigned in it, so that there is no record of it yet?"""
         return self.assignment_epoch == 0
 
     @property
     def state(self) -> ConsumerGroupState:
-        """G-104."""
+        """The state of the group, from its epochs and its members (G-104)."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -139,15 +138,15 @@ class ConsumerGroup:
         return ConsumerGroupState.RECONCILING
 
     def target(self, member_id: str) -> Partitions:
-        """What a member is to have; nothing before it was in an assignment."""
-        return self.targets.get(member_id, NOTHING)
+        """The target of a member; nothing before it was in an assignment."""
+        return self.targets.get(member_id, NO_PARTITIONS)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """The member that goes by an instance id."""
+        """The member with an instance id."""
         return self.members.get(self.static_ids.get(instance_id, ""))
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """Who may own a partition, be it assigned or to be given back."""
+        """The member that may own a partition, be it assigned or to be given back."""
         return self.owners.get((topic_id, partition))
 
     def subscribers_of(self, pattern: str) -> list[str]:
@@ -165,7 +164,7 @@ class ConsumerGroup:
     def names_of(
         self, member: ConsumerMember, patterns: Mapping[str, frozenset[str]] | None = None
     ) -> frozenset[str]:
-        """What one member is subscribed to, by name and by regular expression."""
+        """The subscription of one member, by name and by regular expression."""
         if not member.pattern:
             return member.topics
         resolved = self.patterns if patterns is None else patterns
@@ -174,7 +173,7 @@ class ConsumerGroup:
     # --- Replay ---
 
     def replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        """What a member says of itself; None: it is gone."""
+        """Take a member's own record; None: it is gone."""
         before = self.members.get(member_id)
         if before is not None and self.static_ids.get(before.instance_id or "") == member_id:
             del self.static_ids[before.instance_id or ""]
@@ -196,7 +195,7 @@ class ConsumerGroup:
             assignor=value.server_assignor,
             classic=None
             if stored is None
-            else ClassicSide(
+            else ClassicMetadata(
                 stored.session_timeout_ms,
                 tuple((held.name, held.metadata) for held in stored.supported_protocols),
             ),
@@ -207,7 +206,8 @@ class ConsumerGroup:
     def replay_current(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> None:
-        """What a member has. None stands in front of the end of its record, or of its return."""
+        """Take a member's current assignment. None comes before the end of its own record, or
+        before its return."""
         before = self.members.get(member_id)
         if before is None:
             if value is None:
@@ -220,8 +220,8 @@ class ConsumerGroup:
                 epoch=0,
                 previous_epoch=0,
                 state=MemberState.STABLE,
-                assigned=NOTHING,
-                pending=NOTHING,
+                assigned=NO_PARTITIONS,
+                pending=NO_PARTITIONS,
             )
         else:
             after = replace(
@@ -237,11 +237,11 @@ class ConsumerGroup:
                 ),
             )
         self.members[member_id] = after
-        for partition in (*each(after.assigned), *each(after.pending)):
+        for partition in (*each_partition(after.assigned), *each_partition(after.pending)):
             self.owners[partition] = member_id
 
     def _disown(self, member: ConsumerMember) -> None:
-        for partition in (*each(member.assigned), *each(member.pending)):
+        for partition in (*each_partition(member.assigned), *each_partition(member.pending)):
             # Compaction keeps the latest record of each member, so that on a load another's claim,
             # which is younger, may be there already.
             if self.owners.get(partition) == member.member_id:
@@ -250,7 +250,7 @@ class ConsumerGroup:
     def replay_target(
         self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
     ) -> None:
-        """What a member is to have; None: nothing was decided for it."""
+        """Take a member's target; None: it has none."""
         if value is None:
             self.targets.pop(member_id, None)
         else:
@@ -259,16 +259,16 @@ class ConsumerGroup:
             )
 
     def replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
-        """The subscribed topics as they were last seen."""
+        """Take the subscribed topics, as they were last resolved."""
         self.topics = {
-            topic.topic_name: SeenTopic(topic.topic_id, topic.num_partitions)
+            topic.topic_name: TopicMetadata(topic.topic_id, topic.num_partitions)
             for topic in (value.topics if value is not None else ())
         }
 
     def replay_pattern(
         self, pattern: str, value: ConsumerGroupRegularExpressionValue | None
     ) -> None:
-        """What a regular expression matched; None: nobody uses it any more."""
+        """Take the names that a regular expression matched; None: nobody uses it any more."""
         if value is None:
             self.patterns.pop(pattern, None)
         else:

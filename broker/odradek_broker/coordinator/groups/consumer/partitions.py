@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from odradek_broker.coordinator.groups.consumer.settings import Topics
+
 Partitions = Mapping[bytes, frozenset[int]]
 """Topic id to partition indexes."""
 
-NOTHING: Partitions = {}
+NO_PARTITIONS: Partitions = {}
 
 
 def partitions_of(pairs: Iterable[tuple[bytes, Iterable[int]]]) -> Partitions:
-    """From (topic id, indexes); a topic that comes twice has both."""
+    """The set with these (topic id, indexes); a topic that comes twice has both."""
     made: dict[bytes, frozenset[int]] = {}
     for topic_id, indexes in pairs:
         held = made.get(topic_id, frozenset()) | frozenset(indexes)
@@ -24,35 +26,44 @@ def partitions_of(pairs: Iterable[tuple[bytes, Iterable[int]]]) -> Partitions:
     return made
 
 
-def each(partitions: Partitions) -> Iterator[tuple[bytes, int]]:
-    """Every (topic id, index)."""
+def each_partition(partitions: Partitions) -> Iterator[tuple[bytes, int]]:
+    """(topic id, index) of each partition."""
     for topic_id, indexes in partitions.items():
         for index in indexes:
             yield topic_id, index
 
 
-def common(left: Partitions, right: Partitions) -> Partitions:
-    """What is in both."""
+def intersection(left: Partitions, right: Partitions) -> Partitions:
+    """The partitions that are in both sets."""
     return partitions_of((held, left[held] & right[held]) for held in left if held in right)
 
 
-def without(left: Partitions, right: Partitions) -> Partitions:
-    """What is in `left` only."""
+def difference(left: Partitions, right: Partitions) -> Partitions:
+    """The partitions of `left` that are not in `right`."""
     empty: frozenset[int] = frozenset()
     return partitions_of((held, left[held] - right.get(held, empty)) for held in left)
 
 
-def joined(left: Partitions, right: Partitions) -> Partitions:
-    """What is in either."""
+def union(left: Partitions, right: Partitions) -> Partitions:
+    """The partitions that are in either set."""
     return partitions_of([*left.items(), *right.items()])
 
 
-def is_within(part: Partitions, whole: Partitions) -> bool:
-    """Is everything of `part` in `whole`?"""
+def is_subset(part: Partitions, whole: Partitions) -> bool:
+    """Are all partitions of `part` in `whole`?"""
     empty: frozenset[int] = frozenset()
     return all(indexes <= whole.get(held, empty) for held, indexes in part.items())
 
 
-def overlap(left: Partitions, right: Partitions) -> bool:
-    """Is there anything in both?"""
+def intersects(left: Partitions, right: Partitions) -> bool:
+    """Do the sets have a partition in common?"""
     return any(not left[held].isdisjoint(right[held]) for held in left if held in right)
+
+
+def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, list[int]]]:
+    """(topic name, topic id, indexes), sorted; a topic that is gone has no name and is left out."""
+    return sorted(
+        (name, topic_id, sorted(indexes))
+        for topic_id, indexes in partitions.items()
+        if (name := topics.topic_name(topic_id)) is not None
+    )

@@ -1,4 +1,4 @@
-"""The records of a consumer group: made from its state, and given back to it (rule O-02)."""
+"""The records of a consumer group: from its state, and back into it (rule O-02)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     FIRST_EPOCH,
     ConsumerGroup,
     ConsumerMember,
-    SeenTopic,
+    TopicMetadata,
 )
 from odradek_broker.coordinator.groups.consumer.partitions import Partitions
 from odradek_broker.coordinator.runtime import Record
@@ -42,13 +42,13 @@ from odradek_protocol.stored.consumer_group import (
 
 
 def group_record(group_id: str, epoch: int) -> Record:
-    """The group epoch."""
+    """A record of the group epoch."""
     key = ConsumerGroupMetadataKey(group_id=group_id)
     return encode_key(key), encode_value(ConsumerGroupMetadataValue(epoch=epoch))
 
 
-def topics_record(group_id: str, topics: Mapping[str, SeenTopic]) -> Record:
-    """The subscribed topics as they are now."""
+def topics_record(group_id: str, topics: Mapping[str, TopicMetadata]) -> Record:
+    """A record of the subscribed topics."""
     value = ConsumerGroupPartitionMetadataValue(
         topics=[
             SubscribedTopic(
@@ -63,7 +63,7 @@ def topics_record(group_id: str, topics: Mapping[str, SeenTopic]) -> Record:
 def pattern_record(
     group_id: str, pattern: str, names: Iterable[str], version: int, wall_ms: int
 ) -> Record:
-    """What a regular expression matches now."""
+    """A record of the names that a regular expression matches."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
     value = ConsumerGroupRegularExpressionValue(
         topics=sorted(names), version=version, timestamp=wall_ms
@@ -72,13 +72,13 @@ def pattern_record(
 
 
 def pattern_tombstone(group_id: str, pattern: str) -> Record:
-    """Nobody uses it any more."""
+    """The end of a regular expression that nobody uses any more."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
     return encode_key(key), None
 
 
 def member_record(group_id: str, member: ConsumerMember) -> Record:
-    """What a member says of itself."""
+    """A record of what a member says of itself."""
     classic = member.classic
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -103,7 +103,7 @@ def member_record(group_id: str, member: ConsumerMember) -> Record:
 
 
 def current_record(group_id: str, member: ConsumerMember) -> Record:
-    """What a member has, its epoch and state."""
+    """A record of a member's current assignment, epoch and state."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -123,7 +123,7 @@ def _stored(partitions: Partitions) -> list[StoredTopicPartitions]:
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
-    """What a member is to have."""
+    """A record of a member's target."""
     value = ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
             TargetTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
@@ -135,14 +135,14 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
 
 
 def target_epoch_record(group_id: str, epoch: int) -> Record:
-    """Which group epoch the target assignment belongs to."""
+    """A record of the group epoch that the target assignment belongs to."""
     key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
     return encode_key(key), encode_value(value)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """A member is gone. First what hangs on it, so that no load meets a half of one."""
+    """The end of a member. What hangs on it ends first, so that no load meets half a member."""
     return [
         (encode_key(cls(group_id=group_id, member_id=member_id)), None)
         for cls in (
@@ -154,7 +154,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def group_tombstones(group: ConsumerGroup) -> list[Record]:
-    """The group is gone, its members with it."""
+    """The end of a group, with its members."""
     group_id = group.group_id
     records: list[Record] = []
     for member_id in group.members:

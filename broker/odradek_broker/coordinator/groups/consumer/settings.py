@@ -1,4 +1,4 @@
-"""What consumer groups ask of the broker: settings, topics, and who is refused why."""
+"""The broker as consumer groups see it: settings, topics; and the refusal of a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class ConsumerGroupSettings(Protocol):
-    """What is read of the broker's configuration."""
+    """The settings of the broker that consumer groups read."""
 
     @property
     def group_consumer_session_timeout_ms(self) -> int: ...
@@ -26,19 +26,19 @@ class ConsumerGroupSettings(Protocol):
 
 
 class Topics(Protocol):
-    """The topics of the cluster, and what is set for groups."""
+    """The topics of the cluster, and the settings of groups."""
 
     @property
     def topics_version(self) -> int:
-        """Another number after every change."""
+        """The version of the topics: another number after every change."""
         ...
 
     def topic_names(self) -> Iterable[str]:
-        """All topics but the broker's own."""
+        """The names of all topics, the broker's own as well."""
         ...
 
     def partition_count(self, name: str) -> int:
-        """0 for a topic that does not exist."""
+        """The number of partitions of a topic; 0 for one that does not exist."""
         ...
 
     def topic_id(self, name: str) -> bytes: ...
@@ -46,7 +46,7 @@ class Topics(Protocol):
     def topic_name(self, topic_id: bytes) -> str | None: ...
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
-        """What a group has of its own for a setting in milliseconds; None for nothing."""
+        """A group's own value of a setting in milliseconds; None without one."""
         ...
 
 
@@ -57,7 +57,8 @@ def session_timeout_ms(config: ConsumerGroupSettings, topics: Topics, group_id: 
 
 
 def heartbeat_interval_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
-    """How often a member of the group is to be heard of: the group's own setting, or the broker's."""
+    """How often a member of the group is to be heard of: the group's own setting, or the
+    broker's."""
     own_ms = topics.group_setting_ms(group_id, "consumer.heartbeat.interval.ms")
     return config.group_consumer_heartbeat_interval_ms if own_ms is None else own_ms
 

@@ -1,4 +1,4 @@
-"""The consumer group as tables: the states of a member, what it may report, and what follows
+"""The states of consumer groups and of their members, and the steps of a reconciliation, as tables
 (rules G-120 to G-123)."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConsumerGroupState(Enum):
 
 
 class Report(Enum):
-    """What a heartbeat says of the partitions that the member is to give back."""
+    """The partitions to give back, as a heartbeat reports them."""
 
     SILENT = "it does not say what it owns"
     OWNING = "it owns some of them"
@@ -38,7 +38,7 @@ class Report(Enum):
 
 
 class Step(Enum):
-    """What is done about it."""
+    """The reaction to a report."""
 
     STAY = "nothing is left to be done"
     WAIT = "wait for the revocation"
@@ -61,9 +61,3 @@ STEPS: dict[tuple[MemberState, Report, bool], Step] = {
         for newer in (False, True)
     },
 }
-
-#: A heartbeat's epoch that is no member epoch.
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-#: A static member leaves and will be back; it is also the epoch kept for it meanwhile.
-LEAVE_STATIC_EPOCH = -2

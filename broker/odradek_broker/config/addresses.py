@@ -1,0 +1,38 @@
+"""IP addresses in settings: one spelling for each, and numbers by address."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+
+from odradek_broker.config.types import INT32_MAX, Check
+
+
+def plain_address(text: str) -> str:
+    """An address as everybody spells it, IPv4 where it is only mapped to IPv6. ValueError."""
+    address = ip_address(text)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address)
+
+
+def parse_counts(text: str) -> dict[str, int]:
+    """Numbers by address, of "ADDRESS:COUNT,...". ValueError."""
+    counts = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        address, _, number = part.rpartition(":")
+        count = int(number)
+        if not 0 <= count <= INT32_MAX:
+            raise ValueError(f"{count} is too many, or too few")
+        counts[plain_address(address.strip("[] "))] = count
+    return counts
+
+
+def _are_counts(text: str) -> bool:
+    try:
+        parse_counts(text)
+    except ValueError:
+        return False
+    return True
+
+
+COUNTS_BY_ADDRESS = Check("ADDRESS:COUNT,..., of IP addresses", _are_counts)

@@ -1,0 +1,396 @@
+"""The broker's configuration: texts in, one frozen and typed object out.
+
+The rows are in `broker_settings.py`; what topics may override is in `topic_settings.py`. Nothing here opens a
+file: the shell reads it and hands over its text.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek_broker.config.broker_settings import SETTING_OF_KEY, SETTINGS, BrokerSettings
+from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
+from odradek_broker.config.types import (
+    ConfigError,
+    ConfigSource,
+    Setting,
+    Value,
+    write_value,
+)
+from odradek_broker.config.unsupported import (
+    IGNORED_KEYS,
+    IGNORED_PREFIXES,
+    NO_EFFECT_SETTINGS,
+    SECURITY_PREFIXES,
+    UNSUPPORTED_KEYS,
+)
+from odradek_broker.storage.log_config import LogConfig
+
+__all__ = [
+    "BrokerConfig",
+    "ConfigError",
+    "ConfigSource",
+    "Listener",
+    "Notice",
+    "default_config",
+    "find_origin",
+    "find_setting",
+    "is_unsupported",
+    "parse_address",
+    "parse_assignments",
+    "parse_config",
+    "parse_properties",
+    "with_dynamic",
+]
+
+_PORT_MAX = 65_535
+#: Hosts that stand for every address of the machine.
+_EVERY_ADDRESS = ("", "0.0.0.0", "::")
+
+Layers = tuple[tuple[ConfigSource, Mapping[str, str]], ...]
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One address of `listeners`. An empty host means every address of the machine."""
+
+    name: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, with brackets around an IPv6 host."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A log line about a configuration that is accepted."""
+
+    level: str  # "warning" or "debug"
+    text: str
+
+
+#: The answer to members of consumer groups where those are not served.
+CONSUMER_GROUPS_OFF = (
+    "The consumer group protocol is switched off: group.coordinator.rebalance.protocols has no"
+    " consumer in it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(BrokerSettings):
+    """Every setting, parsed and typed, and the layers that they come from.
+
+    `layers`: the given texts by key, strongest layer first.
+    """
+
+    layers: Layers = field(default=(), repr=False)
+
+    def value_of(self, row: Setting) -> Value:
+        """The effective value of any setting, those without effect included."""
+        if row.name in SETTINGS:
+            own: Value = getattr(self, row.attribute)
+            return own
+        origin = find_origin(row, self.layers)
+        if origin is None:
+            return row.default
+        source, name = origin
+        return row.read(name, dict(self.layers)[source][name])
+
+    @property
+    def data_dir(self) -> str:
+        return self.log_dirs[0]
+
+    @property
+    def serves_consumer_groups(self) -> bool:
+        """Whether groups may speak the consumer protocol (KIP-848)."""
+        return "consumer" in self.group_coordinator_rebalance_protocols
+
+    @property
+    def listener(self) -> Listener:
+        """The one address to listen on."""
+        return _broker_listeners(self)[0]
+
+    @property
+    def listen_host(self) -> str:
+        """The host to listen on, "0.0.0.0" for every address."""
+        return self.listener.host or "0.0.0.0"
+
+    @property
+    def listen_port(self) -> int:
+        """The port to listen on; 0 for a free one."""
+        return self.listener.port
+
+    @property
+    def advertised(self) -> tuple[str, int] | None:
+        """(host, port) that clients are given; None for the address that the broker listens on.
+
+        Port 0 stands for the port that was bound (rule N-12).
+        """
+        if not self.advertised_listeners:
+            return None
+        listener = _parse_listener("advertised.listeners", self.advertised_listeners[0])
+        return listener.host, listener.port
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """(host, port) of the HTTP endpoint; None for none."""
+        if not self.http_listen:
+            return None
+        return parse_address("http.listen", self.http_listen)
+
+    def default_log_config(self) -> LogConfig:
+        """The settings for logs of topics without settings of their own."""
+        values = {
+            name: getattr(self, row.broker.attribute)
+            for name, row in LOG_SETTINGS.items()
+            if row.broker is not None
+        }
+        values["cleanup_policy"] = frozenset(values["cleanup_policy"])
+        return LogConfig(
+            **values, durability=self.log_durability, record_validation=self.record_validation
+        )
+
+
+def parse_address(key: str, text: str) -> tuple[str, int]:
+    """(host, port) of "HOST:PORT" or "[IPv6]:PORT"; ConfigError naming `key` otherwise."""
+    host, colon, port = text.strip().rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    legal_port = port.isascii() and port.isdigit() and int(port) <= _PORT_MAX
+    if not colon or not legal_port or (":" in host and not bracketed) or " " in host:
+        raise ConfigError(key, text, "HOST:PORT or [IPv6]:PORT, with a port up to 65535")
+    return host, int(port)
+
+
+def _parse_listener(key: str, text: str) -> Listener:
+    name, separator, address = text.partition("://")
+    if not separator or not name:
+        raise ConfigError(key, text, "NAME://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092")
+    host, port = parse_address(key, address)
+    return Listener(name.upper(), host, port)
+
+
+def _broker_listeners(settings: BrokerSettings) -> list[Listener]:
+    left_out = {name.upper() for name in settings.controller_listener_names}
+    found = [_parse_listener("listeners", text) for text in settings.listeners]
+    return [listener for listener in found if listener.name not in left_out]
+
+
+# --- Reading texts --------------------------------------------------------------------------------
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The keys and values of a file in Kafka's server.properties syntax.
+
+    ConfigError for an escape that is none.
+    """
+    # Costs a noticeable part of the start, and most brokers have no file.
+    import javaproperties
+
+    try:
+        return dict(javaproperties.loads(text))
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError("the configuration file", str(error), "without broken escapes") from None
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """From "KEY=VALUE" texts, the last one for a key counting. ConfigError for one without a =."""
+    given = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError("--set", text, "KEY=VALUE, for example num.partitions=3")
+        given[key.strip()] = value
+    return given
+
+
+def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
+    """The configuration, and notices about keys that were not used.
+
+    ConfigError for the first value that is bad.
+    """
+    known = {key: value for key, value in given.items() if find_setting(key) is not None}
+    notices = [notice for key in given if key not in known and (notice := _unused(key))]
+    ignored = sorted(
+        key for key in given if key not in SETTING_OF_KEY and (key in known or _is_ignored(key))
+    )
+    if ignored:
+        text = "settings without effect on this broker: " + ", ".join(ignored)
+        notices.append(Notice("debug", text))
+    return _build(((ConfigSource.STATIC_BROKER, known),)), notices
+
+
+def default_config() -> BrokerConfig:
+    """The configuration in which every setting has its default."""
+    return parse_config({})[0]
+
+
+def with_dynamic(
+    config: BrokerConfig, of_this_broker: Mapping[str, str], of_every_broker: Mapping[str, str]
+) -> BrokerConfig:
+    """The same static configuration under other dynamic settings (IncrementalAlterConfigs).
+
+    ConfigError for a value that is bad; the caller has kept such ones out.
+    """
+    static = tuple(layer for layer in config.layers if layer[0] is ConfigSource.STATIC_BROKER)
+    dynamic = (
+        (ConfigSource.DYNAMIC_BROKER, dict(of_this_broker)),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, dict(of_every_broker)),
+    )
+    return _build(dynamic + static)
+
+
+def find_setting(key: str) -> Setting | None:
+    """The row of a key or of a synonym, with effect or without; None if there is none."""
+    return SETTING_OF_KEY.get(key) or NO_EFFECT_SETTINGS.get(key)
+
+
+def find_origin(row: Setting, layers: Layers) -> tuple[ConfigSource, str] | None:
+    """The (layer, key) that a setting's value comes from; None for its default.
+
+    A layer counts before the order of synonyms does: a dynamic log.retention.hours beats a static
+    log.retention.ms, as in Kafka.
+    """
+    for source, given in layers:
+        for name in row.names:
+            if name in given:
+                return source, name
+    return None
+
+
+def _build(layers: Layers) -> BrokerConfig:
+    texts = dict(layers)
+    values: dict[str, Any] = {}
+    for row in (*SETTINGS.values(), *NO_EFFECT_SETTINGS.values()):
+        # Every given text is checked, not only the effective one.
+        for _, given in layers:
+            for name in row.names:
+                if name in given:
+                    row.read(name, given[name])
+        origin = find_origin(row, layers) if row.name in SETTINGS else None
+        if origin is not None:
+            source, name = origin
+            values[row.attribute] = row.read(name, texts[source][name])
+    config = BrokerConfig(**values, layers=layers)
+    _check_together(config)
+    return config
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """Check settings against each other. ConfigError names the one to change."""
+    listeners = _broker_listeners(config)
+    if len(listeners) != 1:
+        raise ConfigError(
+            "listeners", write_value(config.listeners), "exactly one address of a broker"
+        )
+    if listeners[0].name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+        raise ConfigError(
+            "listeners",
+            write_value(config.listeners),
+            "PLAINTEXT://HOST:PORT; nothing else is served",
+        )
+    if len(config.advertised_listeners) > 1:
+        raise ConfigError(
+            "advertised.listeners", write_value(config.advertised_listeners), "at most one address"
+        )
+    for text in config.advertised_listeners:
+        if _parse_listener("advertised.listeners", text).host in _EVERY_ADDRESS:
+            raise ConfigError(
+                "advertised.listeners", text, "an address that clients can connect to"
+            )
+    if len(config.log_dirs) != 1:
+        raise ConfigError("log.dirs", write_value(config.log_dirs), "exactly one directory")
+    if config.http_listen:
+        parse_address("http.listen", config.http_listen)
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            "group.min.session.timeout.ms",
+            str(config.group_min_session_timeout_ms),
+            f"at most group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
+        )
+    _check_consumer_groups(config)
+    if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
+        raise ConfigError(
+            "log.cleaner.min.compaction.lag.ms",
+            str(config.log_cleaner_min_compaction_lag_ms),
+            f"at most log.cleaner.max.compaction.lag.ms ({config.log_cleaner_max_compaction_lag_ms})",
+        )
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    """Timeout and interval within their own bounds, and a heartbeat in every session."""
+    protocols = config.group_coordinator_rebalance_protocols
+    if "classic" not in protocols:
+        raise ConfigError(
+            "group.coordinator.rebalance.protocols",
+            write_value(protocols),
+            "a list with classic, which cannot be switched off",
+        )
+    bounded = {
+        "session.timeout.ms": (
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        "heartbeat.interval.ms": (
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+    }
+    for name, (least, value, most) in bounded.items():
+        if not least <= value <= most:
+            raise ConfigError(
+                f"group.consumer.{name}",
+                str(value),
+                f"between group.consumer.min.{name} ({least}) and group.consumer.max.{name} ({most})",
+            )
+    interval_ms = config.group_consumer_heartbeat_interval_ms
+    if interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms",
+            str(interval_ms),
+            "less than group.consumer.session.timeout.ms"
+            f" ({config.group_consumer_session_timeout_ms})",
+        )
+
+
+# --- Keys without a row -----------------------------------------------------------------------
+
+
+def _is_ignored(key: str) -> bool:
+    return key in IGNORED_KEYS or key.startswith(IGNORED_PREFIXES)
+
+
+def is_unsupported(key: str) -> bool:
+    """Whether a key is a setting of Kafka's that this broker has no row for."""
+    return _is_ignored(key) or key in UNSUPPORTED_KEYS or key.startswith(SECURITY_PREFIXES)
+
+
+def _unused(key: str) -> Notice | None:
+    """The warning for a key that is no setting; None for one that is ignored in silence."""
+    if _is_ignored(key):
+        return None
+    if key in UNSUPPORTED_KEYS:
+        return Notice("warning", f"{key} is not supported: {UNSUPPORTED_KEYS[key]}")
+    if key.startswith(SECURITY_PREFIXES):
+        return Notice(
+            "warning",
+            f"{key} has no effect: this broker has no authentication, encryption or authorization",
+        )
+    if key in TOPIC_SETTINGS:
+        broker_key = TOPIC_SETTINGS[key].broker_key
+        text = f"{key} is a setting of topics"
+        if broker_key:
+            text += f"; the broker's default for it is {broker_key}"
+        return Notice("warning", text)
+    nearest = difflib.get_close_matches(key, SETTING_OF_KEY, n=1, cutoff=0.6)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return Notice("warning", f"unknown setting {key} is ignored{hint}")

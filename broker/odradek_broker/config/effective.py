@@ -1,0 +1,215 @@
+"""Effective values of settings, for topics and for the broker, and where they come from.
+
+A topic's own setting comes before the broker's, the broker's dynamic one before that of its file,
+and that before the default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import dropwhile
+from typing import Any, NamedTuple
+
+from odradek_broker.config.broker import BrokerConfig, find_origin
+from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS, TopicSetting
+from odradek_broker.config.types import (
+    ConfigError,
+    ConfigSource,
+    Kind,
+    Setting,
+    UnknownSettingError,
+    Value,
+    read_value,
+    write_value,
+)
+from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
+from odradek_broker.storage.log_config import LogConfig
+
+
+class SynonymEntry(NamedTuple):
+    """One value of a setting, under one of its names (Kafka's ConfigSynonym)."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One setting as DescribeConfigs shows it.
+
+    `value` is None for a sensitive one. `synonyms`: every value that there is, strongest first.
+    """
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    kind: Kind
+    doc: str
+    synonyms: tuple[SynonymEntry, ...]
+
+
+class TopicConfigs:
+    """The settings of topics over a broker's configuration.
+
+    `config` may be replaced while the broker runs; nothing is remembered of the old one.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+
+    def value(self, name: str, overrides: Mapping[str, str]) -> Value:
+        """The effective value for a topic with these settings of its own. KeyError if unknown."""
+        row = TOPIC_SETTINGS[name]
+        if name in overrides:
+            return read_value(name, overrides[name], row.kind, row.check)
+        if row.broker is None:
+            return row.default
+        return self.config.value_of(row.broker)
+
+    def text(self, name: str, overrides: Mapping[str, str]) -> str:
+        """The effective value as text: the topic's own as it is stored, though it might be refused today.
+        KeyError if unknown."""
+        own = overrides.get(name)
+        return write_value(self.value(name, overrides)) if own is None else own
+
+    def to_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The settings of the topic's partition logs."""
+        values: dict[str, Any] = {
+            field: self.value(row.name, overrides)
+            for field, row in LOG_SETTINGS.items()
+            if row.name in overrides
+        }
+        if "cleanup_policy" in values:
+            values["cleanup_policy"] = frozenset(values["cleanup_policy"])
+        return dataclasses.replace(self.config.default_log_config(), **values)
+
+    def validate(
+        self, overrides: Mapping[str, str | None], stored: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG).
+
+        `stored`: the topic's present settings. A value that stays is not checked again: a check that
+        became stricter would keep the topic's other settings from being changed.
+        """
+        stored = stored or {}
+        checked = {}
+        for name, text in overrides.items():
+            if text is not None and text == stored.get(name):
+                checked[name] = text
+                continue
+            row = topic_setting(name)
+            value = read_value(name, text, row.kind, row.check)
+            checked[name] = write_value(value)
+        lag_ms = self.value("min.compaction.lag.ms", checked)
+        most_ms = self.value("max.compaction.lag.ms", checked)
+        assert isinstance(lag_ms, int) and isinstance(most_ms, int)
+        if lag_ms > most_ms:
+            raise ConfigError(
+                "min.compaction.lag.ms", str(lag_ms), f"at most max.compaction.lag.ms ({most_ms})"
+            )
+        return checked
+
+    def describe(
+        self, overrides: Mapping[str, str], keys: Collection[str] | None = None
+    ) -> list[ConfigEntry]:
+        """Every setting of such a topic, or those of `keys` that exist."""
+        return [
+            self._describe_one(row, overrides)
+            for row in TOPIC_SETTINGS.values()
+            if keys is None or row.name in keys
+        ]
+
+    def _describe_one(self, row: TopicSetting, overrides: Mapping[str, str]) -> ConfigEntry:
+        synonyms = []
+        if row.name in overrides:
+            synonyms.append(SynonymEntry(row.name, overrides[row.name], ConfigSource.TOPIC))
+        if row.broker is not None:
+            synonyms += broker_synonyms(self.config, row.broker, row.broker.name)
+        return ConfigEntry(
+            name=row.name,
+            value=self.text(row.name, overrides),
+            # As in Kafka, what the broker has under another name of its setting (hours, say) counts as
+            # a default here.
+            source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+            read_only=False,
+            sensitive=False,
+            kind=row.kind,
+            doc=row.doc,
+            synonyms=tuple(synonyms),
+        )
+
+
+def topic_setting(name: str) -> TopicSetting:
+    """The row of a topic setting. UnknownSettingError if there is none."""
+    row = TOPIC_SETTINGS.get(name)
+    if row is not None:
+        return row
+    nearest = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1, cutoff=0.6)
+    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    raise UnknownSettingError(name, f"is no topic setting{hint}")
+
+
+# --- The broker's own settings ----------------------------------------------------------------------
+
+
+def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
+    """Every setting of the broker, synonyms of their own included, or those of `keys`."""
+    entries = []
+    for row in (*SETTINGS.values(), *NO_EFFECT_SETTINGS.values()):
+        for name in row.names:
+            if keys is None or name in keys:
+                entries.append(_describe_broker_one(config, row, name))
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
+    """One key. As in Kafka, a key that was not given has its own default and not the
+    value of a synonym, unless it means the very same (`broker.id`)."""
+    synonyms = broker_synonyms(config, row, name)
+    synonym = next((each for each in row.synonyms if each.name == name), None)
+    if synonyms:
+        value, source = synonyms[0].value, synonyms[0].source
+    elif synonym is not None and synonym.default is None and synonym.factor == 1:
+        origin = find_origin(row, config.layers)
+        value = write_value(config.value_of(row))
+        source = ConfigSource.DEFAULT if origin is None else origin[0]
+    else:
+        value, source = None, ConfigSource.DEFAULT
+    return ConfigEntry(
+        name=name,
+        value=None if row.sensitive else value,
+        source=source,
+        read_only=not row.dynamic or synonym is not None,
+        sensitive=row.sensitive,
+        kind=Kind.INT if synonym is not None and synonym.factor > 1 else row.kind,
+        doc=row.doc,
+        synonyms=tuple(synonyms),
+    )
+
+
+def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
+    """The values of a broker setting, strongest first, its default last; from the first on that stands
+    under `key`, as in Kafka."""
+    synonyms = [
+        SynonymEntry(name, given[name], source)
+        for source, given in config.layers
+        for name in row.names
+        if name in given
+    ]
+    defaults = [
+        SynonymEntry(synonym.name, synonym.default, ConfigSource.DEFAULT)
+        for synonym in row.synonyms
+        if synonym.default is not None
+    ]
+    own = SynonymEntry(row.name, write_value(row.default), ConfigSource.DEFAULT)
+    synonyms += defaults or [own]
+    if row.sensitive:
+        synonyms = [entry._replace(value=None) for entry in synonyms]
+    return list(dropwhile(lambda entry: entry.name != key, synonyms))

@@ -1,0 +1,174 @@
+"""Settings of groups and of subscriptions to client metrics (KIP-848, KIP-714).
+
+Only those of consumer groups change anything: share groups, Streams groups and client metrics are not
+served, and what is set for them is kept and shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.types import (
+    ANYTHING,
+    Check,
+    Kind,
+    Setting,
+    Value,
+    at_least,
+    between,
+    one_of,
+)
+from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
+from odradek_broker.re2.parser import PatternError, compile_pattern
+
+
+@dataclass(frozen=True)
+class GroupSetting:
+    """One setting of a group.
+
+    `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: that setting and its
+    bounds, where this broker has them.
+    """
+
+    name: str
+    doc: str
+    kind: Kind
+    default: Value
+    check: Check
+    synonym: str
+    broker: Setting | None = None
+    least: Setting | None = None
+    most: Setting | None = None
+    effective: bool = False
+
+
+_NOT_SERVED = "Accepted for compatibility: groups of this kind are not served."
+
+
+def _consumer(name: str, doc: str) -> GroupSetting:
+    broker = SETTINGS[f"group.consumer.{name}"]
+    return GroupSetting(
+        f"consumer.{name}",
+        doc,
+        broker.kind,
+        broker.default,
+        broker.check,
+        broker.name,
+        broker,
+        SETTINGS[f"group.consumer.min.{name}"],
+        SETTINGS[f"group.consumer.max.{name}"],
+        effective=True,
+    )
+
+
+def _assignment_interval(protocol: str) -> GroupSetting:
+    broker = NO_EFFECT_SETTINGS[f"group.{protocol}.assignment.interval.ms"]
+    return GroupSetting(
+        f"{protocol}.assignment.interval.ms",
+        broker.doc,
+        broker.kind,
+        broker.default,
+        broker.check,
+        broker.name,
+        broker,
+    )
+
+
+def _unserved(name: str, default: Value, check: Check, kind: Kind = Kind.INT) -> GroupSetting:
+    return GroupSetting(name, _NOT_SERVED, kind, default, check, f"group.{name}")
+
+
+def _unserved_alone(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> GroupSetting:
+    """A setting without a broker's setting behind it."""
+    return GroupSetting(name, _NOT_SERVED, kind, default, check, name)
+
+
+_SESSION = between(45_000, 60_000)
+_HEARTBEAT = between(5_000, 15_000)
+_OFFSET_RESET = Check(
+    "latest, earliest, or by_duration:PnDTnHnMn.nS",
+    lambda text: text in ("latest", "earliest") or text.startswith("by_duration:P"),
+)
+
+#: Every row by key, in alphabetical order.
+GROUP_SETTINGS: dict[str, GroupSetting] = {
+    row.name: row
+    for row in (
+        _assignment_interval("consumer"),
+        _consumer("heartbeat.interval.ms", "How often members are told to send a heartbeat."),
+        _consumer("session.timeout.ms", "How long a member may be silent before it is removed."),
+        _assignment_interval("share"),
+        _unserved_alone("share.auto.offset.reset", Kind.STRING, "latest", _OFFSET_RESET),
+        _unserved("share.delivery.count.limit", 5, between(2, 10)),
+        _unserved("share.heartbeat.interval.ms", 5_000, _HEARTBEAT),
+        _unserved_alone(
+            "share.isolation.level",
+            Kind.STRING,
+            "read_uncommitted",
+            one_of("read_committed", "read_uncommitted"),
+        ),
+        _unserved("share.partition.max.record.locks", 2_000, between(100, 4_000)),
+        _unserved("share.record.lock.duration.ms", 30_000, between(15_000, 60_000)),
+        _unserved_alone("share.renew.acknowledge.enable", Kind.BOOLEAN, True),
+        _unserved("share.session.timeout.ms", 45_000, _SESSION),
+        _assignment_interval("streams"),
+        _unserved("streams.heartbeat.interval.ms", 5_000, _HEARTBEAT),
+        _unserved("streams.initial.rebalance.delay.ms", 3_000, at_least(0)),
+        _unserved("streams.num.standby.replicas", 0, between(0, 2)),
+        _unserved("streams.session.timeout.ms", 45_000, _SESSION),
+    )
+}
+
+
+@dataclass(frozen=True)
+class MetricsSetting:
+    """One setting of a subscription to client metrics."""
+
+    name: str
+    kind: Kind
+    default: Value
+    check: Check
+
+    @property
+    def doc(self) -> str:
+        return "Accepted for compatibility: client metrics are not served."
+
+
+_MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+def _is_match(text: str) -> bool:
+    name, equals, pattern = text.partition("=")
+    if not equals or name.strip() not in _MATCHED:
+        return False
+    try:
+        compile_pattern(pattern.strip())
+    except PatternError:
+        return False
+    return True
+
+
+METRICS_SETTINGS: dict[str, MetricsSetting] = {
+    row.name: row
+    for row in (
+        MetricsSetting("interval.ms", Kind.INT, 300_000, between(100, 3_600_000)),
+        MetricsSetting(
+            "match",
+            Kind.LIST,
+            (),
+            Check(
+                f"a list of NAME=PATTERN, NAME out of {', '.join(_MATCHED)}",
+                lambda items: all(_is_match(item) for item in items),
+            ),
+        ),
+        MetricsSetting("metrics", Kind.LIST, (), ANYTHING),
+    )
+}

@@ -1,0 +1,117 @@
+"""The reference of all settings, docs/operate/configuration.md, made from their rows.
+
+python -m odradek_broker.config.page > docs/operate/configuration.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.group_settings import GROUP_SETTINGS
+from odradek_broker.config.topic_settings import TOPIC_SETTINGS, TopicSetting
+from odradek_broker.config.types import Kind, Setting, Value, allowed_text, write_value
+from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
+
+_HEAD = """\
+# Configuration
+
+<!-- Made by `python -m odradek_broker.config.page > docs/operate/configuration.md`; a test holds it equal. -->
+
+The broker takes Kafka's `server.properties`, by Kafka's names:
+
+<!-- not run: it serves until it is stopped, from a directory that may not be written to -->
+```sh
+odradek serve --config server.properties --set num.partitions=3 --data-dir /var/lib/odradek
+```
+
+`--set` overrides the file; `--listen` and `--data-dir` override both. An unknown key
+is a warning that names the nearest known one. A bad value ends the program with exit
+code 2 and a line that says which value it was and what is allowed. Kafka's settings that mean nothing on one
+node (`process.roles`, `num.io.threads`, `replica.*` and the like) are accepted and ignored;
+settings for protection that this version does not have (`ssl.*`, `sasl.*`, `authorizer.class.name`) are a
+warning each.
+
+Settings marked **dynamic** can be changed while the broker runs, for it or for all brokers
+(`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist
+in Kafka. Those marked **no effect** are checked and kept, but change nothing in this version: either
+one node has no use for them.
+If a key has synonyms, the first one that is set counts; synonyms are read-only.
+
+## Broker settings
+
+| Key | Default | What it is | Values |
+|---|---|---|---|
+"""
+
+_TOPICS = """
+## Topic settings
+
+Given when a topic is created, or changed at any time (`odradek topic alter`, `kafka-configs.sh
+--entity-type topics`). Where a topic has no setting of its own, the broker's setting applies.
+
+| Key | Broker's setting | What it is | Values |
+|---|---|---|---|
+"""
+
+_NO_EFFECT_KEYS = """
+These settings of Kafka can be changed while the broker runs and have no meaning here. They are checked, kept and shown, so
+that tools which set them work: """
+
+_GROUPS = """
+## Group settings
+
+What a group sets for itself (`kafka-configs.sh --entity-type groups`, resource type 32 of
+IncrementalAlterConfigs). The group need not exist yet. Settings of share and Streams groups, and subscriptions to client
+metrics (type 16: `interval.ms`, `match`, `metrics`), are checked, kept and shown, and change nothing.
+
+| Key | Broker's setting | What it is |
+|---|---|---|
+"""
+
+_NO_EFFECT = "no effect"
+_LARGEST = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit"}
+
+
+def configuration_page() -> str:
+    """The whole page, in Markdown."""
+    brokers = "".join(map(_broker_row, SETTINGS.values()))
+    topics = "".join(map(_topic_row, TOPIC_SETTINGS.values()))
+    without_effect = ", ".join(f"`{name}`" for name in NO_EFFECT_SETTINGS) + ".\n"
+    groups = "".join(
+        _cells((f"`{row.name}`", f"`{row.synonym}`", row.doc))
+        for row in GROUP_SETTINGS.values()
+        if row.effective
+    )
+    return _HEAD + brokers + _NO_EFFECT_KEYS + without_effect + _TOPICS + topics + _GROUPS + groups
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(value: Value) -> str:
+    text = write_value(value)
+    if not text:
+        return "empty"
+    return _LARGEST.get(text) or f"`{text}`"
+
+
+def _broker_row(row: Setting) -> str:
+    marks = (("dynamic", row.dynamic), ("ours", row.ours), (_NO_EFFECT, not row.effective))
+    doc = row.doc + "".join(f" **{name}**" for name, applies in marks if applies)
+    if row.synonyms:
+        names = ", ".join(f"`{synonym.name}`" for synonym in row.synonyms)
+        doc += f" Synonyms: {names}."
+    allowed = allowed_text(row.kind, row.check) if row.kind is not Kind.STRING else row.check.text
+    return _cells((f"`{row.name}`", _default(row.default), doc, allowed))
+
+
+def _topic_row(row: TopicSetting) -> str:
+    broker = f"`{row.broker_key}`" if row.broker_key else ""
+    doc = row.doc if row.effective else f"{row.doc} **{_NO_EFFECT}**"
+    return _cells((f"`{row.name}`", broker, doc, allowed_text(row.kind, row.check)))
+
+
+if __name__ == "__main__":
+    print(configuration_page(), end="")

@@ -1,0 +1,122 @@
+"""Settings of topics, each with the broker's setting that is its default."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.types import ANYTHING, Check, Kind, Setting, Value
+from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
+from odradek_broker.storage.log_config import LogConfig
+
+
+@dataclass(frozen=True)
+class TopicSetting:
+    """One topic setting.
+
+    With a `broker` row, kind, check and default are the broker's; otherwise they are given here.
+    `effective` is False for what is accepted and kept but changes nothing on one node.
+    """
+
+    name: str
+    doc: str
+    kind: Kind
+    check: Check
+    default: Value
+    broker: Setting | None
+    effective: bool = True
+
+    @property
+    def broker_key(self) -> str:
+        """The key of the broker's setting; "" if there is none."""
+        return self.broker.name if self.broker else ""
+
+
+def _like(name: str, broker_key: str, doc: str = "") -> TopicSetting:
+    row = SETTINGS.get(broker_key) or NO_EFFECT_SETTINGS[broker_key]
+    return TopicSetting(name, doc or row.doc, row.kind, row.check, row.default, row, row.effective)
+
+
+def _unused(name: str, kind: Kind, default: Value, check: Check, doc: str) -> TopicSetting:
+    return TopicSetting(
+        name, f"Accepted for compatibility: {doc}", kind, check, default, None, False
+    )
+
+
+_NO_REPLICATION = "there is no replication to be throttled."
+_NO_TIERS = "there is no remote storage."
+_REPLICAS = re.compile(r"[0-9]+:[0-9]+")
+_THROTTLED_REPLICAS = Check(
+    "PARTITION:BROKER,..., or *",
+    lambda items: items == ("*",) or all(_REPLICAS.fullmatch(item) for item in items),
+)
+
+#: Every row by key, in alphabetical order.
+TOPIC_SETTINGS: dict[str, TopicSetting] = {
+    row.name: row
+    for row in (
+        _like("cleanup.policy", "log.cleanup.policy"),
+        _like("compression.gzip.level", "compression.gzip.level"),
+        _like("compression.lz4.level", "compression.lz4.level"),
+        _like("compression.type", "compression.type"),
+        _like("compression.zstd.level", "compression.zstd.level"),
+        _like("delete.retention.ms", "log.cleaner.delete.retention.ms"),
+        _like("file.delete.delay.ms", "log.segment.delete.delay.ms"),
+        _like("flush.messages", "log.flush.interval.messages"),
+        _like("flush.ms", "log.flush.interval.ms"),
+        _unused(
+            "follower.replication.throttled.replicas",
+            Kind.LIST,
+            (),
+            _THROTTLED_REPLICAS,
+            _NO_REPLICATION,
+        ),
+        _like("index.interval.bytes", "log.index.interval.bytes"),
+        _unused(
+            "leader.replication.throttled.replicas",
+            Kind.LIST,
+            (),
+            _THROTTLED_REPLICAS,
+            _NO_REPLICATION,
+        ),
+        _like("local.retention.bytes", "log.local.retention.bytes"),
+        _like("local.retention.ms", "log.local.retention.ms"),
+        _like("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        _like("max.message.bytes", "message.max.bytes"),
+        _like("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
+        _like("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"),
+        _like("message.timestamp.type", "log.message.timestamp.type"),
+        _like("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"),
+        _like("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
+        _like("min.insync.replicas", "min.insync.replicas"),
+        _like("preallocate", "log.preallocate"),
+        _unused("remote.log.copy.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),
+        _unused("remote.log.delete.on.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),
+        _unused(
+            "remote.storage.enable",
+            Kind.BOOLEAN,
+            False,
+            Check("false, because there is no remote storage", lambda enabled: not enabled),
+            _NO_TIERS,
+        ),
+        _like("retention.bytes", "log.retention.bytes"),
+        _like("retention.ms", "log.retention.ms"),
+        _like("segment.bytes", "log.segment.bytes"),
+        _like("segment.index.bytes", "log.index.size.max.bytes"),
+        _like(
+            "segment.jitter.ms",
+            "log.roll.jitter.ms",
+            "Up to this much is taken off segment.ms, at random for each segment.",
+        ),
+        _like("segment.ms", "log.roll.ms"),
+        _like("unclean.leader.election.enable", "unclean.leader.election.enable"),
+    )
+}
+
+#: The ones that a partition log takes, by the names of the fields of `LogConfig`.
+LOG_SETTINGS: dict[str, TopicSetting] = {
+    field: TOPIC_SETTINGS[name]
+    for name in TOPIC_SETTINGS
+    if (field := name.replace(".", "_")) in LogConfig.__dataclass_fields__
+}

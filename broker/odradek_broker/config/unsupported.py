@@ -1,0 +1,138 @@
+"""Keys of Kafka's that this broker accepts without effect, ignores, or warns of."""
+
+from __future__ import annotations
+
+from odradek_broker.config.types import (
+    ANYTHING,
+    INT64_MAX,
+    Check,
+    Kind,
+    Setting,
+    Value,
+    at_least,
+    between,
+)
+
+_NO_EFFECT = "Accepted for compatibility: it changes nothing on this broker."
+
+
+def _setting(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> Setting:
+    return Setting(name, kind, default, _NO_EFFECT, check, (), True, False, False, False)
+
+
+_POSITIVE = at_least(1)
+_NOT_NEGATIVE = at_least(0)
+_ASSIGNMENT_INTERVAL = between(0, 15_000)
+
+#: Kafka's settings that may be changed while it runs and mean nothing here. They are checked, kept
+#: and shown, so that tools which set them work.
+NO_EFFECT_SETTINGS: dict[str, Setting] = {
+    row.name: row
+    for row in (
+        _setting("background.threads", Kind.INT, 10, _POSITIVE),
+        _setting(
+            "compression.gzip.level",
+            Kind.INT,
+            -1,
+            Check("between 1 and 9, or -1", lambda level: level == -1 or 1 <= level <= 9),
+        ),
+        _setting("compression.lz4.level", Kind.INT, 9, between(1, 17)),
+        _setting("compression.zstd.level", Kind.INT, 3, between(-131_072, 22)),
+        _setting("follower.fetch.last.tiered.offset.enable", Kind.BOOLEAN, False),
+        _setting("follower.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
+        _setting("group.consumer.assignment.interval.ms", Kind.INT, 1_000, _ASSIGNMENT_INTERVAL),
+        _setting("group.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _POSITIVE),
+        _setting("group.share.assignment.interval.ms", Kind.INT, 1_000, _ASSIGNMENT_INTERVAL),
+        _setting("group.streams.assignment.interval.ms", Kind.INT, 1_000, _ASSIGNMENT_INTERVAL),
+        _setting("leader.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
+        _setting("log.cleaner.io.buffer.size", Kind.INT, 524_288, _NOT_NEGATIVE),
+        _setting("log.cleaner.threads", Kind.INT, 1, _NOT_NEGATIVE),
+        _setting("log.local.retention.bytes", Kind.LONG, -2, at_least(-2)),
+        _setting("log.local.retention.ms", Kind.LONG, -2, at_least(-2)),
+        _setting("num.io.threads", Kind.INT, 8, _POSITIVE),
+        _setting("num.network.threads", Kind.INT, 3, _POSITIVE),
+        _setting("num.recovery.threads.per.data.dir", Kind.INT, 2, _POSITIVE),
+        _setting("num.replica.fetchers", Kind.INT, 1),
+        _setting("remote.fetch.max.wait.ms", Kind.INT, 500, _POSITIVE),
+        _setting("remote.list.offsets.request.timeout.ms", Kind.LONG, 30_000, _POSITIVE),
+        _setting(
+            "remote.log.index.file.cache.total.size.bytes", Kind.LONG, 1_073_741_824, _POSITIVE
+        ),
+        _setting("remote.log.manager.copier.thread.pool.size", Kind.INT, 10, _POSITIVE),
+        _setting("remote.log.manager.copy.max.bytes.per.second", Kind.LONG, INT64_MAX, _POSITIVE),
+        _setting("remote.log.manager.expiration.thread.pool.size", Kind.INT, 10, _POSITIVE),
+        _setting("remote.log.manager.fetch.max.bytes.per.second", Kind.LONG, INT64_MAX, _POSITIVE),
+        _setting("remote.log.manager.follower.thread.pool.size", Kind.INT, 2, _POSITIVE),
+        _setting("remote.log.reader.threads", Kind.INT, 10, _POSITIVE),
+        _setting("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, INT64_MAX),
+        _setting("share.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _POSITIVE),
+    )
+}
+
+#: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so that a
+#: server.properties can be used as it is.
+_IGNORED_KEYS = """
+    advertised.host.name advertised.port allow.everyone.if.no.acl.found
+    alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
+    alter.log.dirs.replication.quota.window.size.seconds auto.include.jmx.reporter
+    auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable
+    broker.session.timeout.ms connection.failed.authentication.delay.ms
+    connections.max.reauth.ms control.plane.listener.name create.topic.policy.class.name
+    early.start.listeners eligible.leader.replicas.enable
+    fetch.purgatory.purge.interval.requests group.consumer.regex.refresh.interval.ms
+    group.coordinator.append.linger.ms group.coordinator.new.enable group.coordinator.threads
+    host.name initial.broker.registration.timeout.ms inter.broker.listener.name
+    inter.broker.protocol.version leader.imbalance.check.interval.seconds
+    leader.imbalance.per.broker.percentage log.dir.failure.timeout.ms
+    log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms
+    log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
+    metric.reporters num.alter.log.dirs.replica.fetchers num.replica.alter.log.dirs.threads
+    offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
+    principal.builder.class process.roles producer.purgatory.purge.interval.requests
+    request.timeout.ms reserved.broker.max.id sasl.mechanism.inter.broker.protocol
+    security.inter.broker.protocol security.providers server.max.startup.time.ms
+    share.coordinator.state.topic.replication.factor socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes
+    socket.send.buffer.bytes telemetry.max.bytes transaction.state.log.load.buffer.size
+    unstable.api.versions.enable unstable.feature.versions.enable
+"""
+IGNORED_KEYS = frozenset(_IGNORED_KEYS.split())
+
+#: Prefixes of such keys.
+IGNORED_PREFIXES = (
+    "controlled.shutdown.",
+    "controller.",
+    "delegation.token.",
+    "follower.",
+    "group.share.",
+    "group.streams.",
+    "kafka.metrics.",
+    "leader.replication.",
+    "listener.name.",
+    "listener.security.protocol.map",
+    "log.cleaner.",
+    "metadata.log.",
+    "metadata.max.",
+    "metrics.",
+    "password.encoder.",
+    "remote.log.",
+    "replica.",
+    "replication.quota.",
+    "share.coordinator.",
+    "zookeeper.",
+)
+
+#: Prefixes of keys that promise protection which this broker does not give. Each is a warning.
+SECURITY_PREFIXES = (
+    "authorizer.class.name",
+    "sasl.",
+    "ssl.",
+    "super.users",
+)
+
+#: Keys whose absence a user would feel, and what to say of each. Each is a warning.
+UNSUPPORTED_KEYS = {
+    "client.quota.callback.class": (
+        "quotas are those that are set for users, client ids and addresses (odradek quota)"
+    ),
+}

@@ -1,0 +1,282 @@
+"""A classic group: its durable state, its members and its soft state (rule G-01).
+
+Durable is `ClassicGroup.stored`, the last GroupMetadata record, and nothing else; `replay` is the one
+place that sets it (D4). Generation, selected protocol and assignments are read from it.
+
+Soft state, which a restart forgets and `restore` builds anew:
+
+- the state, when it was entered, and the members as they are between two records: those that are
+  joining, all protocols that each one offers, what each one is parked on;
+- pending members: ids that were handed out and have not joined yet (G-25);
+- who must still sync, the leader's sync that is being written, how far the initial delay has come;
+- the deadlines, which are in the shard's `Timers`.
+
+Two kinds of GroupMetadata records have members. With a leader: an assignment was stored, the group is
+Stable. Without: the join phase of a new generation ended, written so that no restart can give out its
+number again (G-90); a group loaded from it lets its members rejoin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from odradek_broker.coordinator.groups.classic.states import GroupState, check_transition
+from odradek_broker.coordinator.runtime import Instant
+from odradek_broker.deferred import Deferred
+from odradek_protocol.schemas.join_group import JoinGroupResponse
+from odradek_protocol.schemas.sync_group import SyncGroupResponse
+from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMember
+
+Protocols = list[tuple[str, bytes]]
+
+#: (group, from, to): for logs and tests.
+StateObserver = Callable[["ClassicGroup", GroupState, GroupState], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A member of a classic group. `protocols`: (name, metadata), the most wanted first.
+
+    `is_new`: its first join is still parked. It may not know its id yet and cannot heartbeat (G-27).
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    is_new: bool = False
+    #: When it was last parked on a join (monotonic).
+    joined_ms: int = 0
+    parked_join: Deferred[JoinGroupResponse] | None = None
+    parked_sync: Deferred[SyncGroupResponse] | None = None
+
+    @property
+    def awaits(self) -> bool:
+        """Is a request of the member parked? Then it is alive (G-70)."""
+        return self.parked_join is not None or self.parked_sync is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """The member's metadata for a protocol; empty if it does not offer that one."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: frozenset[str]) -> str:
+        """The candidate that the member wants most (G-50)."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+@dataclass(slots=True)
+class ClassicGroup:
+    """A group of the classic protocol. `state_since_ms` is wall time."""
+
+    group_id: str
+    stored: GroupMetadataValue | None = None
+    # --- soft ---
+    state: GroupState = GroupState.EMPTY
+    state_since_ms: int = 0
+    protocol_type: str = ""
+    leader_id: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_ids: dict[str, str] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
+    pending_syncs: set[str] = field(default_factory=set)
+    #: The generation whose assignment is being written (G-61).
+    storing_generation: int | None = None
+    #: What is left of the longest wait for the first members; None outside that phase (G-44).
+    initial_wait_left_ms: int | None = None
+    added_during_wait: bool = False
+    #: When the join phase began (monotonic).
+    rebalance_since_ms: int = 0
+    observer: StateObserver | None = None
+    #: What members were given last, by id: shown while a new assignment is awaited.
+    last_assignments: dict[str, bytes] = field(default_factory=dict)
+    _assignments: dict[str, bytes] = field(default_factory=dict)
+
+    # --- What is durable ---
+
+    def replay(self, value: GroupMetadataValue) -> None:
+        """Take a GroupMetadata record: the new durable state."""
+        self.stored = value
+        self._assignments = {member.member_id: member.assignment for member in value.members}
+        if value.leader is not None:
+            self.last_assignments = self._assignments
+        elif not value.members:
+            self.last_assignments = {}
+
+    @property
+    def generation(self) -> int:
+        """The current generation; 0 before the first join phase has ended."""
+        return 0 if self.stored is None else self.stored.generation
+
+    @property
+    def protocol(self) -> str | None:
+        """The protocol of the current generation; None without one."""
+        return None if self.stored is None else self.stored.protocol
+
+    def assignment(self, member_id: str) -> bytes:
+        """The stored assignment; empty if there is none."""
+        return self._assignments.get(member_id, b"")
+
+    @property
+    def is_simple(self) -> bool:
+        """Did nobody ever join, so that offsets are committed from outside (O-04)?"""
+        return self.protocol_type == ""
+
+    def record(
+        self,
+        generation: int,
+        protocol: str | None,
+        leader: str | None,
+        assignments: Mapping[str, bytes],
+        wall_ms: int,
+    ) -> GroupMetadataValue:
+        """A GroupMetadata record of the members as they are now."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type,
+            generation=generation,
+            protocol=protocol,
+            leader=leader,
+            current_state_timestamp=wall_ms,
+            members=[
+                StoredMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(protocol),
+                    assignment=assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    def restore(self, now: Instant) -> None:
+        """Build the soft state from the stored one, after a load (G-90)."""
+        stored = self.stored
+        if stored is None:
+            return
+        self.protocol_type = stored.protocol_type
+        self.leader_id = stored.leader
+        self.members = {}
+        self.static_ids = {}
+        for kept in stored.members:
+            timeout_ms = kept.rebalance_timeout
+            member = Member(
+                member_id=kept.member_id,
+                instance_id=kept.group_instance_id,
+                client_id=kept.client_id,
+                client_host=kept.client_host,
+                session_timeout_ms=kept.session_timeout,
+                # Version 0 has none: as with JoinGroup 0, the session timeout stands for it (G-41).
+                rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else kept.session_timeout,
+                protocol_type=stored.protocol_type,
+                protocols=[(stored.protocol or "", kept.subscription)],
+            )
+            self.members[member.member_id] = member
+            if member.instance_id is not None:
+                self.static_ids[member.instance_id] = member.member_id
+        # Not transitions: nothing was here before.
+        if not self.members:
+            self.state = GroupState.EMPTY
+        elif stored.leader is None:
+            self.state = GroupState.PREPARING_REBALANCE
+            self.leader_id = next(iter(self.members))
+        else:
+            self.state = GroupState.STABLE
+        timestamp_ms = stored.current_state_timestamp
+        self.state_since_ms = timestamp_ms if timestamp_ms >= 0 else now.wall_ms
+
+    # --- Soft state ---
+
+    def transition_to(self, state: GroupState, now: Instant) -> None:
+        """Enter a state. IllegalTransition if the table does not have the step."""
+        check_transition(self.group_id, self.state, state)
+        before, self.state = self.state, state
+        self.state_since_ms = now.wall_ms
+        if self.observer is not None:
+            self.observer(self, before, state)
+
+    def add(self, member: Member) -> None:
+        """Add a member; the first one leads (G-51)."""
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+
+    def remove(self, member: Member) -> None:
+        """Remove a member; if it led, the one of the others that joined first leads (G-51)."""
+        del self.members[member.member_id]
+        self.pending_syncs.discard(member.member_id)
+        if self.static_ids.get(member.instance_id or "") == member.member_id:
+            del self.static_ids[member.instance_id or ""]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """Give a static member that came back its new id; it keeps its place (G-28)."""
+        before = member.member_id
+        self.members = {
+            (member_id if held == before else held): kept for held, kept in self.members.items()
+        }
+        self.last_assignments = {
+            (member_id if held == before else held): data
+            for held, data in self.last_assignments.items()
+        }
+        member.member_id = member_id
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member_id
+        if before in self.pending_syncs:
+            self.pending_syncs.remove(before)
+            self.pending_syncs.add(member_id)
+        if self.leader_id == before:
+            self.leader_id = member_id
+
+    @property
+    def max_rebalance_timeout_ms(self) -> int:
+        """How long a join phase may take (G-41)."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def awaiting_joins(self) -> int:
+        return sum(member.parked_join is not None for member in self.members.values())
+
+    @property
+    def all_joined(self) -> bool:
+        """Has every member joined, and nobody an id without having joined (G-40)?"""
+        return not self.pending and all(
+            member.parked_join is not None for member in self.members.values()
+        )
+
+    def candidates(self) -> frozenset[str]:
+        """The protocols that every member offers."""
+        offered = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return frozenset(set.intersection(*offered)) if offered else frozenset()
+
+    def accepts(self, protocol_type: str, names: Sequence[str]) -> bool:
+        """May someone with these protocols be in this group? (G-23)"""
+        if not self.members:
+            return protocol_type != "" and len(names) > 0
+        return protocol_type == self.protocol_type and not self.candidates().isdisjoint(names)
+
+    def select_protocol(self) -> str:
+        """The protocol with most votes; among equals the first by name (G-50)."""
+        candidates = self.candidates()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return min(votes, key=lambda name: (-votes[name], name))
+
+    @property
+    def is_void(self) -> bool:
+        """Has the group no record, no member and no id handed out? Then it may be forgotten."""
+        return self.stored is None and not self.members and not self.pending

@@ -1,0 +1,297 @@
+"""JoinGroup of the classic protocol (rules G-20 to G-31)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from odradek_broker.coordinator.groups.classic.calls import JoinCall
+from odradek_broker.coordinator.groups.classic.checks import check_member
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.classic.rebalance import Rebalances
+from odradek_broker.coordinator.groups.classic.states import ANSWERS, Action, GroupState, Request
+from odradek_broker.coordinator.groups.events import (
+    MemberIdGiven,
+    MemberRejoined,
+    MemberReplaced,
+    Observer,
+    RebalanceCause,
+    RebalanceReason,
+    Removal,
+    RemovalReason,
+    RequestRefused,
+)
+from odradek_broker.coordinator.groups.responses import (
+    join_answer,
+    join_error,
+    join_refused,
+    join_reply,
+    list_members,
+)
+from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
+from odradek_broker.platform.seams import Randomness
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.join_group import MEMBER_ID_REQUIRED_SINCE, SKIP_ASSIGNMENT_SINCE
+
+#: Ids that a group has handed out and that have not joined. Beyond it, the group counts as full.
+PENDING_MEMBERS_MAX = 10_000
+
+
+class JoinGroup:
+    """Answers JoinGroups. `groups` is the shard's; `create` makes one that is missing, or says None if
+    there are too many groups that have nothing yet."""
+
+    def __init__(
+        self,
+        config: GroupSettings,
+        groups: dict[str, ClassicGroup],
+        rebalances: Rebalances,
+        random: Randomness,
+        create: Callable[[str, Instant], ClassicGroup | None],
+        observer: Observer,
+    ) -> None:
+        self._config = config
+        self._groups = groups
+        self._rebalances = rebalances
+        self._timers = rebalances.timers
+        self._random = random
+        self._create = create
+        self._observer = observer
+
+    def decide(self, call: JoinCall, now: Instant) -> Outcome:
+        """Answer the join, or park it until the join phase is complete."""
+        out = Outcome()
+        error = self._join(call, out, now)
+        if error is not ErrorCode.NONE:
+            full = error is ErrorCode.GROUP_MAX_SIZE_REACHED
+            member_id = "" if full else call.request.member_id
+            out.replies.append(join_refused(call.deferred, error, member_id))
+            self._observe_refusal(call, error)
+        return out
+
+    def _join(self, call: JoinCall, out: Outcome, now: Instant) -> ErrorCode:
+        """The error to answer, or NONE if the call is answered or parked."""
+        request = call.request
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        error = call.error(self._config)
+        if error is not ErrorCode.NONE:
+            return error
+        group = self._groups.get(request.group_id)
+        names = [protocol.name for protocol in request.protocols]
+        if group is None:
+            if request.member_id:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if not request.protocol_type or not names:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            created = self._create(request.group_id, now)
+            if created is None:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            group = created
+        if group.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._has_room(group, request.member_id):
+            return self._drop_surplus(group, request.member_id, out, now)
+        if not group.accepts(request.protocol_type, names):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if not request.member_id:
+            return self._join_without_id(group, call, out, now)
+        if request.member_id in group.pending:
+            if request.group_instance_id is not None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            self._timers.take_pending(group, request.member_id)
+            return self._add(group, call, request.member_id, out, now)
+        error = check_member(group, request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        return self._join_again(group, call, group.members[request.member_id], out, now)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """May the member join, as far as group.max.size goes (G-22)?"""
+        size_max = self._config.group_max_size
+        member = group.members.get(member_id)
+        known = member is not None or member_id in group.pending
+        if not known and len(group.pending) >= PENDING_MEMBERS_MAX:
+            return False
+        if group.state is GroupState.EMPTY:
+            return True
+        if group.state is GroupState.PREPARING_REBALANCE:
+            parked = member is not None and member.parked_join is not None
+            return parked or group.awaiting_joins < size_max
+        return member is not None or len(group.members) < size_max
+
+    def _drop_surplus(
+        self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
+    ) -> ErrorCode:
+        if member_id in group.pending:
+            self._timers.take_pending(group, member_id)
+            self._rebalances.complete_if_all_joined(group, out, now)
+        elif member_id in group.members:
+            removal = Removal(RemovalReason.GROUP_FULL)
+            self._rebalances.remove(group, group.members[member_id], out, removal)
+            cause = RebalanceCause(RebalanceReason.MEMBER_REMOVED, [member_id])
+            self._rebalances.after_removal(group, out, now, cause)
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def _join_without_id(
+        self, group: ClassicGroup, call: JoinCall, out: Outcome, now: Instant
+    ) -> ErrorCode:
+        instance_id = call.request.group_instance_id
+        unique = UUID(bytes=self._random.uuid())
+        if instance_id is not None:
+            member_id = f"{instance_id}-{unique}"
+            held = group.static_ids.get(instance_id)
+            if held is not None:
+                return self._replace(group, call, group.members[held], member_id, out, now)
+            return self._add(group, call, member_id, out, now)
+        member_id = f"{call.client_id}-{unique}"
+        if call.api_version < MEMBER_ID_REQUIRED_SINCE:
+            return self._add(group, call, member_id, out, now)
+        self._timers.add_pending(group, member_id, call.request.session_timeout_ms, now)
+        out.replies.append(join_refused(call.deferred, ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        self._observer(MemberIdGiven(group.group_id, member_id, call))
+        return ErrorCode.NONE
+
+    def _add(
+        self, group: ClassicGroup, call: JoinCall, member_id: str, out: Outcome, now: Instant
+    ) -> ErrorCode:
+        action = ANSWERS[group.state, Request.JOIN_NEW]
+        member = Member(
+            member_id=member_id,
+            instance_id=call.request.group_instance_id,
+            client_id=call.client_id,
+            client_host=call.client_host,
+            session_timeout_ms=call.request.session_timeout_ms,
+            rebalance_timeout_ms=call.rebalance_timeout_ms,
+            protocol_type=call.request.protocol_type,
+            protocols=call.protocols,
+            parked_join=call.deferred,
+        )
+        self._rebalances.add(group, member, now)
+        cause = RebalanceCause(RebalanceReason.MEMBER_ADDED, [member_id])
+        self._proceed(action, group, out, now, cause)
+        return ErrorCode.NONE
+
+    def _join_again(
+        self, group: ClassicGroup, call: JoinCall, member: Member, out: Outcome, now: Instant
+    ) -> ErrorCode:
+        """A known member joins: for the next generation, or because our answer was lost (G-30)."""
+        if member.protocols != call.protocols:
+            request = Request.JOIN_CHANGED
+        elif group.leader_id == member.member_id:
+            request = Request.JOIN_LEADER
+        else:
+            request = Request.JOIN_FOLLOWER
+        action = ANSWERS[group.state, request]
+        if action is Action.ANSWER_JOIN:
+            answer = join_answer(group, member, group.generation, group.protocol)
+            out.replies.append(join_reply(call.deferred, answer))
+            self._timers.restart_session(group, member, now)
+            return ErrorCode.NONE
+        self._park(member, call, out, now)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            waited_ms = now.monotonic_ms - group.rebalance_since_ms
+            self._observer(MemberRejoined(group.group_id, member.member_id, waited_ms))
+        reason = RebalanceReason.LEADER_REJOINED
+        if request is Request.JOIN_CHANGED:
+            reason = RebalanceReason.MEMBER_CHANGED
+        self._proceed(action, group, out, now, RebalanceCause(reason, [member.member_id]))
+        return ErrorCode.NONE
+
+    def _park(self, member: Member, call: JoinCall, out: Outcome, now: Instant) -> None:
+        """Take what the member says of itself now, and leave it waiting.
+
+        An earlier join of its own that still waits comes from a connection that it gave up.
+        """
+        if member.parked_join is not None:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+            out.replies.append(join_refused(member.parked_join, error, member.member_id))
+        member.parked_join = call.deferred
+        member.joined_ms = now.monotonic_ms
+        member.protocols = call.protocols
+        member.session_timeout_ms = call.request.session_timeout_ms
+        member.rebalance_timeout_ms = call.rebalance_timeout_ms
+        member.client_id = call.client_id
+        member.client_host = call.client_host
+
+    def _proceed(
+        self,
+        action: Action,
+        group: ClassicGroup,
+        out: Outcome,
+        now: Instant,
+        cause: RebalanceCause,
+    ) -> None:
+        """A join was parked: begin the join phase, or see whether it is complete."""
+        if action in (Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE):
+            self._rebalances.start(group, out, now, cause)
+        else:
+            self._rebalances.complete_if_all_joined(group, out, now)
+
+    def _replace(
+        self,
+        group: ClassicGroup,
+        call: JoinCall,
+        member: Member,
+        member_id: str,
+        out: Outcome,
+        now: Instant,
+    ) -> ErrorCode:
+        """G-28: a static member came back without its id; whoever held it is fenced."""
+        old_id, old_leader = member.member_id, group.leader_id
+        self._rebalances.release(member, ErrorCode.FENCED_INSTANCE_ID, out)
+        self._rebalances.rename_session(group, member, member_id, now)
+        self._park(member, call, out, now)
+        self._observer(MemberReplaced(group.group_id, member, old_id))
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self._rebalances.complete_if_all_joined(group, out, now)
+            return ErrorCode.NONE
+        if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
+            reason = RebalanceReason.STATIC_MEMBER_RETURNED
+            if group.state is GroupState.STABLE:
+                reason = RebalanceReason.STATIC_MEMBER_CHANGED
+            cause = RebalanceCause(reason, [member_id], member.instance_id)
+            self._rebalances.start(group, out, now, cause)
+            return ErrorCode.NONE
+        member.parked_join = None
+        assignments = {
+            held: group.assignment(old_id if held == member_id else held) for held in group.members
+        }
+        self._rebalances.write(
+            group, group.generation, group.protocol, group.leader_id, assignments, out, now
+        )
+        answer = join_answer(group, member, group.generation, group.protocol)
+        if group.leader_id == member_id:
+            if call.api_version >= SKIP_ASSIGNMENT_SINCE:
+                answer.skip_assignment = True
+                answer.members = list_members(group, group.protocol)
+            else:
+                # It would assign, for a generation that has its assignment: it must not know.
+                answer.leader, answer.members = old_leader or "", []
+        out.replies.append(
+            Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))
+        )
+
+        def settled(error: ErrorCode, then: Instant) -> Outcome:
+            if error is not ErrorCode.NONE and member_id in group.members:
+                self._rebalances.rename_session(group, member, old_id, then)
+            return Outcome()
+
+        out.settled = settled
+        return ErrorCode.NONE
+
+    def _observe_refusal(self, call: JoinCall, error: ErrorCode) -> None:
+        request = call.request
+        self._observer(
+            RequestRefused(
+                request.group_id,
+                "JoinGroup",
+                error,
+                request.member_id,
+                request.group_instance_id,
+                self._groups.get(request.group_id),
+                join=call,
+                client=(call.client_id, call.client_host),
+            )
+        )

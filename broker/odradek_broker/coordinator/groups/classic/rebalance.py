@@ -1,0 +1,311 @@
+"""The join phase: how it starts, when it is complete, and what becomes of members that are late.
+
+Nothing here reads a request: those who do call in, and so does the shard when a deadline has passed.
+Everything that is to be written or answered is added to the outcome at hand.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.classic.states import ANSWERS, Action, GroupState, Request
+from odradek_broker.coordinator.groups.classic.timers import ClassicTimers, session_timeout_ms
+from odradek_broker.coordinator.groups.deadlines import TimerName
+from odradek_broker.coordinator.groups.events import (
+    GenerationStarted,
+    GroupEmptied,
+    GroupLoaded,
+    MemberIdExpired,
+    MemberJoined,
+    MemberRemoved,
+    Observer,
+    RebalanceCause,
+    RebalanceReason,
+    RebalanceStarted,
+    Removal,
+    RemovalReason,
+)
+from odradek_broker.coordinator.groups.responses import (
+    join_answer,
+    join_refused,
+    join_reply,
+    sync_refused,
+)
+from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.runtime import Instant, Outcome
+from odradek_broker.coordinator.timers import Timers
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.group_metadata import encode_key, encode_value
+
+#: A join phase that starts over lasts so long at least: with a timeout of 0 it would do nothing else.
+_JOIN_PHASE_AGAIN_MIN_MS = 100
+
+
+class Rebalances:
+    """Begins and ends join phases, and adds and removes members."""
+
+    def __init__(
+        self, config: GroupSettings, timers: Timers[TimerName], observer: Observer
+    ) -> None:
+        self.timers = ClassicTimers(timers)
+        self._config = config
+        self._observer = observer
+
+    # --- Deadlines that have passed ---
+
+    def restored(self, group: ClassicGroup, now: Instant) -> None:
+        """Set the deadlines of a group that was loaded (G-90)."""
+        for member in group.members.values():
+            self.timers.restart_session(group, member, now)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            group.rebalance_since_ms = now.monotonic_ms
+            self.timers.set_join(group, group.max_rebalance_timeout_ms, now)
+        if group.members:
+            self._observer(GroupLoaded(group))
+
+    def on_session_end(
+        self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
+    ) -> None:
+        """Remove a silent member (G-70), unless it is parked and knows its id (G-27)."""
+        member = group.members.get(member_id)
+        if member is None:
+            return
+        if member.awaits and not member.is_new:
+            self.timers.restart_session(group, member, now)
+            return
+        removal = Removal(RemovalReason.SESSION_TIMEOUT, session_timeout_ms(member))
+        self.remove(group, member, out, removal)
+        cause = RebalanceCause(RebalanceReason.MEMBER_TIMED_OUT, [member.member_id])
+        self.after_removal(group, out, now, cause)
+
+    def on_pending_end(
+        self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
+    ) -> None:
+        """Forget an id with which nobody joined (G-26); the join phase may now be complete."""
+        if member_id in group.pending:
+            del group.pending[member_id]
+            self._observer(MemberIdExpired(group.group_id, member_id))
+        self.complete_if_all_joined(group, out, now)
+
+    def on_join_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+        """Complete the join phase, or take the next step of the initial delay (G-42, G-44)."""
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        left_ms = group.initial_wait_left_ms
+        if left_ms is not None and left_ms > 0 and group.added_during_wait:
+            step_ms = min(self._config.group_initial_rebalance_delay_ms, left_ms)
+            group.initial_wait_left_ms = left_ms - step_ms
+            group.added_during_wait = False
+            self.timers.set_join(group, step_ms, now)
+            return
+        self._complete(group, out, now)
+
+    def on_sync_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+        """Remove the members that have not synced; the others rebalance (G-46)."""
+        late = [group.members[member_id] for member_id in sorted(group.pending_syncs)]
+        group.pending_syncs.clear()
+        if not late:
+            return
+        removal = Removal(RemovalReason.NO_SYNC_IN_GENERATION, group.max_rebalance_timeout_ms)
+        for member in late:
+            self.remove(group, member, out, removal)
+        ids = [member.member_id for member in late]
+        cause = RebalanceCause(RebalanceReason.NO_SYNC, ids, generation=group.generation)
+        self.start(group, out, now, cause)
+
+    def synced(self, group: ClassicGroup, member: Member) -> None:
+        """The member has sent its SyncGroup; after the last one nothing is waited for."""
+        group.pending_syncs.discard(member.member_id)
+        if not group.pending_syncs:
+            self.timers.cancel_sync(group)
+
+    # --- Members ---
+
+    def add(self, group: ClassicGroup, member: Member, now: Instant) -> None:
+        """Add a new member, parked on its first join."""
+        member.is_new = True
+        member.joined_ms = now.monotonic_ms
+        group.add(member)
+        self._observer(MemberJoined(group.group_id, member))
+        if group.initial_wait_left_ms is not None:
+            group.added_during_wait = True
+        self.timers.restart_session(group, member, now)
+
+    def remove(self, group: ClassicGroup, member: Member, out: Outcome, removal: Removal) -> None:
+        """Remove a member; what it is parked on is answered with 25 (G-45)."""
+        self._observer(MemberRemoved(group.group_id, member, removal))
+        self.timers.cancel_session(group, member)
+        group.remove(member)
+        self.release(member, ErrorCode.UNKNOWN_MEMBER_ID, out)
+
+    def rename_session(
+        self, group: ClassicGroup, member: Member, member_id: str, now: Instant
+    ) -> None:
+        """Give a static member its new id; its session begins anew (G-28)."""
+        self.timers.cancel_session(group, member)
+        group.rename(member, member_id)
+        member.is_new = False
+        self.timers.restart_session(group, member, now)
+
+    def release(self, member: Member, error: ErrorCode, out: Outcome) -> None:
+        """Answer whatever the member is parked on with an error."""
+        if member.parked_join is not None:
+            gone = error is ErrorCode.UNKNOWN_MEMBER_ID
+            answer = join_refused(member.parked_join, error, "" if gone else member.member_id)
+            out.replies.append(answer)
+            member.parked_join = None
+        self.release_sync(member, error, out)
+
+    def release_sync(self, member: Member, error: ErrorCode, out: Outcome) -> None:
+        if member.parked_sync is not None:
+            out.replies.append(sync_refused(member.parked_sync, error))
+            member.parked_sync = None
+
+    def after_removal(
+        self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
+    ) -> None:
+        """Rebalance a group that had settled; in a join phase, see whether it is complete (G-70, G-80)."""
+        if ANSWERS[group.state, Request.LEAVE] is Action.REMOVE_AND_REBALANCE:
+            self.start(group, out, now, cause)
+        else:
+            self.complete_if_all_joined(group, out, now)
+
+    # --- The join phase ---
+
+    def start(self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause) -> None:
+        """Enter PreparingRebalance: everyone has to join (again)."""
+        for member in group.members.values():
+            self.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
+        self.timers.cancel_sync(group)
+        group.pending_syncs.clear()
+        group.storing_generation = None
+        before = group.state
+        if before is GroupState.COMPLETING_REBALANCE:
+            group.last_assignments = {}
+        was_empty = before is GroupState.EMPTY
+        group.transition_to(GroupState.PREPARING_REBALANCE, now)
+        group.rebalance_since_ms = now.monotonic_ms
+        self._observe_start(group, before, cause)
+        if not was_empty:
+            self.timers.set_join(group, group.max_rebalance_timeout_ms, now)
+            self.complete_if_all_joined(group, out, now)
+            return
+        delay_ms = self._config.group_initial_rebalance_delay_ms
+        group.initial_wait_left_ms = max(group.max_rebalance_timeout_ms - delay_ms, 0)
+        group.added_during_wait = False
+        if delay_ms > 0:
+            self.timers.set_join(group, delay_ms, now)
+        else:
+            self._complete(group, out, now)
+
+    def _observe_start(
+        self, group: ClassicGroup, before: GroupState, cause: RebalanceCause
+    ) -> None:
+        awaited = [*group.pending]
+        awaited += [held for held, member in group.members.items() if member.parked_join is None]
+        timeout_ms = group.max_rebalance_timeout_ms
+        if before is GroupState.EMPTY:
+            timeout_ms = self._config.group_initial_rebalance_delay_ms
+        self._observer(RebalanceStarted(group, before, cause, awaited, timeout_ms))
+
+    def complete_if_all_joined(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+        """Complete the join phase if every member has joined (G-40), but not before the initial delay (G-44)."""
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.initial_wait_left_ms is None
+            and group.all_joined
+        ):
+            self._complete(group, out, now)
+
+    def _complete(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+        """Remove members that have not joined; begin the next generation with the others (G-42, G-43)."""
+        for member in list(group.members.values()):
+            if member.parked_join is None and member.instance_id is None:
+                waited_ms = now.monotonic_ms - group.rebalance_since_ms
+                removal = Removal(RemovalReason.NO_JOIN_IN_JOIN_PHASE, waited_ms)
+                self.remove(group, member, out, removal)
+        if group.members and not self._elect_leader(group):
+            # Static members only, and none of them came: they may still.
+            group.initial_wait_left_ms = None
+            timeout_ms = max(group.max_rebalance_timeout_ms, _JOIN_PHASE_AGAIN_MIN_MS)
+            self.timers.set_join(group, timeout_ms, now)
+            return
+        self.timers.cancel_join(group)
+        group.initial_wait_left_ms = None
+        if group.members:
+            self._begin_generation(group, out, now)
+        else:
+            before, generation = group.state, group.generation + 1
+            group.transition_to(GroupState.EMPTY, now)
+            self.write(group, generation, None, None, {}, out, now)
+            self._observer(GroupEmptied(group, before, generation))
+
+    def _elect_leader(self, group: ClassicGroup) -> bool:
+        """The leader stays if it came; else the first that did leads (G-42, G-51)."""
+        leader = group.members.get(group.leader_id or "")
+        if leader is not None and leader.parked_join is not None:
+            return True
+        for member in group.members.values():
+            if member.parked_join is not None:
+                group.leader_id = member.member_id
+                return True
+        return False
+
+    def _begin_generation(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+        generation = group.generation + 1
+        protocol = group.select_protocol()
+        before = group.state
+        group.transition_to(GroupState.COMPLETING_REBALANCE, now)
+        self._observe_generation(group, before, generation, protocol, now)
+        # Without a leader: no assignment yet (see `group`).
+        self.write(group, generation, protocol, None, {}, out, now)
+        for member in group.members.values():
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+            self.timers.restart_session(group, member, now)
+            if member.parked_join is not None:
+                answer = join_answer(group, member, generation, protocol)
+                out.replies.append(join_reply(member.parked_join, answer))
+                member.parked_join = None
+        self.timers.set_sync(group, now)
+
+        def settled(error: ErrorCode, then: Instant) -> Outcome:
+            # Refused, so there is no such generation: the members are told, and join again.
+            again = Outcome()
+            if error is not ErrorCode.NONE:
+                reason = RebalanceReason.GENERATION_NOT_WRITTEN
+                cause = RebalanceCause(reason, generation=generation, error=error)
+                self.start(group, again, then, cause)
+            return again
+
+        out.settled = settled
+
+    def _observe_generation(
+        self,
+        group: ClassicGroup,
+        before: GroupState,
+        generation: int,
+        protocol: str,
+        now: Instant,
+    ) -> None:
+        joined = [member for member in group.members.values() if member.parked_join is not None]
+        last = max(joined, key=lambda member: member.joined_ms)
+        last_ms = last.joined_ms - group.rebalance_since_ms
+        waited_ms = now.monotonic_ms - group.rebalance_since_ms
+        last_to_join = (last.member_id, last_ms) if last_ms > 0 and len(joined) > 1 else None
+        self._observer(
+            GenerationStarted(group, before, generation, protocol, waited_ms, last_to_join)
+        )
+
+    def write(
+        self,
+        group: ClassicGroup,
+        generation: int,
+        protocol: str | None,
+        leader: str | None,
+        assignments: dict[str, bytes],
+        out: Outcome,
+        now: Instant,
+    ) -> None:
+        """Add the group's record to an outcome."""
+        value = group.record(generation, protocol, leader, assignments, now.wall_ms)
+        out.records.append((encode_key(group.group_id), encode_value(value)))

@@ -1,0 +1,325 @@
+"""Members of a consumer group that speak the classic protocol (rules G-152 to G-154).
+
+To them the member epoch is the generation, the current assignment is what SyncGroup gives, and a
+rebalance is what they hear of in a heartbeat. Nobody waits for anybody: a join is answered at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from odradek_broker.coordinator.groups.classic.calls import JoinCall
+from odradek_broker.coordinator.groups.consumer.classic_assignment import (
+    assignment_bytes,
+    owned_by_subscription,
+)
+from odradek_broker.coordinator.groups.consumer.deadlines import ConsumerDeadlines
+from odradek_broker.coordinator.groups.consumer.downgrade import may_downgrade
+from odradek_broker.coordinator.groups.consumer.group import (
+    ClassicMetadata,
+    ConsumerGroup,
+    ConsumerMember,
+)
+from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol
+from odradek_broker.coordinator.groups.consumer.member_update import MemberUpdate, update_member
+from odradek_broker.coordinator.groups.consumer.partitions import (
+    Partitions,
+    difference,
+    each_partition,
+)
+from odradek_broker.coordinator.groups.consumer.settings import Refusal, Topics
+from odradek_broker.coordinator.groups.consumer.states import MemberState
+from odradek_broker.coordinator.groups.consumer.static_members import replace_static_member
+from odradek_broker.coordinator.groups.deadlines import Deadline
+from odradek_broker.coordinator.groups.events import Removal, RemovalReason
+from odradek_broker.coordinator.groups.responses import (
+    heartbeat_reply,
+    join_error,
+    join_refused,
+    join_reply,
+    leave_reply,
+    leaving_members,
+    sync_error,
+    sync_refused,
+)
+from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
+from odradek_broker.deferred import Deferred
+from odradek_broker.platform.seams import Randomness
+from odradek_protocol.constants import LEAVE_STATIC_EPOCH
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek_protocol.schemas.join_group import MEMBER_ID_REQUIRED_SINCE, JoinGroupResponse
+from odradek_protocol.schemas.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
+
+_E = ErrorCode
+
+
+class ClassicProtocolMembers:
+    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of a consumer group."""
+
+    def __init__(
+        self,
+        config: GroupSettings,
+        topics: Topics,
+        deadlines: ConsumerDeadlines,
+        protocol: ConsumerProtocol,
+        random: Randomness,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._deadlines = deadlines
+        self._protocol = protocol
+        self._random = random
+
+    # --- JoinGroup ---
+
+    def join(self, group: ConsumerGroup, call: JoinCall, now: Instant) -> Outcome:
+        """Answer a JoinGroup, at once (G-152)."""
+        out = Outcome()
+        try:
+            response = self._join(group, call, out, now)
+            out.replies.append(join_reply(call.deferred, response))
+        except Refusal as refusal:
+            out.records.clear()
+            full = refusal.error is _E.GROUP_MAX_SIZE_REACHED
+            member_id = "" if full else call.request.member_id
+            out.replies.append(join_refused(call.deferred, refusal.error, member_id))
+        return out
+
+    def _join(
+        self, group: ConsumerGroup, call: JoinCall, out: Outcome, now: Instant
+    ) -> JoinGroupResponse:
+        request = call.request
+        self._check_join(group, call)
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if not member_id:
+            member_id = str(UUID(bytes=self._random.uuid()))
+            if instance_id is None and call.api_version >= MEMBER_ID_REQUIRED_SINCE:
+                return join_error(_E.MEMBER_ID_REQUIRED, member_id)
+        try:
+            subscription = decode_subscription(call.protocols[0][1])
+        except DecodeError as error:
+            raise Refusal(_E.UNKNOWN_SERVER_ERROR, str(error)) from error
+        owned = owned_by_subscription(subscription, self._topics)
+        update = self._subscribe(group, call, member_id, owned)
+        if update.replaced is not None and self._is_last(group, update.replaced):
+            # The last one that spoke the consumer protocol is back with the classic one. It joins
+            # again, and then this is a classic group.
+            removal = Removal(RemovalReason.REPLACED_BY_CLASSIC)
+            self._protocol.remove(group, [update.replaced], out, now, removal)
+            return join_error(_E.REBALANCE_IN_PROGRESS, request.member_id)
+        update.member = replace(
+            update.member,
+            rack_id=subscription.rack_id,
+            client_id=call.client_id,
+            client_host=call.client_host,
+            rebalance_timeout_ms=call.rebalance_timeout_ms,
+            topics=frozenset(subscription.topics),
+            pattern=None,
+            assignor=None,
+            classic=ClassicMetadata(request.session_timeout_ms, tuple(call.protocols)),
+        )
+        member = update_member(update, self._config, self._topics, now)
+        out.records += update.records
+        self._protocol.undo_if_refused(group, out)
+        if update.replaced is not None:
+            self._deadlines.forget(group, update.replaced.member_id)
+        self._deadlines.cancel(group, member_id, Deadline.MEMBER_REJOIN)
+        self._deadlines.update_revocation(group, member, now)
+        self._deadlines.restart_session(group, member, now)
+        timeout_ms = member.rebalance_timeout_ms
+        self._deadlines.set(group, member, Deadline.MEMBER_SYNC, timeout_ms, now)
+        return JoinGroupResponse(
+            error_code=_E.NONE,
+            generation_id=member.epoch,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=call.protocols[0][0],
+            leader="",
+            member_id=member_id,
+        )
+
+    def _is_last(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
+        """Is it a classic group without this member, or an empty one, which takes any protocol?"""
+        alone = len(group.members) == 1 and replaced.classic is None
+        return alone or may_downgrade(group, {replaced.member_id}, self._config)
+
+    def _check_join(self, group: ConsumerGroup, call: JoinCall) -> None:
+        request = call.request
+        error = call.error(self._config)
+        if error is not _E.NONE:
+            raise Refusal(error, "the session timeout is out of bounds, or the request too large")
+        if request.protocol_type != PROTOCOL_TYPE or not _supports(group, call):
+            raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL, "no protocol that the others speak")
+        self._protocol.check_group_size(group, request.member_id, request.group_instance_id)
+
+    def _subscribe(
+        self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
+    ) -> MemberUpdate:
+        """The member that joins, known or new. A dynamic one may bring any id: it was given one before."""
+        instance_id = call.request.group_instance_id
+        member = group.members.get(member_id)
+        if instance_id is not None:
+            member = group.static_member(instance_id)
+            if member is not None and member.member_id != member_id:
+                if call.request.member_id:
+                    raise Refusal(_E.FENCED_INSTANCE_ID, "another member has the instance id")
+                return replace_static_member(group, member, member_id, owned, classic=True)
+            if member is None and call.request.member_id:
+                raise Refusal(_E.UNKNOWN_MEMBER_ID, "nobody has the instance id")
+        if member is None:
+            fresh = ConsumerMember(member_id=member_id, instance_id=instance_id)
+            return MemberUpdate(group, None, fresh, owned)
+        if member.epoch == LEAVE_STATIC_EPOCH:
+            return MemberUpdate(group, member, replace(member, epoch=0, previous_epoch=0), owned)
+        return MemberUpdate(group, member, member, owned)
+
+    # --- SyncGroup ---
+
+    def sync(
+        self,
+        group: ConsumerGroup,
+        request: SyncGroupRequest,
+        deferred: Deferred[SyncGroupResponse],
+        now: Instant,
+    ) -> Outcome:
+        """Answer a SyncGroup with the current assignment (G-153)."""
+        try:
+            member = _find(
+                group, request.member_id, request.group_instance_id, request.generation_id
+            )
+            side = member.classic
+            assert side is not None
+            protocol = side.protocols[0][0]
+            if (request.protocol_type or PROTOCOL_TYPE) != PROTOCOL_TYPE or (
+                request.protocol_name or protocol
+            ) != protocol:
+                raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL, "another protocol")
+            revokes = member.state is MemberState.UNREVOKED_PARTITIONS
+            if group.epoch > member.epoch and not revokes:
+                self._expect_rejoin(group, member, now)
+                raise Refusal(_E.REBALANCE_IN_PROGRESS, "the group has moved on")
+        except Refusal as refusal:
+            return Outcome(replies=[sync_refused(deferred, refusal.error)])
+        self._deadlines.cancel(group, member.member_id, Deadline.MEMBER_SYNC)
+        self._deadlines.restart_session(group, member, now)
+        response = SyncGroupResponse(
+            error_code=_E.NONE,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=protocol,
+            assignment=assignment_bytes(member.assigned, side.protocols[0][1], self._topics),
+        )
+        return Outcome(replies=[Reply(deferred, response, sync_error)])
+
+    # --- Heartbeat ---
+
+    def heartbeat(
+        self,
+        group: ConsumerGroup,
+        request: HeartbeatRequest,
+        deferred: Deferred[HeartbeatResponse],
+        now: Instant,
+    ) -> Outcome:
+        """Answer a Heartbeat; REBALANCE_IN_PROGRESS if a new join would get the member on (G-154)."""
+        try:
+            member = _find(
+                group, request.member_id, request.group_instance_id, request.generation_id
+            )
+        except Refusal as refusal:
+            return Outcome(replies=[heartbeat_reply(deferred, refusal.error)])
+        self._deadlines.restart_session(group, member, now)
+        error = _E.NONE
+        if _must_rejoin(group, member):
+            error = _E.REBALANCE_IN_PROGRESS
+            self._expect_rejoin(group, member, now)
+        return Outcome(replies=[heartbeat_reply(deferred, error)])
+
+    def _expect_rejoin(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        if not self._deadlines.is_set(group, member.member_id, Deadline.MEMBER_REJOIN):
+            timeout_ms = member.rebalance_timeout_ms
+            self._deadlines.set(group, member, Deadline.MEMBER_REJOIN, timeout_ms, now)
+
+    # --- LeaveGroup ---
+
+    def leave(
+        self,
+        group: ConsumerGroup,
+        request: LeaveGroupRequest,
+        api_version: int,
+        deferred: Deferred[LeaveGroupResponse],
+        now: Instant,
+    ) -> Outcome:
+        """Answer a LeaveGroup; however many leave, the group epoch grows once."""
+        out = Outcome()
+        leaving = leaving_members(request, api_version)
+        gone: dict[str, ConsumerMember] = {}
+        errors = [_leave(group, identity, gone) for identity in leaving]
+        if gone:
+            self._protocol.remove(group, list(gone.values()), out, now)
+        out.replies.append(leave_reply(deferred, leaving, errors, api_version))
+        return out
+
+
+def _find(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+) -> ConsumerMember:
+    """The member, if it speaks the classic protocol and is at this epoch. Refusal if not."""
+    member = group.members.get(member_id)
+    if instance_id is not None:
+        holder = group.static_member(instance_id)
+        if holder is not None and holder.member_id != member_id:
+            raise Refusal(_E.FENCED_INSTANCE_ID, "another member has the instance id")
+        member = holder
+    if member is None or member.classic is None:
+        raise Refusal(_E.UNKNOWN_MEMBER_ID, "no such member speaks the classic protocol")
+    if generation != member.epoch:
+        raise Refusal(_E.ILLEGAL_GENERATION, f"the member is at epoch {member.epoch}")
+    return member
+
+
+def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    if member.state is not MemberState.UNRELEASED_PARTITIONS:
+        return False
+    missing = difference(group.target(member.member_id), member.assigned)
+    return all(
+        group.owner(*partition) in (None, member.member_id) for partition in each_partition(missing)
+    )
+
+
+def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
+    """Is one of its protocols spoken by every classic member?"""
+    names = {name for name, _ in call.protocols}
+    for member in group.members.values():
+        if member.classic is not None and member.member_id != call.request.member_id:
+            names &= {name for name, _ in member.classic.protocols}
+    return bool(names)
+
+
+def _leave(
+    group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, ConsumerMember]
+) -> ErrorCode:
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    if not member_id and instance_id is not None:
+        # An administrator removes a static member, whatever it speaks.
+        member = group.static_member(instance_id)
+    else:
+        member = group.members.get(member_id)
+        holder = None if instance_id is None else group.static_member(instance_id)
+        if holder is not None and holder.member_id != member_id:
+            return _E.FENCED_INSTANCE_ID
+        if instance_id is not None and holder is None:
+            member = None
+    if member is None or member.member_id in gone:
+        return _E.UNKNOWN_MEMBER_ID
+    gone[member.member_id] = member
+    return _E.NONE

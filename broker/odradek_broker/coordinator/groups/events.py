@@ -1,0 +1,271 @@
+"""The events of groups: an observer is given one at the moment of each decision.
+
+Why something happened is a value as well. The words are in `odradek_broker.explain.groups`. An
+observer reads what it needs at once: groups and members change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from odradek_broker.coordinator.groups.classic.calls import JoinCall
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.consumer_group import RecordType
+
+# --- Reasons --------------------------------------------------------------------------------------
+
+
+class RemovalReason(Enum):
+    """Why a member was removed. LEFT: it asked for it."""
+
+    LEFT = auto()
+    REMOVED_BY_ADMIN = auto()
+    GROUP_FULL = auto()
+    SESSION_TIMEOUT = auto()
+    NO_JOIN_IN_JOIN_PHASE = auto()
+    NO_SYNC_IN_GENERATION = auto()
+    REPLACED_BY_CLASSIC = auto()
+    REVOCATION_TIMEOUT = auto()
+    REJOIN_TIMEOUT = auto()
+    SYNC_TIMEOUT = auto()
+
+
+class Removal(NamedTuple):
+    """Why a member was removed, and after how long, where that is known."""
+
+    reason: RemovalReason
+    waited_ms: int | None = None
+
+
+LEFT = Removal(RemovalReason.LEFT)
+
+
+class RebalanceReason(Enum):
+    """Why a classic group rebalances."""
+
+    MEMBER_ADDED = auto()
+    MEMBER_CHANGED = auto()
+    LEADER_REJOINED = auto()
+    STATIC_MEMBER_CHANGED = auto()
+    STATIC_MEMBER_RETURNED = auto()
+    MEMBER_REMOVED = auto()
+    MEMBER_TIMED_OUT = auto()
+    MEMBERS_LEFT = auto()
+    NO_SYNC = auto()
+    ASSIGNMENT_NOT_WRITTEN = auto()
+    GENERATION_NOT_WRITTEN = auto()
+    DOWNGRADED = auto()
+
+
+class RebalanceCause(NamedTuple):
+    """Why a classic group rebalances: because of these members, or because of an append's error.
+
+    `generation`: the one that was not completed.
+    """
+
+    reason: RebalanceReason
+    member_ids: Sequence[str] = ()
+    instance_id: str | None = None
+    generation: int = -1
+    error: ErrorCode = ErrorCode.NONE
+
+
+class ConversionReason(Enum):
+    """Why a group has another protocol."""
+
+    GROUP_EMPTY = auto()
+    MEMBER_JOINED = auto()
+    LAST_CONSUMER_MEMBER_GONE = auto()
+
+
+class OffsetDeletion(Enum):
+    """Why committed offsets were deleted."""
+
+    TOPIC_DELETED = auto()
+    TOPIC_MISSING = auto()
+    GROUP_DELETED = auto()
+    REQUESTED = auto()
+    EXPIRED = auto()
+
+
+# --- Classic groups -------------------------------------------------------------------------------
+
+
+class GroupLoaded(NamedTuple):
+    """A group with members was found at the start (G-90)."""
+
+    group: ClassicGroup
+
+
+class MemberIdGiven(NamedTuple):
+    """A new member was told the id to join with (G-25)."""
+
+    group_id: str
+    member_id: str
+    call: JoinCall
+
+
+class MemberIdExpired(NamedTuple):
+    """Nobody joined with an id in time (G-26)."""
+
+    group_id: str
+    member_id: str
+
+
+class MemberJoined(NamedTuple):
+    """A new member was added."""
+
+    group_id: str
+    member: Member
+
+
+class MemberRejoined(NamedTuple):
+    """A known member joined again, this long after the rebalance began."""
+
+    group_id: str
+    member_id: str
+    waited_ms: int
+
+
+class MemberReplaced(NamedTuple):
+    """A static member joined under another id; the one that it had is fenced (G-28)."""
+
+    group_id: str
+    member: Member
+    fenced_member_id: str
+
+
+class RebalanceStarted(NamedTuple):
+    """The join phase began. `awaited`: who must join, or else, for `timeout_ms`, whoever comes."""
+
+    group: ClassicGroup
+    before: GroupState
+    cause: RebalanceCause
+    awaited: Sequence[str]
+    timeout_ms: int
+
+
+class GenerationStarted(NamedTuple):
+    """The join phase is complete, after `waited_ms`.
+
+    `last_to_join`: if it kept others waiting, its id, and when it joined after the beginning.
+    """
+
+    group: ClassicGroup
+    before: GroupState
+    generation: int
+    protocol: str
+    waited_ms: int
+    last_to_join: tuple[str, int] | None
+
+
+class GroupStabilized(NamedTuple):
+    """The leader's assignment is stored (G-61)."""
+
+    group: ClassicGroup
+    before: GroupState
+    generation: int
+
+
+class GroupEmptied(NamedTuple):
+    """The last member is gone."""
+
+    group: ClassicGroup
+    before: GroupState
+    generation: int
+
+
+# --- Consumer groups ------------------------------------------------------------------------------
+
+
+class RecordReplayed(NamedTuple):
+    """A record changed a consumer group in service. `before`, `after`: the member it is about."""
+
+    kind: RecordType
+    group: ConsumerGroup
+    before: ConsumerMember | None
+    after: ConsumerMember | None
+
+
+# --- Both -----------------------------------------------------------------------------------------
+
+
+class MemberRemoved(NamedTuple):
+    """A member left, or was removed."""
+
+    group_id: str
+    member: Member | ConsumerMember
+    removal: Removal
+
+
+class RequestRefused(NamedTuple):
+    """A request was answered with an error. `group`: the classic group, if there is one.
+
+    `join`: the JoinGroup that it was. `client`: (client id, host) where they are known. `message`:
+    the answer's own; without one the reason follows from the rest.
+    """
+
+    group_id: str
+    request: str
+    error: ErrorCode
+    member_id: str
+    instance_id: str | None
+    group: ClassicGroup | None = None
+    generation: int | None = None
+    join: JoinCall | None = None
+    client: tuple[str, str] | None = None
+    message: str | None = None
+
+
+class GroupConverted(NamedTuple):
+    """The group has another protocol, `classic` or `consumer` (G-150, G-155, G-156)."""
+
+    group_id: str
+    protocol: str
+    reason: ConversionReason
+
+
+class OffsetsDeleted(NamedTuple):
+    """Committed offsets of a group were deleted (O-11, O-14, O-15)."""
+
+    group_id: str
+    partitions: Sequence[TopicPartition]
+    reason: OffsetDeletion
+
+
+class GroupRemoved(NamedTuple):
+    """A group was forgotten: it has neither members nor offsets."""
+
+    group_id: str
+
+
+GroupEvent = (
+    GroupLoaded
+    | MemberIdGiven
+    | MemberIdExpired
+    | MemberJoined
+    | MemberRejoined
+    | MemberReplaced
+    | RebalanceStarted
+    | GenerationStarted
+    | GroupStabilized
+    | GroupEmptied
+    | RecordReplayed
+    | MemberRemoved
+    | RequestRefused
+    | GroupConverted
+    | OffsetsDeleted
+    | GroupRemoved
+)
+
+Observer = Callable[[GroupEvent], None]
+
+
+def unobserved(_: GroupEvent) -> None:
+    """No observer."""

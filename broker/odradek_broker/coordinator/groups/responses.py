@@ -1,0 +1,144 @@
+"""The answers of the membership APIs, put together from the state of a group."""
+
+from __future__ import annotations
+
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.runtime import Reply
+from odradek_broker.deferred import Deferred
+from odradek_protocol.constants import NO_GENERATION
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.heartbeat import HeartbeatResponse
+from odradek_protocol.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
+from odradek_protocol.schemas.leave_group import (
+    MEMBERS_SINCE,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from odradek_protocol.schemas.sync_group import SyncGroupResponse
+
+
+def join_error(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    """A refusal, in the form of every version."""
+    return JoinGroupResponse(
+        error_code=error, generation_id=NO_GENERATION, protocol_name=None, member_id=member_id
+    )
+
+
+def join_refused(
+    deferred: Deferred[JoinGroupResponse], error: ErrorCode, member_id: str
+) -> Reply[JoinGroupResponse]:
+    """An error is the same whatever becomes of the records."""
+    return Reply(deferred, join_error(error, member_id), lambda other: join_error(other, member_id))
+
+
+def list_members(group: ClassicGroup, protocol: str | None) -> list[JoinGroupResponseMember]:
+    """The members of a generation, for its leader only (G-43)."""
+    return [
+        JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            metadata=member.metadata(protocol),
+        )
+        for member in group.members.values()
+    ]
+
+
+def join_answer(
+    group: ClassicGroup, member: Member, generation: int, protocol: str | None
+) -> JoinGroupResponse:
+    """The answer to a member of a completed join phase; its leader gets all members."""
+    leads = group.leader_id == member.member_id
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=generation,
+        protocol_type=group.protocol_type,
+        protocol_name=protocol,
+        leader=group.leader_id or "",
+        member_id=member.member_id,
+        members=list_members(group, protocol) if leads else [],
+    )
+
+
+def join_reply(
+    deferred: Deferred[JoinGroupResponse], response: JoinGroupResponse
+) -> Reply[JoinGroupResponse]:
+    """An answer that turns into an error if its records cannot be appended."""
+    return Reply(deferred, response, lambda error: join_error(error, response.member_id))
+
+
+def sync_error(error: ErrorCode) -> SyncGroupResponse:
+    """A refusal, in the form of every version."""
+    return SyncGroupResponse(error_code=error)
+
+
+def sync_refused(
+    deferred: Deferred[SyncGroupResponse], error: ErrorCode
+) -> Reply[SyncGroupResponse]:
+    """An error is the same whatever becomes of the records."""
+    return Reply(deferred, sync_error(error), sync_error)
+
+
+def sync_reply(
+    deferred: Deferred[SyncGroupResponse], group: ClassicGroup, member: Member
+) -> Reply[SyncGroupResponse]:
+    """A member's assignment, or an error if the group's record cannot be appended."""
+    response = SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=group.assignment(member.member_id),
+    )
+    return Reply(deferred, response, sync_error)
+
+
+def heartbeat_reply(
+    deferred: Deferred[HeartbeatResponse], error: ErrorCode
+) -> Reply[HeartbeatResponse]:
+    """The answer to a heartbeat, once the records before it are durable."""
+    return Reply(
+        deferred,
+        HeartbeatResponse(error_code=error),
+        lambda other: HeartbeatResponse(error_code=other),
+    )
+
+
+def leave_refused(
+    deferred: Deferred[LeaveGroupResponse], error: ErrorCode
+) -> Reply[LeaveGroupResponse]:
+    """The request as a whole has failed."""
+    return Reply(
+        deferred,
+        LeaveGroupResponse(error_code=error),
+        lambda other: LeaveGroupResponse(error_code=other),
+    )
+
+
+def leaving_members(request: LeaveGroupRequest, api_version: int) -> list[MemberIdentity]:
+    """Who leaves: one member by its id, or from version 3 on any number."""
+    if api_version >= MEMBERS_SINCE:
+        return request.members
+    return [MemberIdentity(member_id=request.member_id)]
+
+
+def leave_reply(
+    deferred: Deferred[LeaveGroupResponse],
+    leaving: list[MemberIdentity],
+    errors: list[ErrorCode],
+    api_version: int,
+) -> Reply[LeaveGroupResponse]:
+    """The answer to a LeaveGroup, with one error for each of `leaving`."""
+    response = LeaveGroupResponse(error_code=ErrorCode.NONE)
+    if api_version >= MEMBERS_SINCE:
+        response.members = [
+            MemberResponse(
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=error,
+            )
+            for identity, error in zip(leaving, errors, strict=True)
+        ]
+    else:
+        response.error_code = errors[0]
+    return Reply(deferred, response, lambda error: LeaveGroupResponse(error_code=error))

@@ -1,0 +1,134 @@
+"""Committed offsets that go: nobody needs them any more, or their removal was asked for (rules O-11 to
+O-15, O-23). Nothing here changes anything: records are returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup
+from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.offsets import (
+    expired_partitions as expired_consumer_partitions,
+)
+from odradek_broker.coordinator.groups.consumer.records import group_tombstones
+from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, OffsetsDeleted
+from odradek_broker.coordinator.groups.offsets import OffsetStore
+from odradek_broker.coordinator.runtime import Record
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import NO_EXPIRY
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.stored import group_metadata, offset_commit
+from odradek_protocol.stored.offset_commit import OffsetCommitValue
+from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
+
+#: Tombstones in one batch. What is left over is written by the next check for expired offsets.
+TOMBSTONES_MAX = 1_000
+#: When that is, if there is something left over.
+EXPIRY_PAUSE_MS = 1_000
+
+
+# --- Removal --------------------------------------------------------------------------------------
+
+
+def remove_offsets(
+    offsets: Iterable[tuple[str, TopicPartition]], reason: OffsetDeletion, observer: Observer
+) -> list[Record]:
+    """The tombstones of committed offsets, (group, partition) each; tells the observer why they go."""
+    by_group: dict[str, list[TopicPartition]] = {}
+    records: list[Record] = []
+    for group_id, partition in offsets:
+        by_group.setdefault(group_id, []).append(partition)
+        records.append((offset_commit.encode_key(group_id, *partition), None))
+    for group_id, partitions in by_group.items():
+        observer(OffsetsDeleted(group_id, partitions, reason))
+    return records
+
+
+def remove_group(group: ClassicGroup | ConsumerGroup) -> list[Record]:
+    """The tombstones of what a group has besides its offsets."""
+    if isinstance(group, ConsumerGroup):
+        return group_tombstones(group)
+    return [(group_metadata.encode_key(group.group_id), None)]
+
+
+# --- Expiry (O-11 to O-13) ------------------------------------------------------------------------
+
+
+def expire(
+    group: ClassicGroup | ConsumerGroup,
+    offsets: OffsetStore,
+    retention_ms: int,
+    wall_ms: int,
+    observer: Observer,
+) -> list[Record]:
+    """The tombstones of what a group has and nobody has needed for long enough, at most TOMBSTONES_MAX
+    offsets; with the last offset a group goes that nobody is in."""
+    group_id = group.group_id
+    held = offsets.of_group(group_id)
+    if isinstance(group, ConsumerGroup):
+        due = expired_consumer_partitions(group, held, retention_ms, wall_ms)
+    else:
+        due = expired_partitions(group, held, retention_ms, wall_ms)
+    expired = [partition for partition in due if not offsets.is_pending(group_id, partition)]
+    del expired[TOMBSTONES_MAX:]
+    records = remove_offsets(
+        ((group_id, partition) for partition in expired), OffsetDeletion.EXPIRED, observer
+    )
+    if len(expired) == len(held) and not offsets.in_transaction(group_id) and _is_unused(group):
+        records += remove_group(group)
+    return records
+
+
+def _is_unused(group: ClassicGroup | ConsumerGroup) -> bool:
+    """Is nobody in it, though it has records of its own?"""
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    # Somebody may have been given an id a moment ago, and be about to join with it.
+    return group.state is GroupState.EMPTY and group.stored is not None and not group.pending
+
+
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics of a consumer group's members; None if that cannot be known (O-12)."""
+    if group.protocol_type != PROTOCOL_TYPE:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            subscription = decode_subscription(member.metadata(group.protocol))
+        except DecodeError:
+            return None
+        topics.update(subscription.topics)
+    return frozenset(topics)
+
+
+def expired_partitions(
+    group: ClassicGroup,
+    offsets: dict[TopicPartition, OffsetCommitValue],
+    retention_ms: int,
+    wall_ms: int,
+) -> list[TopicPartition]:
+    """The expired offsets of a classic group: nobody has needed them for long enough (O-11, O-13)."""
+    if group.is_simple:
+        since_ms, kept = None, frozenset[str]()
+    elif group.state is GroupState.EMPTY:
+        since_ms, kept = group.state_since_ms, frozenset[str]()
+    elif group.state is GroupState.STABLE:
+        topics = subscribed_topics(group)
+        if topics is None:
+            return []
+        since_ms, kept = None, topics
+    else:
+        return []
+    found = []
+    for partition, value in offsets.items():
+        if partition[0] in kept:
+            continue
+        if value.expire_timestamp != NO_EXPIRY:
+            due = wall_ms >= value.expire_timestamp
+        else:
+            start_ms = value.commit_timestamp if since_ms is None else since_ms
+            due = wall_ms - start_ms >= retention_ms
+        if due:
+            found.append(partition)
+    return found

@@ -1,0 +1,274 @@
+"""The shards of a coordinator: for each partition of its internal topic that this broker leads, a
+core that decides and the runtime that writes.
+
+A key (a group, a transactional id) belongs to one shard. Whoever runs a decision, what must follow it
+follows here: the effects that the core has asked for are carried out, and the timer is set to the
+earliest deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from odradek_broker.coordinator.deadline_timer import DeadlineTimer, DeadlineTimerEnv
+from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.runtime import (
+    Core,
+    Instant,
+    InternalPartition,
+    Outcome,
+    Reply,
+    Runtime,
+    RuntimeState,
+)
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import WireError
+
+A = TypeVar("A")
+C = TypeVar("C", bound=Core)
+T = TypeVar("T")
+
+
+class PartitionCounts(Protocol):
+    """The numbers of partitions in the cluster metadata."""
+
+    def partition_count(self, name: str, /) -> int:
+        """0 if there is no such topic."""
+        ...
+
+
+class CoordinatorEnv(DeadlineTimerEnv, Protocol):
+    """The node, as every coordinator needs it."""
+
+    @property
+    def metadata(self) -> PartitionCounts: ...
+
+    def internal_partition(self, topic: str, index: int, /) -> InternalPartition | None:
+        """The partition, if it exists and this broker leads it."""
+        ...
+
+
+class Shards(Generic[C]):
+    """`name` is what the shards are of, in the log; `new_core` makes the core of a partition.
+
+    `carry_out` does what the core of a runtime has asked for since the last decision. `check_key`: what
+    is wrong with a key, whatever its shard is. `is_stale`: was the partition taken over since the core was
+    made (T-57)? `on_loaded` is called when everything is replayed.
+    """
+
+    def __init__(
+        self,
+        env: CoordinatorEnv,
+        topic: str,
+        name: str,
+        new_core: Callable[[int], C],
+        *,
+        runtime_class: type[Runtime[C]] = Runtime,
+        carry_out: Callable[[Runtime[C]], None] = lambda runtime: None,
+        check_key: Callable[[str], ErrorCode] = lambda key: ErrorCode.NONE,
+        is_stale: Callable[[int, C], bool] = lambda index, core: False,
+        on_loaded: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._env = env
+        self._topic = topic
+        self._name = name
+        self._new_core = new_core
+        self._runtime_class = runtime_class
+        self._carry_out = carry_out
+        self._check_key = check_key
+        self._is_stale = is_stale
+        self._on_loaded = on_loaded
+        self._runtimes: dict[int, Runtime[C]] = {}
+        self._timer = DeadlineTimer(env, self.run_due)
+        #: Why nothing can be asked at all; NONE once the load has begun.
+        self._error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def get(self, index: int) -> Runtime[C] | None:
+        """The runtime of a partition, if this broker leads that."""
+        return self._runtimes.get(index)
+
+    def __iter__(self) -> Iterator[Runtime[C]]:
+        """All runtimes; what is done with one may make others."""
+        return iter(list(self._runtimes.values()))
+
+    @property
+    def cores(self) -> list[C]:
+        """All cores, to look at: they may be loading, or show what is not durable yet."""
+        return [runtime.core for runtime in self]
+
+    # --- Start and end ---
+
+    def load(self) -> None:
+        """Replay every partition of the topic that this broker leads, and go on."""
+        self.begin_load()
+        while not self.load_some():
+            pass
+
+    def begin_load(self) -> None:
+        """From now on keys of partitions that `load_some` has not come to yet are refused with
+        14."""
+        if self._is_closed:
+            return
+        self._error = ErrorCode.NONE
+        for index in range(self._env.metadata.partition_count(self._topic)):
+            partition = self._env.internal_partition(self._topic, index)
+            if partition is not None and index not in self._runtimes:
+                self._runtimes[index] = self._new_runtime(index, partition)
+
+    def load_some(self) -> bool:
+        """Replay a slice; True when all is loaded. For a shell that has other things to do."""
+        if self._is_closed:
+            return True
+        for index, runtime in self._runtimes.items():
+            if runtime.state is RuntimeState.LOADING:
+                self._load_slice(index, runtime)
+                return False
+        self._on_loaded()
+        self._timer.set(self.next_deadline_ms())
+        return True
+
+    def close(self) -> None:
+        """Answer all that is parked: whoever waits must look for another coordinator (N-15)."""
+        self._error = ErrorCode.NOT_COORDINATOR
+        for runtime in self:
+            runtime.close()
+        self._timer.close()
+
+    # --- Deadlines ---
+
+    def run_due(self, monotonic_ms: int) -> None:
+        """Act on every deadline up to this time of the monotonic clock."""
+        now = Instant(monotonic_ms, self._env.clock.wall_ms())
+        for runtime in self:
+            runtime.run_due(now)
+            self._carry_out(runtime)
+        self._timer.set(self.next_deadline_ms())
+
+    def next_deadline_ms(self) -> int | None:
+        """When `run_due` has something to do; None for never."""
+        deadlines = (runtime.next_deadline_ms() for runtime in self)
+        return min((at_ms for at_ms in deadlines if at_ms is not None), default=None)
+
+    def _follow_up(self, runtime: Runtime[C]) -> None:
+        """After every decision of this runtime."""
+        self._carry_out(runtime)
+        self._timer.bring_forward(runtime.next_deadline_ms())
+
+    # --- Requests ---
+
+    def ask(
+        self,
+        key: str,
+        decide: Callable[[C, Deferred[A], Instant], Outcome],
+        refuse: Callable[[ErrorCode], A],
+    ) -> Deferred[A]:
+        """Have the key's core decide a request, which gives the answer or parks it.
+
+        `refuse` makes the answer where the core cannot be asked.
+        """
+        deferred: Deferred[A] = Deferred()
+        runtime, error = self.find(key)
+        if runtime is None or error is not ErrorCode.NONE:
+            deferred.resolve(refuse(error))
+        else:
+            runtime.run(lambda now: decide(runtime.core, deferred, now))
+        return deferred
+
+    def read(
+        self, key: str, select: Callable[[C], A], refuse: Callable[[ErrorCode], A]
+    ) -> Deferred[A]:
+        """The answer that `select` makes of the key's core, given when all that it shows is
+        durable."""
+        return self.ask(
+            key,
+            lambda core, deferred, _: Outcome(replies=[Reply(deferred, select(core), refuse)]),
+            refuse,
+        )
+
+    def read_all(self, select: Callable[[C], Iterable[T]]) -> Deferred[tuple[ErrorCode, list[T]]]:
+        """The values that `select` takes out of all cores, given when they are durable; or the
+        error that keeps them from being asked."""
+        errors = [runtime.error for runtime in self if runtime.error is not ErrorCode.NONE]
+        error = errors[0] if errors else self._error
+        if error is not ErrorCode.NONE:
+            return Deferred.of((error, []))
+        return gather([self._read_one(runtime, select) for runtime in self]).map(_together)
+
+    def _read_one(
+        self, runtime: Runtime[C], select: Callable[[C], Iterable[T]]
+    ) -> Deferred[tuple[ErrorCode, list[T]]]:
+        deferred: Deferred[tuple[ErrorCode, list[T]]] = Deferred()
+        found = (ErrorCode.NONE, list(select(runtime.core)))
+        reply = Reply(deferred, found, lambda error: (error, []))
+        runtime.run(lambda _: Outcome(replies=[reply]))
+        return deferred
+
+    def partition_of(self, key: str) -> int | None:
+        """Which partition of the topic has the key; None before there is any."""
+        count = self._env.metadata.partition_count(self._topic)
+        return partition_for(key, count) if count else None
+
+    def find(self, key: str) -> tuple[Runtime[C] | None, ErrorCode]:
+        """The runtime of a key, and why it cannot be asked, if so (G-20, T-58, D8)."""
+        error = self._error or self._check_key(key)
+        if error is not ErrorCode.NONE:
+            return None, error
+        index = self.partition_of(key)
+        if index is None:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        runtime = self._runtimes.get(index)
+        if runtime is None:
+            partition = self._env.internal_partition(self._topic, index)
+            if partition is None:
+                return None, ErrorCode.NOT_COORDINATOR
+            # The topic was made while we were running.
+            runtime = self._runtimes[index] = self._new_runtime(index, partition)
+            while runtime.state is RuntimeState.LOADING:
+                self._load_slice(index, runtime)
+        if self._is_stale(index, runtime.core):
+            return runtime, ErrorCode.NOT_COORDINATOR
+        return runtime, runtime.error
+
+    # --- Inside ---
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._error is ErrorCode.NOT_COORDINATOR
+
+    def _new_runtime(self, index: int, partition: InternalPartition) -> Runtime[C]:
+        runtime = self._runtime_class(
+            self._new_core(index),
+            partition,
+            self._now,
+            follow_up=lambda: self._follow_up(runtime),
+        )
+        return runtime
+
+    def _load_slice(self, index: int, runtime: Runtime[C]) -> None:
+        try:
+            runtime.load()
+        except (WireError, StorageError) as error:
+            # Half a state would give out what is wrong; none makes the clients wait.
+            structlog.get_logger(f"odradek.{self._name}").error(
+                f"{self._name} cannot be loaded: a record cannot be read",
+                topic=self._topic,
+                partition=index,
+                error=str(error),
+            )
+
+    def _now(self) -> Instant:
+        clock = self._env.clock
+        return Instant(clock.monotonic_ms(), clock.wall_ms())
+
+
+def _together(answers: list[tuple[ErrorCode, list[T]]]) -> tuple[ErrorCode, list[T]]:
+    """All answers in one, or the first error."""
+    failed = next((error for error, _ in answers if error is not ErrorCode.NONE), None)
+    if failed is not None:
+        return failed, []
+    return ErrorCode.NONE, [each for _, found in answers for each in found]

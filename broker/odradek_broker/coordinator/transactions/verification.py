@@ -1,0 +1,288 @@
+"""Where transactional batches wait until the coordinator knows of their partition (T-61, T-62,
+T-68).
+
+A partition in which the producer already has a transaction open lets its batches through at once:
+that is nearly all of them. The first one of a transaction asks the coordinator, with what comes
+behind it from the same producer kept in a queue, however long the answer takes (N-03, P-15).
+
+The coordinator may still be busy with the producer's last transaction (51): its markers are on their
+way. Asking again a moment later is cheaper than sending the client away, whose backoff is long.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from odradek_broker.coordinator.transactions.interfaces import TransactionVerifier
+from odradek_broker.deferred import Deferred
+from odradek_broker.partition import Partition
+from odradek_broker.platform.seams import Clock, Scheduler
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.producers.state import ProducerStateManager
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.errors import ErrorCode
+
+_E = ErrorCode
+Answer = Deferred[Mapping[TopicPartition, ErrorCode]]
+
+#: How long to wait before the coordinator is asked again: at first, at most, and in all.
+RETRY_FIRST_MS = 1
+RETRY_LONGEST_MS = 20
+RETRY_TOTAL_MS = 500
+
+#: Passes by itself: the coordinator is loading, moving or busy.
+TRANSIENT_ERRORS = frozenset(
+    {
+        _E.CONCURRENT_TRANSACTIONS,
+        _E.NETWORK_EXCEPTION,
+        _E.COORDINATOR_LOAD_IN_PROGRESS,
+        _E.COORDINATOR_NOT_AVAILABLE,
+        _E.NOT_COORDINATOR,
+    }
+)
+
+
+class VerificationEnv(Scheduler, Protocol):
+    """The clock and the timers of the node."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnverifiedAppend:
+    """Something to append in a transaction, once that is known to be open.
+
+    `base_sequence` is -1 for offsets. `add`: the producer speaks transactions v2, so that a missing
+    partition is added (T-61). `done` is called once, with NONE when it may be appended, and must
+    then append before it returns; or with the coordinator's own code.
+    """
+
+    partition: Partition
+    where: TopicPartition
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    add: bool
+    done: Callable[[ErrorCode], None]
+
+
+class _Question(NamedTuple):
+    """Who asks, and whether partitions are to be added."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    add: bool
+
+
+class TransactionVerification:
+    """One for the broker. Its queues are as long as what connections may have in flight (N-14).
+
+    `verifies`: is `transaction.partition.verification.enable` on now? Without it, producers of version 1 are
+    believed that they have added their partitions; those of version 2 never have (T-61).
+    """
+
+    def __init__(
+        self,
+        scheduler: VerificationEnv,
+        verifier: TransactionVerifier,
+        *,
+        verifies: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._scheduler = scheduler
+        self._verifier = verifier
+        self._verifies = verifies
+        self._queues: dict[tuple[TopicPartition, int], _ProducerQueue] = {}
+        self._nesting = 0
+        self._questions: dict[_Question, tuple[list[TopicPartition], Answer]] = {}
+
+    @contextmanager
+    def one_request(self) -> Iterator[None]:
+        """All partitions verified in here are one question to the coordinator."""
+        self._nesting += 1
+        try:
+            yield
+        finally:
+            self._nesting -= 1
+            if not self._nesting and self._questions:
+                questions, self._questions = self._questions, {}
+                for question, (partitions, answer) in questions.items():
+                    self._verify_or_add(question, partitions).then(answer.resolve)
+
+    def _ask_coordinator(self, append: UnverifiedAppend) -> Answer:
+        """Is it in its transaction? What the coordinator says of it and of others."""
+        question = _Question(
+            append.transactional_id,
+            append.producer_id,
+            append.producer_epoch,
+            append.add,
+        )
+        if not self._nesting:
+            return self._verify_or_add(question, [append.where])
+        partitions, answer = self._questions.setdefault(question, ([], Deferred()))
+        partitions.append(append.where)
+        return answer
+
+    def _verify_or_add(self, question: _Question, partitions: list[TopicPartition]) -> Answer:
+        return self._verifier.verify_or_add(
+            question.transactional_id,
+            question.producer_id,
+            question.producer_epoch,
+            partitions,
+            add=question.add,
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many appends wait."""
+        return sum(len(queue.waiting) for queue in self._queues.values())
+
+    def may_append(
+        self, partition: Partition, where: TopicPartition, producer_id: int, epoch: int
+    ) -> bool:
+        """May a batch of this producer be appended without any further question?"""
+        return (where, producer_id) not in self._queues and (
+            partition.log.producers.has_open_transaction(producer_id, epoch)
+        )
+
+    def verify(self, append: UnverifiedAppend) -> None:
+        """Let it be appended now, or when the coordinator has said that it belongs there."""
+        key = (append.where, append.producer_id)
+        queue = self._queues.get(key)
+        if queue is None:
+            if _has_open_transaction(append) or not (append.add or self._verifies()):
+                append.done(_E.NONE)
+                return
+            queue = self._queues[key] = _ProducerQueue(
+                self._scheduler, self._ask_coordinator, lambda: self._queues.pop(key, None)
+            )
+        queue.waiting.append(append)
+        queue.proceed()
+
+
+class _ProducerQueue:
+    """The appends of one producer that wait in one partition, in order. Only the first is being
+    verified."""
+
+    __slots__ = (
+        "_answer",
+        "_ask_coordinator",
+        "_at_work",
+        "_delay_ms",
+        "_guard",
+        "_on_empty",
+        "_paused",
+        "_scheduler",
+        "_since_ms",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        scheduler: VerificationEnv,
+        ask_coordinator: Callable[[UnverifiedAppend], Answer],
+        on_empty: Callable[[], object],
+    ) -> None:
+        self.waiting: deque[UnverifiedAppend] = deque()
+        self._scheduler = scheduler
+        self._ask_coordinator = ask_coordinator
+        self._on_empty = on_empty
+        self._at_work = False
+        self._paused = False
+        self._answer: Answer | None = None
+        self._guard = 0
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        """The next append has all the time again."""
+        self._since_ms = self._scheduler.clock.monotonic_ms()
+        self._delay_ms = RETRY_FIRST_MS
+
+    def proceed(self) -> None:
+        """Work off the queue until the first in it must wait. Whoever it waits for comes here."""
+        if self._at_work or self._paused:
+            return
+        self._at_work = True
+        try:
+            while self.waiting:
+                verdict = self._verdict(self.waiting[0])
+                if verdict is None:
+                    return
+                self.waiting.popleft().done(verdict)
+                self._begin_next()
+        finally:
+            self._at_work = False
+        self._on_empty()
+
+    def _verdict(self, first: UnverifiedAppend) -> ErrorCode | None:
+        """None while it is not known."""
+        if self._answer is None:
+            if _has_open_transaction(first):
+                return _E.NONE
+            try:
+                self._begin_verification(first)
+            except StorageError as error:
+                return error.error
+        answer = self._answer
+        if answer is None or not answer.done:
+            return None
+        self._answer = None
+        code = answer.result().get(first.where, _E.UNKNOWN_SERVER_ERROR)
+        if code is _E.NONE and not self._is_still_verified(first):
+            # A marker came in between: that was about the transaction before (T-68).
+            code = _E.CONCURRENT_TRANSACTIONS
+        if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
+            return None
+        if code is not _E.NONE and code not in TRANSIENT_ERRORS:
+            _producers(first).forget_verification(first.producer_id)
+        return code
+
+    def _begin_verification(self, first: UnverifiedAppend) -> None:
+        self._guard = first.partition.log.producers.begin_verification(
+            first.producer_id,
+            first.producer_epoch,
+            first.base_sequence,
+            must_start_at_zero=first.add,
+            now_ms=self._scheduler.clock.wall_ms(),
+        )
+        answer = self._answer = self._ask_coordinator(first)
+        if not answer.done:
+            answer.then(lambda _: self.proceed())
+
+    def _is_still_verified(self, first: UnverifiedAppend) -> bool:
+        if _has_open_transaction(first):
+            return True
+        return _producers(first).is_verified(first.producer_id, self._guard)
+
+    def _pause(self) -> bool:
+        """Ask again a little later; False if it has taken too long already."""
+        waited_ms = self._scheduler.clock.monotonic_ms() - self._since_ms
+        if waited_ms >= RETRY_TOTAL_MS:
+            return False
+        self._paused = True
+        self._scheduler.call_later(self._delay_ms, self._resume)
+        self._delay_ms = min(self._delay_ms * 2, RETRY_LONGEST_MS)
+        return True
+
+    def _resume(self) -> None:
+        self._paused = False
+        self.proceed()
+
+
+def _producers(append: UnverifiedAppend) -> ProducerStateManager:
+    return append.partition.log.producers
+
+
+def _has_open_transaction(append: UnverifiedAppend) -> bool:
+    """T-62, with the epoch: another one's transaction is another transaction (T-68)."""
+    try:
+        producers = _producers(append)
+    except StorageError:
+        return True  # The append will say what is wrong with the partition.
+    return producers.has_open_transaction(append.producer_id, append.producer_epoch)

@@ -1,0 +1,95 @@
+"""Deferred: an answer that is not there yet, without an event loop.
+
+A core that cannot answer at once returns a `Deferred`; the code that finishes the work resolves it; the
+session that holds the connection sends what it was given. It is deliberately less than a future:
+one value, callbacks run at once, no cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+_UNSET = object()
+
+
+class Deferred(Generic[T]):
+    """A value that arrives once.
+
+    `abandon` is called when nobody waits for it any more, as its connection is gone. Whoever was to
+    resolve it may drop the work: at once through `on_abandon`, or later by `abandoned` (rule N-10).
+    """
+
+    __slots__ = ("_callbacks", "_value", "abandoned", "on_abandon")
+
+    def __init__(self) -> None:
+        self._value: object = _UNSET
+        self._callbacks: list[Callable[[T], None]] = []
+        self.abandoned = False
+        self.on_abandon: Callable[[], None] | None = None
+
+    @classmethod
+    def of(cls, value: T) -> Deferred[T]:
+        """A resolved one."""
+        deferred = cls()
+        deferred.resolve(value)
+        return deferred
+
+    @property
+    def done(self) -> bool:
+        return self._value is not _UNSET
+
+    def result(self) -> T:
+        """The value; RuntimeError before it is there."""
+        if self._value is _UNSET:
+            raise RuntimeError("the answer is not there yet")
+        return self._value  # type: ignore[return-value]
+
+    def resolve(self, value: T) -> None:
+        """Give the value, once; RuntimeError the second time."""
+        if self._value is not _UNSET:
+            raise RuntimeError("already answered")
+        self._value = value
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(value)
+
+    def then(self, callback: Callable[[T], None]) -> None:
+        """Call with the value: at once if it is there, otherwise when it comes."""
+        if self._value is not _UNSET:
+            callback(self._value)  # type: ignore[arg-type]
+        else:
+            self._callbacks.append(callback)
+
+    def map(self, function: Callable[[T], U]) -> Deferred[U]:
+        """A deferred of `function` of the value; abandoning it does not reach this one."""
+        mapped: Deferred[U] = Deferred()
+        self.then(lambda value: mapped.resolve(function(value)))
+        return mapped
+
+    def abandon(self) -> None:
+        """Nobody waits for the value any more."""
+        if not self.abandoned and not self.done:
+            self.abandoned = True
+            if self.on_abandon is not None:
+                self.on_abandon()
+
+
+def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
+    """All values in the order of `parts`, when the last of them is there."""
+    gathered: Deferred[list[T]] = Deferred()
+    waiting = len(parts)
+
+    def arrived(_: T) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            gathered.resolve([part.result() for part in parts])
+
+    for part in parts:
+        part.then(arrived)
+    if not parts:
+        gathered.resolve([])
+    return gathered

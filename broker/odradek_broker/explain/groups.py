@@ -1,0 +1,389 @@
+"""Groups: the records of their events, and their current states (`odradek explain group`).
+
+The coordinator tells of what it decides (`GroupEvent`); here it becomes a kind of event, fields and
+words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
+from odradek_broker.coordinator.groups.consumer.partitions import (
+    Partitions,
+    by_name,
+    each_partition,
+)
+from odradek_broker.coordinator.groups.consumer.settings import Topics
+from odradek_broker.coordinator.groups.consumer.states import MemberState
+from odradek_broker.coordinator.groups.events import (
+    GenerationStarted,
+    GroupConverted,
+    GroupEmptied,
+    GroupEvent,
+    GroupLoaded,
+    GroupRemoved,
+    GroupStabilized,
+    MemberIdExpired,
+    MemberIdGiven,
+    MemberJoined,
+    MemberRejoined,
+    MemberRemoved,
+    MemberReplaced,
+    OffsetsDeleted,
+    RebalanceStarted,
+    RecordReplayed,
+    RemovalReason,
+    RequestRefused,
+)
+from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.explain.group_reasons import (
+    CONVERSIONS,
+    OFFSET_DELETIONS,
+    why_rebalanced,
+    why_refused,
+    why_removed,
+)
+from odradek_broker.explain.history import LIST_MAX, CurrentState, History
+from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import LEAVE_EPOCH
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.consumer_group import RecordType
+
+# --- Events ---------------------------------------------------------------------------------------
+
+
+class GroupRecorder:
+    """Records the events of groups in a history, by group id."""
+
+    def __init__(self, history: History, topics: Topics, settings: GroupSettings) -> None:
+        self._history = history
+        self._topics = topics
+        self._settings = settings
+
+    def record(self, event: GroupEvent) -> None:
+        """Keep an event, with its reason in words."""
+        match event:
+            case GroupLoaded():
+                self._loaded(event.group)
+            case MemberIdGiven():
+                self._member_id_given(event)
+            case MemberIdExpired(group_id, member_id):
+                self._history.record(group_id, EventKind.MEMBER_ID_UNUSED, member=member_id)
+            case MemberJoined(group_id, member):
+                self._joined(group_id, member)
+            case MemberRejoined():
+                self._rejoined(event)
+            case MemberReplaced():
+                self._replaced(event)
+            case MemberRemoved():
+                self._removed(event)
+            case RebalanceStarted():
+                self._rebalance_started(event)
+            case GenerationStarted():
+                self._generation_started(event)
+            case GroupStabilized():
+                self._stabilized(event)
+            case GroupEmptied():
+                self._emptied(event)
+            case RecordReplayed():
+                self._replayed(event)
+            case RequestRefused():
+                self._refused(event)
+            case GroupConverted(group_id, protocol, reason):
+                words = CONVERSIONS[reason]
+                self._history.record(
+                    group_id, EventKind.GROUP_CONVERTED, protocol=protocol, reason=words
+                )
+            case OffsetsDeleted(group_id, partitions, deletion):
+                words = OFFSET_DELETIONS[deletion]
+                self._history.record(
+                    group_id, EventKind.OFFSETS_DELETED, partitions=partitions, reason=words
+                )
+            case GroupRemoved(group_id):
+                words = "it has neither members nor offsets"
+                self._history.record(group_id, EventKind.GROUP_GONE, reason=words)
+            case _:
+                assert_never(event)
+
+    # --- Members ---
+
+    def _member_id_given(self, event: MemberIdGiven) -> None:
+        self._history.record(
+            event.group_id,
+            EventKind.MEMBER_ID_GIVEN,
+            client=describe_client(event.call.client_id, event.call.client_host),
+            member=event.member_id,
+        )
+
+    def _joined(self, group_id: str, member: Member) -> None:
+        self._history.record(
+            group_id,
+            EventKind.MEMBER_JOINED,
+            member=member.member_id,
+            instance=member.instance_id,
+            client=_client(member),
+            protocols=tuple(name for name, _ in member.protocols),
+        )
+
+    def _rejoined(self, event: MemberRejoined) -> None:
+        self._history.record(
+            event.group_id,
+            EventKind.MEMBER_REJOINED,
+            member=event.member_id,
+            waited=duration_text(event.waited_ms) if event.waited_ms > 0 else None,
+        )
+
+    def _replaced(self, event: MemberReplaced) -> None:
+        member = event.member
+        self._history.record(
+            event.group_id,
+            EventKind.MEMBER_REPLACED,
+            client=_client(member),
+            instance=member.instance_id,
+            member=member.member_id,
+            fenced_member=event.fenced_member_id,
+        )
+
+    def _removed(self, event: MemberRemoved) -> None:
+        member, removal = event.member, event.removal
+        left = removal.reason is RemovalReason.LEFT
+        self._history.record(
+            event.group_id,
+            EventKind.MEMBER_LEFT if left else EventKind.MEMBER_REMOVED,
+            member=member.member_id,
+            instance=member.instance_id,
+            client=_client(member),
+            reason=None if left else why_removed(removal, self._settings),
+        )
+
+    def _refused(self, event: RequestRefused) -> None:
+        if event.error is ErrorCode.INVALID_GROUP_ID:
+            return  # There is no group that it could be about.
+        self._history.record(
+            event.group_id,
+            EventKind.GROUP_REFUSED,
+            error=event.error,
+            request=event.request,
+            member=event.member_id or None,
+            instance=event.instance_id,
+            client=None if event.client is None else describe_client(*event.client),
+            reason=why_refused(event, self._settings),
+        )
+
+    # --- Classic groups ---
+
+    def _loaded(self, group: ClassicGroup) -> None:
+        self._history.record(
+            group.group_id,
+            EventKind.GROUP_RESTORED,
+            generation=group.generation,
+            state=group.state.value,
+            protocol=group.protocol,
+            leader=group.leader_id,
+            members=tuple(group.members),
+        )
+
+    def _rebalance_started(self, event: RebalanceStarted) -> None:
+        awaited: Sequence[str] = event.awaited
+        if event.before is GroupState.EMPTY and event.timeout_ms > 0:
+            awaited = ["more members (group.initial.rebalance.delay.ms)"]
+        self._history.record(
+            event.group.group_id,
+            EventKind.REBALANCE_BEGAN,
+            before=event.before.value,
+            after=event.group.state.value,
+            reason=why_rebalanced(event.cause),
+            waiting_for=tuple(awaited) or None,
+            timeout=duration_text(event.timeout_ms) if awaited else None,
+        )
+
+    def _generation_started(self, event: GenerationStarted) -> None:
+        group, last = event.group, None
+        if event.last_to_join is not None:
+            member_id, after_ms = event.last_to_join
+            last = f"{member_id}, {duration_text(after_ms)} after the rebalance had begun"
+        self._history.record(
+            group.group_id,
+            EventKind.GENERATION_BEGAN,
+            generation=event.generation,
+            waited=duration_text(event.waited_ms),
+            before=event.before.value,
+            after=group.state.value,
+            leader=group.leader_id,
+            protocol=event.protocol,
+            members=tuple(group.members),
+            last=last,
+        )
+
+    def _stabilized(self, event: GroupStabilized) -> None:
+        self._history.record(
+            event.group.group_id,
+            EventKind.GROUP_STABLE,
+            leader=event.group.leader_id,
+            before=event.before.value,
+            after=event.group.state.value,
+            generation=event.generation,
+        )
+
+    def _emptied(self, event: GroupEmptied) -> None:
+        self._history.record(
+            event.group.group_id,
+            EventKind.GROUP_EMPTIED,
+            before=event.before.value,
+            after=event.group.state.value,
+            generation=event.generation,
+        )
+
+    # --- Consumer groups ---
+
+    def _replayed(self, event: RecordReplayed) -> None:
+        group, after = event.group, event.after
+        if event.kind is RecordType.GROUP:
+            self._history.record(group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch)
+        elif event.kind is RecordType.TARGET_EPOCH:
+            self._assigned(group)
+        elif event.kind is RecordType.MEMBER and after is not None:
+            self._subscribed(group, event.before, after)
+        elif event.kind is RecordType.CURRENT and after is not None and after.epoch != 0:
+            self._moved(group, after)
+
+    def _assigned(self, group: ConsumerGroup) -> None:
+        shares = tuple(
+            f"{member_id} ({len(list(each_partition(group.target(member_id))))} partitions)"
+            for member_id in group.members
+        )
+        self._history.record(
+            group.group_id,
+            EventKind.CONSUMER_ASSIGNED,
+            epoch=group.assignment_epoch,
+            members=shares,
+            state=group.state.value,
+        )
+
+    def _subscribed(
+        self, group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember
+    ) -> None:
+        subscribed = tuple(sorted(after.topics))
+        if after.pattern:
+            subscribed = (*subscribed, f"all that match {after.pattern}")
+        self._history.record(
+            group.group_id,
+            EventKind.CONSUMER_JOINED if before is None else EventKind.CONSUMER_CHANGED,
+            member=after.member_id,
+            instance=after.instance_id,
+            client=_client(after),
+            topics=subscribed,
+        )
+
+    def _moved(self, group: ConsumerGroup, after: ConsumerMember) -> None:
+        pending = len(list(each_partition(after.pending)))
+        self._history.record(
+            group.group_id,
+            EventKind.CONSUMER_MOVED,
+            partitions=_named(after.assigned, self._topics),
+            member=after.member_id,
+            epoch=after.epoch,
+            note=_progress(after),
+            pending=pending or None,
+        )
+
+
+# --- Current states -------------------------------------------------------------------------------
+
+
+def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> list[CurrentState]:
+    """The group, then its members (the first of them), then the ids that have not joined."""
+    if group is None:
+        return [CurrentState(EventKind.NOW_NOTHING, {"reason": "there is no such group"})]
+    fields: dict[str, Value | None] = {
+        "state": group.state.value,
+        "generation": group.generation,
+        "protocol": group.protocol,
+        "leader": group.leader_id if group.members else None,
+        "members": len(group.members),
+        "offsets": offsets,
+        "updated": duration_text(wall_ms - group.state_since_ms),
+    }
+    states = [CurrentState.of(EventKind.NOW_GROUP, fields)]
+    members = list(group.members.values())
+    states += [_state_of_member(group, member) for member in members[:LIST_MAX]]
+    states += _members_left_out(len(members))
+    if group.pending:
+        first, *others = group.pending
+        reason = f"{len(group.pending)} ids were handed out and have not joined: {first}"
+        states.append(CurrentState.of(EventKind.NOW_NOTHING, {"reason": (reason, *others)}))
+    return states
+
+
+def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
+    note = None
+    if group.state is GroupState.PREPARING_REBALANCE:
+        note = "has joined, and waits for the others"
+        if member.parked_join is None:
+            note = "has not joined again yet"
+    elif member.parked_sync is not None:
+        note = "waits for its assignment"
+    elif member.member_id in group.pending_syncs:
+        note = "has not asked for its assignment yet"
+    fields: dict[str, Value | None] = {
+        "member": member.member_id,
+        "instance": member.instance_id,
+        "client": _client(member),
+        "timeout": duration_text(member.session_timeout_ms),
+        "note": note,
+    }
+    return CurrentState.of(EventKind.NOW_MEMBER, fields)
+
+
+def states_of_consumer_group(
+    group: ConsumerGroup, topics: Topics, offsets: int, session_ms: int
+) -> list[CurrentState]:
+    """The group, then its members (the first of them). `session_ms`: the timeout of members that bring none."""
+    fields: dict[str, Value | None] = {
+        "state": group.state.value,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "members": len(group.members),
+        "offsets": offsets,
+    }
+    states = [CurrentState.of(EventKind.NOW_CONSUMER_GROUP, fields)]
+    for member in list(group.members.values())[:LIST_MAX]:
+        timeout_ms = session_ms if member.classic is None else member.classic.session_timeout_ms
+        held: dict[str, Value | None] = {
+            "member": member.member_id,
+            "instance": member.instance_id,
+            "client": _client(member),
+            "timeout": duration_text(timeout_ms),
+            "note": f"epoch {member.epoch}, {_progress(member)}",
+        }
+        states.append(CurrentState.of(EventKind.NOW_MEMBER, held, _named(member.assigned, topics)))
+    return [*states, *_members_left_out(len(group.members))]
+
+
+def _members_left_out(count: int) -> list[CurrentState]:
+    if count <= LIST_MAX:
+        return []
+    return [CurrentState.of(EventKind.NOW_NOTHING, {"reason": f"and {count - LIST_MAX} members"})]
+
+
+def _progress(member: ConsumerMember) -> str:
+    if member.epoch < LEAVE_EPOCH:
+        return "away for a while (static)"
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        return "to give partitions back first"
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return "waiting for partitions that others still hold"
+    return "with all that it is to have"
+
+
+def _client(member: Member | ConsumerMember) -> str:
+    return describe_client(member.client_id, member.client_host)
+
+
+def _named(partitions: Partitions, topics: Topics) -> list[TopicPartition]:
+    return [(name, index) for name, _, indexes in by_name(partitions, topics) for index in indexes]

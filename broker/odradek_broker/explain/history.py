@@ -1,0 +1,222 @@
+"""A bounded ring of events by subject, kept for people (`odradek explain`).
+
+There is one for transactional ids, one for groups and one for producer ids. The recorders beside this
+module fill them; see `EventKind` in `sentences` for the kinds of events. It is soft state: a restart
+begins with an empty ring.
+
+A ring is limited in events and bytes, for all subjects together and for each one, so that a busy
+subject pushes out its own past first. What is recorded is cut to sizes that a person reads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek_broker.explain.sentences import EventKind, Value
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.errors import ErrorCode
+
+EVENTS_MAX = 5_000
+SUBJECT_EVENTS_MAX = 500
+BYTES_MAX = 8 * 1024 * 1024
+#: Characters of one text, and how many elements of a list are kept: "and 7 more" stands for the rest.
+TEXT_MAX = 300
+LIST_MAX = 20
+#: What an event takes apart from its texts: itself, its fields, its place in the ring.
+_EVENT_BYTES = 600
+_PARTITION_BYTES = 100
+_INT_BYTES = 32
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing that happened, or the same thing `times` times, last at `last_ms`.
+
+    Times in milliseconds since the epoch. `partitions`: the first partitions that it is about, and how
+    many more there were in `partitions_more`.
+    """
+
+    at_ms: int
+    kind: EventKind
+    error: ErrorCode
+    partitions: tuple[TopicPartition, ...]
+    partitions_more: int
+    fields: dict[str, Value]
+    last_ms: int
+    times: int = 1
+
+    def is_again(self, other: Event) -> bool:
+        """Is the other the same thing, but for the time?"""
+        return (
+            self.kind is other.kind
+            and self.error is other.error
+            and self.partitions == other.partitions
+            and self.partitions_more == other.partitions_more
+            and self.fields == other.fields
+        )
+
+
+class CurrentState(NamedTuple):
+    """A state at the moment of a question: of the subject, or of one part of it."""
+
+    kind: EventKind
+    fields: Mapping[str, Value]
+    partitions: tuple[TopicPartition, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        kind: EventKind,
+        fields: Mapping[str, Value | None],
+        partitions: Iterable[TopicPartition] = (),
+    ) -> CurrentState:
+        """A state with these fields, cut as those of events; those that are None are left out."""
+        held = {name: _cut(value) for name, value in fields.items() if value is not None}
+        return cls(kind, held, tuple(sorted(partitions)))
+
+
+class SubjectHistory(NamedTuple):
+    """The events of a subject, oldest first.
+
+    It is whole from `since_ms` on: before, events were dropped, or nothing was recorded yet.
+    `dropped`: how many of this subject's are known to be.
+    """
+
+    events: list[Event]
+    since_ms: int
+    dropped: int
+
+
+class _Subject:
+    __slots__ = ("dropped", "dropped_ms", "numbers")
+
+    def __init__(self) -> None:
+        self.numbers: deque[int] = deque()
+        self.dropped = 0
+        self.dropped_ms = -1
+
+
+class History:
+    """`now_ms` gives wall time. Nothing here ever fails or waits."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        events_max: int = EVENTS_MAX,
+        subject_events_max: int = SUBJECT_EVENTS_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self._now_ms = now_ms
+        self.started_ms = now_ms()
+        self.events_max = events_max
+        self.subject_events_max = subject_events_max
+        self.bytes_max = bytes_max
+        #: How much memory the events take, about.
+        self.size_bytes = 0
+        #: All events by number, oldest first: (subject, event, bytes).
+        self._events: OrderedDict[int, tuple[str, Event, int]] = OrderedDict()
+        self._subjects: dict[str, _Subject] = {}
+        self._next = 0
+        #: Until when the ring as a whole has forgotten events.
+        self._forgotten_ms = -1
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def record(
+        self,
+        subject: str,
+        kind: EventKind,
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        partitions: Iterable[TopicPartition] = (),
+        **fields: Value | None,
+    ) -> None:
+        """Keep an event of this subject, as of now. Fields that are None are left out.
+
+        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). The same as the subject's last one is
+        counted, and not kept twice.
+        """
+        now_ms = self._now_ms()
+        kept, more = _cut_partitions(partitions)
+        values = {name: _cut(value) for name, value in fields.items() if value is not None}
+        event = Event(now_ms, kind, error, kept, more, values, now_ms)
+        held = self._subjects.get(subject)
+        if held is None:
+            held = self._subjects[subject] = _Subject()
+        elif held.numbers:
+            last = self._events[held.numbers[-1]][1]
+            if last.is_again(event):
+                last.times += 1
+                last.last_ms = now_ms
+                return
+        size_bytes = _size_bytes(subject, event)
+        self._events[self._next] = (subject, event, size_bytes)
+        held.numbers.append(self._next)
+        self._next += 1
+        self.size_bytes += size_bytes
+        if len(held.numbers) > self.subject_events_max:
+            self._forget_first_of(held)
+        while len(self._events) > self.events_max or self.size_bytes > self.bytes_max:
+            self._forget_oldest()
+
+    def about(self, subject: str) -> SubjectHistory:
+        """The events of a subject."""
+        held = self._subjects.get(subject)
+        since_ms = max(self.started_ms, self._forgotten_ms)
+        if held is None:
+            return SubjectHistory([], since_ms, 0)
+        events = [self._events[number][1] for number in held.numbers]
+        return SubjectHistory(events, max(since_ms, held.dropped_ms), held.dropped)
+
+    def _forget_first_of(self, held: _Subject) -> None:
+        _, event, size_bytes = self._events.pop(held.numbers.popleft())
+        self.size_bytes -= size_bytes
+        held.dropped += event.times
+        held.dropped_ms = event.last_ms
+
+    def _forget_oldest(self) -> None:
+        subject, event, _ = next(iter(self._events.values()))
+        held = self._subjects[subject]
+        self._forget_first_of(held)
+        self._forgotten_ms = max(self._forgotten_ms, event.last_ms)
+        if not held.numbers:
+            del self._subjects[subject]
+
+
+def _cut_partitions(partitions: Iterable[TopicPartition]) -> tuple[tuple[TopicPartition, ...], int]:
+    held = tuple(partitions)
+    if len(held) < 2:
+        return held, 0
+    held = tuple(sorted(held))
+    return held[:LIST_MAX], max(len(held) - LIST_MAX, 0)
+
+
+def _cut(value: Value) -> Value:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_MAX else value[: TEXT_MAX - 3] + "..."
+    kept = tuple(str(_cut(each)) for each in value[:LIST_MAX])
+    more = len(value) - len(kept)
+    return (*kept, f"and {more} more") if more else kept
+
+
+def _size_bytes(subject: str, event: Event) -> int:
+    """About how much memory an event takes; names of states are shared with others."""
+    size_bytes = _EVENT_BYTES + sys.getsizeof(subject)
+    for name, _ in event.partitions:
+        size_bytes += _PARTITION_BYTES + sys.getsizeof(name)
+    for value in event.fields.values():
+        if type(value) is int:
+            size_bytes += _INT_BYTES
+        elif type(value) is str:
+            size_bytes += sys.getsizeof(value)
+        else:
+            size_bytes += sum(map(sys.getsizeof, value))  # type: ignore[arg-type]
+    return size_bytes

@@ -1,0 +1,111 @@
+"""Producer ids: what partitions refuse and see of them, and what they know (`odradek explain producer`)."""
+
+from __future__ import annotations
+
+from odradek_broker.explain.history import CurrentState, History
+from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_broker.storage.producers.state import Duplicate
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.records.batch import BatchHeader, next_sequence
+
+#: Of a producer id that a transactional id has, or had, and no partition.
+NOT_IN_ANY_PARTITION = CurrentState(
+    EventKind.NOW_NOTHING,
+    {"reason": "no partition knows it: it has written nothing here, or was forgotten"},
+)
+
+
+def partitions_not_opened(count: int) -> CurrentState:
+    """The state of partitions that were not looked into."""
+    reason = f"{count} partitions were not used since the start; ask again to look into more"
+    return CurrentState(EventKind.NOW_NOTHING, {"reason": reason})
+
+
+def state_of_producer(
+    where: TopicPartition, entry: ProducerEntry, restored_to: int, wall_ms: int
+) -> CurrentState:
+    """The state of a producer id in a partition. State of batches below `restored_to` is not of this
+    start of the broker (P-28)."""
+    last = entry.last_batch
+    note = None
+    if last is not None and last.last_offset < restored_to:
+        note = "rebuilt at the start from its snapshot and the log"
+    fields: dict[str, Value | None] = {
+        "epoch": entry.epoch,
+        "last_sequence": None if last is None else last.last_sequence,
+        "offset": None if last is None else last.last_offset,
+        "next_sequence": 0 if last is None else next_sequence(last.last_sequence, 1),
+        "transaction_offset": entry.transaction_first_offset,
+        "updated": duration_text(wall_ms - entry.last_timestamp)
+        if entry.last_timestamp >= 0
+        else None,
+        "note": note,
+    }
+    return CurrentState.of(EventKind.NOW_PRODUCER, fields, (where,))
+
+
+class ProducerRecorder:
+    """A `ProducerWatch` that records in a history. `expiration_ms`: `producer.id.expiration.ms`."""
+
+    def __init__(self, history: History, expiration_ms: int) -> None:
+        self._history = history
+        self._expiration_ms = expiration_ms
+
+    def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
+        """Record a batch that came again."""
+        self._history.record(
+            str(header.producer_id),
+            EventKind.DUPLICATE_BATCH,
+            partitions=(where,),
+            epoch=header.producer_epoch,
+            sequences=_sequences(header),
+            offset=original.base_offset,
+            last_offset=original.last_offset,
+        )
+
+    def refused(
+        self, where: TopicPartition, header: BatchHeader, rejected: AppendRejected, /
+    ) -> None:
+        """Record a refused batch or marker."""
+        self._history.record(
+            str(header.producer_id),
+            EventKind.MARKER_REFUSED if header.is_control else EventKind.BATCH_REFUSED,
+            error=rejected.error,
+            partitions=(where,),
+            epoch=header.producer_epoch,
+            sequences=None if header.is_control else _sequences(header),
+            reason=rejected.message,
+        )
+
+    def new_epoch(
+        self, where: TopicPartition, header: BatchHeader, epoch_before: int | None, /
+    ) -> None:
+        """Record the first batch of a producer, or a batch or marker with a new epoch."""
+        kind = EventKind.BATCH_OF_NEW_EPOCH
+        if header.is_control:
+            kind = EventKind.MARKER_OF_NEW_EPOCH
+        elif epoch_before is None:
+            kind = EventKind.FIRST_BATCH
+        self._history.record(
+            str(header.producer_id),
+            kind,
+            partitions=(where,),
+            before="none" if epoch_before is None else epoch_before,
+            epoch=header.producer_epoch,
+            sequences=None if header.is_control else _sequences(header),
+            offset=header.base_offset,
+        )
+
+    def expired(self, where: TopicPartition, producer_id: int, /) -> None:
+        """Record that a producer was forgotten (P-24)."""
+        age = duration_text(self._expiration_ms)
+        self._history.record(
+            str(producer_id), EventKind.PRODUCER_EXPIRED, partitions=(where,), age=age
+        )
+
+
+def _sequences(header: BatchHeader) -> str:
+    first, last = header.base_sequence, header.last_sequence
+    return f"sequence {first}" if first == last else f"sequences {first} to {last}"

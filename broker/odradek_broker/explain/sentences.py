@@ -1,0 +1,205 @@
+"""The kinds of events and of current states, and the sentence of each (`odradek explain`).
+
+`{field}` stands for a field; what is in square brackets is left out unless all of its fields are
+there. Fields with a meaning of their own: `partitions` (the partitions that an event is about: whoever may
+not know of their topics is not shown them), `error` (the name of a Kafka error), `client` (see
+`describe_client`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum, unique
+
+Value = int | str | tuple[str, ...]
+Fields = Mapping[str, Value]
+
+
+@unique
+class EventKind(Enum):
+    """The kinds of events; the value is the sentence."""
+
+    # --- A transactional id ---
+    TRANSACTION_STEP = (
+        "{request}[ from {client}]: {before} -> {after}[; producer id {producer_id}][, epoch {epoch}]"
+        "[; added {partitions}][ (offsets of group {group})]"
+        "[; fences {fenced} (producer id {fenced_id}, epoch {fenced_epoch})][{note}]"
+    )
+    TRANSACTION_TIMEOUT = (
+        "timeout: open for {age}, and {timeout} were allowed: {before} -> {after};"
+        " producer id {producer_id}, epoch {epoch}[; fences {fenced} (producer id {fenced_id}, epoch"
+        " {fenced_epoch})]"
+    )
+    TRANSACTION_REFUSED = (
+        "{request}[ from {client}] with producer id {producer_id}, epoch {epoch},"
+        " was refused with {error}: [{partitions} is ]{reason}"
+    )
+    TRANSACTION_NOT_RECORDED = (
+        "{request}[ from {client}] could not be recorded ({error}), and has had no effect"
+    )
+    MARKERS_SENT = "{marker} markers with epoch {epoch} go to {partitions}[ (coordinator epoch {coordinator_epoch})]"
+    MARKERS_AGAIN = "the marker for {partitions} was answered {error}; it is sent again in {pause}"
+    MARKERS_STOPPED = "the marker for {partitions} was answered {error}: {reason}"
+    TRANSACTION_COMPLETE = (
+        "all markers are written: {before} -> {after}[; the next producer id is {producer_id},"
+        " epoch {epoch}]"
+    )
+    TRANSACTION_RESUMED = (
+        "the broker started and found {before}, with producer id {producer_id}, epoch {epoch}:"
+        " the markers are written (again)[ to {partitions}]"
+    )
+    TRANSACTION_EXPIRED = (
+        "expired, unused for {age}: {before} -> forgotten, with producer id {producer_id}, epoch"
+        " {epoch}"
+    )
+
+    # --- A producer id ---
+    PRODUCER_GIVEN = "given out to {client}: no transactional id, epoch {epoch}"
+    PRODUCER_OF_TRANSACTION = (
+        "{request}[ from {client}] for transactional id {transactional_id}: epoch {epoch}"
+        "[; fences {fenced} (producer id {fenced_id}, epoch {fenced_epoch})]"
+    )
+    PRODUCER_REFUSED = (
+        "{request}[ from {client}] for transactional id {transactional_id} with epoch {epoch} was"
+        " refused with {error}: [{partitions} is ]{reason}"
+    )
+    FIRST_BATCH = "{partitions}: the first batch of this producer id, with epoch {epoch}, {sequences}, at offset {offset}"
+    BATCH_OF_NEW_EPOCH = (
+        "{partitions}: epoch {before} -> {epoch} by a batch with {sequences}, at offset {offset}"
+    )
+    MARKER_OF_NEW_EPOCH = (
+        "{partitions}: epoch {before} -> {epoch} by the marker at offset {offset} that ended a"
+        " transaction; sequences begin at 0 again"
+    )
+    DUPLICATE_BATCH = (
+        "{partitions}: a batch with epoch {epoch}, {sequences}, came"
+        " again; it is at offsets {offset} to {last_offset} already, and was answered with these"
+    )
+    BATCH_REFUSED = (
+        "{partitions}: a batch with epoch {epoch}, {sequences}, was refused with {error}: {reason}"
+    )
+    MARKER_REFUSED = "{partitions}: a marker with epoch {epoch} was refused with {error}: {reason}"
+    PRODUCER_EXPIRED = (
+        "{partitions}: forgotten, for it has written nothing for {age} (producer.id.expiration.ms)"
+    )
+
+    # --- A group ---
+    GROUP_RESTORED = (
+        "the broker started and found generation {generation}, state {state}[, protocol {protocol}]"
+        "[, leader {leader}][, members {members}]"
+    )
+    MEMBER_ID_GIVEN = "{client} was given the id {member}, and is to join with it"
+    MEMBER_ID_UNUSED = (
+        "{member} never joined with the id that it was given: nobody waits for it now"
+    )
+    MEMBER_JOINED = "{member}[ (static: {instance})][ of {client}] joined[; it speaks {protocols}]"
+    MEMBER_REJOINED = "{member} joined again[, after {waited}]"
+    MEMBER_REPLACED = "{client} joined as static member {instance}: it is {member} now, and {fenced_member} is fenced"
+    MEMBER_LEFT = "{member}[ (static: {instance})][ of {client}] left"
+    MEMBER_REMOVED = "{member}[ (static: {instance})][ of {client}] was removed: {reason}"
+    REBALANCE_BEGAN = (
+        "rebalance: {before} -> {after}, because {reason}[; waiting for {waiting_for}][, for at most"
+        " {timeout}]"
+    )
+    GENERATION_BEGAN = (
+        "generation {generation}[ after {waited}]: {before} -> {after}, leader {leader}, protocol"
+        " {protocol}, members {members}[; the last to join was {last}]"
+    )
+    GROUP_CONVERTED = "the group speaks the {protocol} protocol from now on: {reason}"
+    GROUP_EMPTIED = "nobody is left: {before} -> {after}, generation {generation}"
+    GROUP_STABLE = "the assignment by the leader {leader} is stored: {before} -> {after}, generation {generation}"
+    GROUP_REFUSED = (
+        "{request}[ of {member}][ (static: {instance})][ of {client}] was refused with {error}:"
+        " {reason}"
+    )
+    CONSUMER_JOINED = (
+        "{member}[ (static: {instance})][ of {client}] joined[; it is subscribed to {topics}]"
+    )
+    CONSUMER_CHANGED = "{member}[ of {client}] has changed[; it is subscribed to {topics}]"
+    CONSUMER_EPOCH = "the group epoch is {epoch}: there is to be a new assignment"
+    CONSUMER_ASSIGNED = "assignment of epoch {epoch}: {members}[; the group is {state}]"
+    CONSUMER_MOVED = (
+        "{member} is at epoch {epoch}, {note}[; it has {partitions}][, and gives {pending} back]"
+    )
+    OFFSETS_DELETED = "committed offsets were deleted ({reason}): {partitions}"
+    GROUP_GONE = "the group is gone: {reason}"
+
+    # --- Current states ---
+    NOW_TRANSACTION = (
+        "{state}, producer id {producer_id}, epoch {epoch}[; open for {age}][, {timeout} are allowed]"
+        "[; partitions {partitions}][; last change {updated} ago][ ({note})]"
+    )
+    NOW_PRODUCER = (
+        "{partitions}: epoch {epoch}[, last batch: sequence {last_sequence} at offset {offset}], the next"
+        " sequence is {next_sequence}[; a transaction is open since offset {transaction_offset}]"
+        "[; last written {updated} ago][ ({note})]"
+    )
+    NOW_OWNER = (
+        "transactional id {transactional_id} {relation}: {state}, producer id {producer_id}, epoch"
+        " {epoch}"
+    )
+    NOW_GROUP = (
+        "{state}[ for {updated}], generation {generation}[, protocol {protocol}][, leader {leader}];"
+        " members: {members}; partitions with committed offsets: {offsets}"
+    )
+    NOW_CONSUMER_GROUP = (
+        "{state}, group epoch {epoch}, assignment of epoch {assignment_epoch}; members: {members};"
+        " partitions with committed offsets: {offsets}"
+    )
+    NOW_MEMBER = (
+        "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
+        "[; it has {partitions}]"
+    )
+    NOW_NOTHING = "{reason}"
+
+
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def sentence(kind: EventKind, fields: Fields) -> str:
+    """The sentence of an event or state. A field that is missing where it is not optional is shown as `?`."""
+    filled = _OPTIONAL.sub(lambda part: _filled(part[1], fields, optional=True), kind.value)
+    return _filled(filled, fields, optional=False)
+
+
+def _filled(part: str, fields: Fields, *, optional: bool) -> str:
+    if optional:
+        names = _FIELD.findall(part)
+        # Filled in later, together with the rest: what a field says is not read as a sentence.
+        return part if all(fields.get(name, "") not in ("", ()) for name in names) else ""
+    return _FIELD.sub(lambda name: _text(fields.get(name[1], "?")), part)
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, tuple):
+        return _visible(", ".join(value)) if value else "none"
+    return _visible(str(value))
+
+
+def _visible(text: str) -> str:
+    """Clients choose their names, and people read them on terminals: no line ends, no escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def describe_client(client_id: str | None, host: str) -> str:
+    """A client as events name it. Java writes a slash before an address; people do not."""
+    return f"client {client_id or '(no id)'} at {host.removeprefix('/') or '(unknown)'}"
+
+
+def duration_text(duration_ms: int) -> str:
+    """A duration for people: `640 ms`, `3.2 s`, `12 min`, `5.1 h`, `3.0 d`."""
+    if duration_ms < 1_000:
+        return f"{max(duration_ms, 0)} ms"
+    seconds = duration_ms / 1_000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    raise AssertionError("a minute or more has a unit")

@@ -1,0 +1,350 @@
+"""Transactional ids: the records of their events, and their current states (`odradek explain txn`).
+
+The coordinator tells of what it decides (`TransactionEvent`); here it becomes part of the histories of
+the transactional id and of the producer ids that it is about.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from odradek_broker.coordinator.transactions.calls import AddCall, Call, EndCall, InitCall
+from odradek_broker.coordinator.transactions.events import TransactionEvent, TransactionEventKind
+from odradek_broker.coordinator.transactions.pending_markers import MarkerAnswer
+from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.explain.history import CurrentState, History
+from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.errors import ErrorCode
+
+_E = ErrorCode
+_S = TransactionState
+
+_BY_LEADER = "AddPartitionsToTxn by a partition's leader"
+
+
+class _Fenced(TypedDict):
+    """Who is fenced; None for nobody."""
+
+    fenced: str | None
+    fenced_id: int | None
+    fenced_epoch: int | None
+
+
+_NOBODY: _Fenced = {"fenced": None, "fenced_id": None, "fenced_epoch": None}
+
+_MARKERS_STOPPED = {
+    MarkerAnswer.STALE: "a newer coordinator is at work: leave this transaction to it",
+    MarkerAnswer.FAILED: "cannot be: say it loudly and leave the transaction as it is",
+}
+
+_MARKERS = {
+    TransactionEventKind.MARKERS_SENT: EventKind.MARKERS_SENT,
+    TransactionEventKind.MARKERS_AGAIN: EventKind.MARKERS_AGAIN,
+    TransactionEventKind.MARKERS_STOPPED: EventKind.MARKERS_STOPPED,
+}
+
+
+class TransactionRecorder:
+    """Records events in the history of their transactional id, and in those of the producer ids that
+    they are about."""
+
+    def __init__(self, transactions: History, producers: History) -> None:
+        self._transactions = transactions
+        self._producers = producers
+
+    def record(self, event: TransactionEvent) -> None:
+        """Keep an event, with its reason in words."""
+        if event.kind is TransactionEventKind.EXPIRED and event.error is not _E.NONE:
+            return  # The next look finds it again.
+        if event.call is not None and event.after is None:
+            self._record_refusal(event, event.call)
+        elif event.error is not _E.NONE and event.after is not None:
+            self._transactions.record(
+                event.transactional_id,
+                EventKind.TRANSACTION_NOT_RECORDED,
+                error=event.error,
+                request=event.kind.value,
+                client=_client(event.call),
+            )
+        elif event.call is not None and event.after is not None:
+            self._record_step(event, event.call, event.after)
+        elif event.kind is TransactionEventKind.TIMEOUT and event.after is not None:
+            self._record_timeout(event, event.after)
+        elif event.kind in _MARKERS:
+            self._record_markers(event)
+        else:
+            self._record_own(event)
+
+    # --- Requests ---
+
+    def _record_step(self, event: TransactionEvent, call: Call, after: Transaction) -> None:
+        before = event.before
+        added: tuple[TopicPartition, ...] = ()
+        if isinstance(call, AddCall):
+            known = (
+                before.partitions if before is not None and before.state is _S.ONGOING else set()
+            )
+            added = tuple(after.partitions.difference(known))
+        moved = before is None or before.identity != after.identity or isinstance(call, InitCall)
+        fenced = self._fenced(before, after, call)
+        self._transactions.record(
+            event.transactional_id,
+            EventKind.TRANSACTION_STEP,
+            partitions=added,
+            request=_request(event, call),
+            client=_client(call),
+            before=_label(before),
+            after=after.state.label,
+            producer_id=after.identity[0] if moved else None,
+            epoch=after.identity[1] if moved else None,
+            group=call.group or None if isinstance(call, AddCall) else None,
+            note=_note(before, after, call),
+            **fenced,
+        )
+        if isinstance(call, InitCall):
+            self._record_for_producers(event, after, fenced)
+
+    def _record_for_producers(
+        self, event: TransactionEvent, after: Transaction, fenced: _Fenced
+    ) -> None:
+        concerned = {after.identity[0], fenced["fenced_id"]} - {None}
+        for producer_id in concerned:
+            self._producers.record(
+                str(producer_id),
+                EventKind.PRODUCER_OF_TRANSACTION,
+                request=event.kind.value,
+                client=_client(event.call),
+                transactional_id=event.transactional_id,
+                epoch=after.identity[1],
+                **fenced,
+            )
+
+    def _fenced(self, before: Transaction | None, after: Transaction, call: Call) -> _Fenced:
+        """A new instance takes the id over from whoever held it; an old one that asks for its next
+        epoch (KIP-360), or ends its transaction, fences nobody but its own late requests."""
+        if before is None or not isinstance(call, InitCall) or call.producer_id != NO_PRODUCER_ID:
+            return _NOBODY
+        return _NOBODY if after.identity == before.identity else self._holder(before)
+
+    def _holder(self, held: Transaction) -> _Fenced:
+        """Who was given the identity that an id has: found in its past, where that reaches back."""
+        producer_id, epoch = held.identity
+        holder: str | None = "whoever had it"
+        for event in reversed(self._transactions.about(held.transactional_id).events):
+            if event.kind not in (EventKind.TRANSACTION_STEP, EventKind.TRANSACTION_TIMEOUT):
+                continue
+            if (event.fields.get("producer_id"), event.fields.get("epoch")) != (producer_id, epoch):
+                continue
+            fenced_only = event.kind is EventKind.TRANSACTION_TIMEOUT or (
+                event.fields.get("request") == TransactionEventKind.INIT.value
+                and event.fields.get("after") == _S.PREPARE_ABORT.label
+            )
+            if fenced_only:
+                return _NOBODY  # Nobody was ever given the epoch that fences (T-14).
+            holder = str(event.fields.get("client", holder))
+            break
+        return {"fenced": holder, "fenced_id": producer_id, "fenced_epoch": epoch}
+
+    def _record_refusal(self, event: TransactionEvent, call: Call) -> None:
+        request = _request(event, call)
+        reason = why_refused(event.before, call, event.error, event.pending)
+        self._transactions.record(
+            event.transactional_id,
+            EventKind.TRANSACTION_REFUSED,
+            error=event.error,
+            partitions=event.partitions,
+            request=request,
+            client=_client(call),
+            producer_id=call.producer_id if call.producer_id >= 0 else "none",
+            epoch=call.epoch if call.epoch >= 0 else "none",
+            reason=reason,
+        )
+        if call.producer_id >= 0:
+            self._producers.record(
+                str(call.producer_id),
+                EventKind.PRODUCER_REFUSED,
+                error=event.error,
+                partitions=event.partitions,
+                request=request,
+                client=_client(call),
+                transactional_id=event.transactional_id,
+                epoch=call.epoch,
+                reason=reason,
+            )
+
+    # --- What the coordinator does by itself ---
+
+    def _record_markers(self, event: TransactionEvent) -> None:
+        held = event.before
+        fields: dict[str, Value | None] = {}
+        if event.kind is TransactionEventKind.MARKERS_SENT and held is not None:
+            fields["marker"] = "COMMIT" if held.state is _S.PREPARE_COMMIT else "ABORT"
+            fields["epoch"] = held.epoch
+        elif event.kind is TransactionEventKind.MARKERS_AGAIN:
+            fields["pause"] = duration_text(event.pause_ms)
+        else:
+            fields["reason"] = _MARKERS_STOPPED[event.answer]
+        self._transactions.record(
+            event.transactional_id,
+            _MARKERS[event.kind],
+            error=event.error,
+            partitions=event.partitions,
+            **fields,
+        )
+
+    def _record_own(self, event: TransactionEvent) -> None:
+        name, held = event.transactional_id, event.before
+        assert held is not None, "the coordinator acts on what it knows"
+        after = event.after
+        if event.kind is TransactionEventKind.MARKERS_WRITTEN and after is not None:
+            moved = after.identity != (held.producer_id, held.epoch)
+            self._transactions.record(
+                name,
+                EventKind.TRANSACTION_COMPLETE,
+                before=held.state.label,
+                after=after.state.label,
+                producer_id=after.producer_id if moved else None,
+                epoch=after.epoch if moved else None,
+            )
+        elif event.kind is TransactionEventKind.RESUMED:
+            self._transactions.record(
+                name,
+                EventKind.TRANSACTION_RESUMED,
+                partitions=event.partitions,
+                before=held.state.label,
+                producer_id=held.producer_id,
+                epoch=held.epoch,
+            )
+        elif event.kind is TransactionEventKind.EXPIRED:
+            self._transactions.record(
+                name,
+                EventKind.TRANSACTION_EXPIRED,
+                before=held.state.label,
+                age=duration_text(event.wall_ms - held.last_update_ms),
+                producer_id=held.producer_id,
+                epoch=held.epoch,
+            )
+
+    def _record_timeout(self, event: TransactionEvent, after: Transaction) -> None:
+        held = event.before
+        assert held is not None, "only an open transaction times out"
+        fenced = self._holder(held)
+        self._transactions.record(
+            event.transactional_id,
+            EventKind.TRANSACTION_TIMEOUT,
+            before=held.state.label,
+            after=after.state.label,
+            age=duration_text(event.wall_ms - held.start_ms),
+            timeout=duration_text(held.timeout_ms),
+            producer_id=after.identity[0],
+            epoch=after.identity[1],
+            **fenced,
+        )
+        self._record_for_producers(event, after, fenced)
+
+
+# --- Words ---
+
+
+def _request(event: TransactionEvent, call: Call) -> str:
+    by_leader = event.kind is TransactionEventKind.ADD and not call.client
+    return _BY_LEADER if by_leader else event.kind.value
+
+
+def _note(before: Transaction | None, after: Transaction, call: Call) -> str | None:
+    if not isinstance(call, InitCall):
+        return None
+    if after.state is _S.PREPARE_ABORT:
+        return (
+            "; the open transaction is aborted, and the client is told to ask again"
+            " (CONCURRENT_TRANSACTIONS)"
+        )
+    if call.keep_prepared and after.state is _S.ONGOING:
+        return "; the prepared transaction is kept, to be committed or aborted by this client"
+    if before is not None and call.producer_id != NO_PRODUCER_ID:
+        if before.identity == after.identity:
+            return "; this was asked before, and the answer was lost"
+        return f"; the same producer goes on, from epoch {call.epoch}"
+    timeout = duration_text(after.timeout_ms) if after.has_timeout else "none (two-phase commit)"
+    return f"; transaction timeout {timeout}"
+
+
+def why_refused(
+    held: Transaction | None, call: Call, error: ErrorCode, pending: TransactionState | None
+) -> str:
+    """Why a request was refused: what was expected, and what came (T-12, T-20, T-30, T-65)."""
+    if error is _E.POLICY_VIOLATION:
+        return "it is new, and as many transactional ids are known as max.transactional.ids allows"
+    if held is None:
+        return "nothing is known of this transactional id: never initialised, or expired"
+    producer_id, epoch = held.identity
+    if error is _E.INVALID_PRODUCER_ID_MAPPING or (
+        error is _E.PRODUCER_FENCED and call.producer_id not in (producer_id, NO_PRODUCER_ID)
+    ):
+        return f"expected producer id {producer_id}, got {call.producer_id}"
+    if error is _E.PRODUCER_FENCED:
+        if call.epoch != epoch:
+            return f"expected epoch {epoch}, got {call.epoch}"
+        return f"epoch {call.epoch} is that of a transaction which has ended ({held.state.label})"
+    if error is _E.CONCURRENT_TRANSACTIONS:
+        if held.state.is_prepared:
+            return f"the last transaction is being ended ({held.state.label}); ask again"
+        step = "another step" if pending is None else f"the step to {pending.label}"
+        return f"{step} is being recorded; ask again"
+    if error is _E.INVALID_TXN_STATE and isinstance(call, EndCall):
+        return f"{'a commit' if call.commit else 'an abort'} does not fit state {held.state.label}"
+    if error is _E.TRANSACTION_ABORTABLE:
+        return f"not part of the transaction, which is {held.state.label}"
+    return f"the state is {held.state.label}"
+
+
+# --- Current states ---
+
+
+def state_of_transaction(held: Transaction | None, wall_ms: int, started_ms: int) -> CurrentState:
+    """The current state of a transactional id. `started_ms`: when the history began."""
+    if held is None:
+        reason = "nothing is known of this transactional id any more"
+        return CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason})
+    is_open = held.state is _S.ONGOING or held.state.is_prepared
+    producer_id, epoch = held.identity
+    timeout = duration_text(held.timeout_ms) if held.has_timeout else "any time (two-phase commit)"
+    replayed = held.last_update_ms < started_ms
+    fields: dict[str, Value | None] = {
+        "state": held.state.label,
+        "producer_id": producer_id,
+        "epoch": epoch,
+        "age": duration_text(wall_ms - held.start_ms) if is_open else None,
+        "timeout": timeout if held.state is _S.ONGOING else None,
+        "updated": duration_text(wall_ms - held.last_update_ms)
+        if held.last_update_ms >= 0
+        else None,
+        "note": "as it was found at the start, in __transaction_state" if replayed else None,
+    }
+    return CurrentState.of(EventKind.NOW_TRANSACTION, fields, held.partitions)
+
+
+def state_of_owner(held: Transaction, producer_id: int) -> CurrentState:
+    """The current state of a transactional id that has, or had, a producer id."""
+    relation = "has it"
+    if producer_id not in (held.producer_id, held.next_producer_id):
+        relation = "had it, until its epochs were used up"
+    fields: dict[str, Value | None] = {
+        "transactional_id": held.transactional_id,
+        "relation": relation,
+        "state": held.state.label,
+        "producer_id": held.identity[0],
+        "epoch": held.identity[1],
+    }
+    return CurrentState.of(EventKind.NOW_OWNER, fields)
+
+
+def _client(call: Call | None) -> str | None:
+    return call.client or None if call is not None else None
+
+
+def _label(held: Transaction | None) -> str:
+    return "(unknown)" if held is None else held.state.label

@@ -1,0 +1,278 @@
+"""The error answer of every API: one code for each part of a request, or one for the whole of it.
+
+Where an answer has no place for a code, the connection is closed instead: DescribeLogDirs before
+version 3, and Produce with acks=0, which has no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from odradek_broker.faults.requests import TopicName, partition_of, topic_of
+from odradek_broker.request import CloseConnection
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import Api, ApiKey
+from odradek_protocol.message import ArrayOf, FieldSpec, Message, Struct, Versions
+from odradek_protocol.schemas.fetch import FetchResponse, PartitionData
+from odradek_protocol.schemas.metadata import MetadataResponse
+
+#: Whether a fault is about this topic and partition; None for what a request does not tell.
+Chooses = Callable[[str | None, int | None], bool]
+
+#: What they answer is not told by the request: a fetch session names changes only, and a request for
+#: metadata asks for all topics. Their answers are made, and then spoilt.
+ANSWERED_FIRST = frozenset({ApiKey.FETCH, ApiKey.METADATA})
+
+
+class _Part(NamedTuple):
+    """`asked` is a list of the request, `answered` the one that answers it, element by element.
+
+    `names`: (field of the answer, field of the request), "" for an element that is no struct.
+    """
+
+    asked: str
+    answered: str
+    names: tuple[tuple[str, str], ...]
+    inner: _Part | None = None
+    versions: Versions = Versions.parse("0+")
+    code: str = "error_code"
+    #: Whether its elements are topics: then a fault may be about some of them only.
+    of_topics: bool = False
+    #: Whether its elements have no rows of their own: those of `inner` stand in their place.
+    flat: bool = False
+
+
+def _since(first: int) -> Versions:
+    return Versions.parse(f"{first}+")
+
+
+def _before(first: int) -> Versions:
+    return Versions.parse(f"0-{first - 1}")
+
+
+def _topics(inner: _Part | None, asked: str = "topics", answered: str = "topics") -> _Part:
+    return _Part(asked, answered, (("name", "name"),), inner, of_topics=True)
+
+
+_WITH_ID = (("name", "name"), ("topic_id", "topic_id"))
+_INDEXES = _Part("partitions", "partitions", (("partition_index", "partition_index"),))
+_PLAIN_INDEXES = _Part("partition_indexes", "partitions", (("partition_index", ""),))
+_RESOURCES = (("resource_type", "resource_type"), ("resource_name", "resource_name"))
+
+#: All others have one code for the whole answer.
+_PARTS: dict[ApiKey, tuple[_Part, ...]] = {
+    ApiKey.PRODUCE: (
+        _topics(
+            _Part("partition_data", "partition_responses", (("index", "index"),)),
+            "topic_data",
+            "responses",
+        )._replace(names=_WITH_ID),
+    ),
+    ApiKey.LIST_OFFSETS: (_topics(_INDEXES),),
+    ApiKey.OFFSET_COMMIT: (_topics(_INDEXES)._replace(names=_WITH_ID),),
+    ApiKey.TXN_OFFSET_COMMIT: (_topics(_INDEXES),),
+    ApiKey.OFFSET_FETCH: (
+        _Part("groups", "groups", (("group_id", "group_id"),), versions=_since(8)),
+        _topics(_PLAIN_INDEXES)._replace(versions=_before(2)),
+    ),
+    ApiKey.FIND_COORDINATOR: (
+        _Part("coordinator_keys", "coordinators", (("key", ""),), versions=_since(4)),
+    ),
+    ApiKey.DESCRIBE_GROUPS: (_Part("groups", "groups", (("group_id", ""),)),),
+    ApiKey.CREATE_TOPICS: (_topics(None),),
+    ApiKey.DELETE_TOPICS: (
+        _topics(None, "topics", "responses")._replace(names=_WITH_ID, versions=_since(6)),
+        _topics(None, "topic_names", "responses")._replace(
+            names=(("name", ""),), versions=_before(6)
+        ),
+    ),
+    ApiKey.DELETE_RECORDS: (_topics(_INDEXES),),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+        _Part(
+            "topics",
+            "topics",
+            (("topic", "topic"),),
+            _Part("partitions", "partitions", (("partition", "partition"),)),
+            of_topics=True,
+        ),
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        _topics(
+            _Part(
+                "partitions",
+                "results_by_partition",
+                (("partition_index", ""),),
+                code="partition_error_code",
+            ),
+            "v3_and_below_topics",
+            "results_by_topic_v3_and_below",
+        )._replace(versions=_before(4)),
+    ),
+    ApiKey.WRITE_TXN_MARKERS: (
+        _Part("markers", "markers", (("producer_id", "producer_id"),), _topics(_PLAIN_INDEXES)),
+    ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (
+        _Part(
+            "dirs",
+            "results",
+            (),
+            _Part(
+                "topics",
+                "results",
+                (("topic_name", "name"),),
+                _PLAIN_INDEXES._replace(asked="partitions"),
+                of_topics=True,
+            ),
+            flat=True,
+        ),
+    ),
+    ApiKey.DESCRIBE_CONFIGS: (_Part("resources", "results", _RESOURCES),),
+    ApiKey.ALTER_CONFIGS: (_Part("resources", "responses", _RESOURCES),),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (_Part("resources", "responses", _RESOURCES),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (_Part("entries", "entries", (("entity", "entity"),)),),
+    ApiKey.CREATE_PARTITIONS: (_topics(None, "topics", "results"),),
+    ApiKey.DELETE_GROUPS: (_Part("groups_names", "results", (("group_id", ""),)),),
+    ApiKey.OFFSET_DELETE: (),
+    ApiKey.DESCRIBE_PRODUCERS: (_topics(_PLAIN_INDEXES),),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        _Part("transactional_ids", "transaction_states", (("transactional_id", ""),)),
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (_Part("group_ids", "groups", (("group_id", ""),)),),
+}
+
+
+class Refused(NamedTuple):
+    """`answer`: the errors. `parts`: the list of it that they are in; None if it has one code.
+
+    `rest`: whether the request, without what was refused, still asks for something.
+    """
+
+    answer: Message
+    parts: str | None
+    rest: bool
+
+
+def refuse(
+    api: Api,
+    version: int,
+    request: Message,
+    code: ErrorCode,
+    text: str,
+    chooses: Chooses,
+    topic_name: TopicName,
+) -> Refused:
+    """The error answer to what `chooses` picks of a request, which is taken out of the request.
+
+    CloseConnection where the answer has no place for a code.
+    """
+    if api.key is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
+        raise CloseConnection(text)
+    answer = api.response()
+    for part in _PARTS.get(api.key, ()):
+        if version in part.versions:
+            maker = _Maker(version, code, text, chooses, topic_name)
+            rows, kept = maker.rows(part, request, type(answer))
+            setattr(answer, part.answered, rows)
+            setattr(request, part.asked, kept)
+            return Refused(answer, part.answered, bool(kept))
+    if not _set(answer, version, "error_code", code):
+        raise CloseConnection(text)
+    _set(answer, version, "error_message", text)
+    return Refused(answer, None, False)
+
+
+class _Maker:
+    def __init__(
+        self, version: int, code: ErrorCode, text: str, chooses: Chooses, topic_name: TopicName
+    ) -> None:
+        self._version = version
+        self._code = code
+        self._text = text
+        self._chooses = chooses
+        self._topic_name = topic_name
+
+    def rows(
+        self, part: _Part, asked: Any, answer: type[Struct], about: tuple[str | None] | None = None
+    ) -> tuple[list[Struct], list[Any]]:
+        """(rows of the answer, elements of the request that are not refused)
+
+        `about`: the topic that the elements belong to, None in it for one that has no name; None for
+        elements that belong to no topic.
+        """
+        row_type = _element_of(answer, part.answered)
+        rows: list[Struct] = []
+        kept: list[Any] = []
+        for element in getattr(asked, part.asked) or ():
+            if part.of_topics:
+                about = (topic_of(element, self._topic_name),)
+            if part.inner is not None:
+                inner_answer = answer if part.flat else row_type
+                inner, inner_kept = self.rows(part.inner, element, inner_answer, about)
+                if inner_kept:
+                    setattr(element, part.inner.asked, inner_kept)
+                    kept.append(element)
+                if part.flat:
+                    rows += inner
+                    continue
+                if not inner:
+                    continue
+                row = self._row(part, row_type, element)
+                setattr(row, part.inner.answered, inner)
+            elif about is not None and not self._chooses(about[0], partition_of(element)):
+                kept.append(element)
+                continue
+            else:
+                row = self._row(part, row_type, element)
+                _set(row, self._version, part.code, self._code)
+                _set(row, self._version, "error_message", self._text)
+            rows.append(row)
+        return rows, kept
+
+    def _row(self, part: _Part, row_type: type[Struct], element: Any) -> Struct:
+        row = row_type()
+        for target, source in part.names:
+            _set(row, self._version, target, getattr(element, source) if source else element)
+        return row
+
+
+def _field(cls: type[Struct], name: str) -> FieldSpec | None:
+    return next((spec for spec in cls.fields if spec.name == name), None)
+
+
+def _element_of(cls: type[Struct], name: str) -> type[Struct]:
+    spec = _field(cls, name)
+    assert spec is not None and isinstance(spec.type, ArrayOf)
+    assert isinstance(spec.type.element, type) and issubclass(spec.type.element, Struct)
+    return spec.type.element
+
+
+def _set(row: Struct, version: int, name: str, value: Any) -> bool:
+    """Set a field if there is one in this version; whether there is."""
+    spec = _field(type(row), name)
+    if spec is None or version not in spec.versions:
+        return False
+    setattr(row, name, value)
+    return True
+
+
+def spoil(answer: Message, code: ErrorCode, chooses: Chooses, topic_name: TopicName) -> None:
+    """Put an error into what `chooses` picks of an answer to Fetch or Metadata."""
+    if isinstance(answer, FetchResponse):
+        for fetched in answer.responses:
+            name = topic_of(fetched, topic_name)
+            fetched.partitions = [
+                PartitionData(
+                    partition_index=each.partition_index,
+                    error_code=code,
+                    high_watermark=-1,
+                    records=b"",
+                )
+                if chooses(name, each.partition_index)
+                else each
+                for each in fetched.partitions
+            ]
+    elif isinstance(answer, MetadataResponse):
+        for topic in answer.topics:
+            if chooses(topic_of(topic, topic_name), None):
+                topic.error_code, topic.partitions = code, []

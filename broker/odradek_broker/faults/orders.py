@@ -1,0 +1,263 @@
+"""Orders: faults as JSON objects, `{"fault": "fail", "api": "Produce", "code":
+"NOT_LEADER_OR_FOLLOWER"}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from odradek_broker.faults.rules import Action, Rule
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, ApiKey
+
+#: Ten minutes: nothing that a client waits for takes longer.
+MS_MAX = 600_000
+TIMES_MAX = 1_000_000
+NAME_CHARS_MAX = 1_000
+
+_LEADER_APIS = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    }
+)
+_GROUP_APIS = frozenset(
+    {
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    }
+)
+_TRANSACTION_APIS = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+    }
+)
+_CODES = {code.value for code in ErrorCode}
+_API_BY_NAME = {api.name.lower(): key for key, api in APIS.items()}
+
+
+class BadOrder(ValueError):
+    """An order that cannot be carried out; the text says why."""
+
+
+class ExpireSession(NamedTuple):
+    """`member`: a member id or a client id; None for all members."""
+
+    group: str
+    member: str | None
+
+
+class AbortTransaction(NamedTuple):
+    """Abort it as if its time were over."""
+
+    transactional_id: str
+
+
+Order = Rule | ExpireSession | AbortTransaction
+
+
+class _Fields:
+    """The fields of one order, each taken once."""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self._left = dict(order)
+        self.fault = self.text("fault") or ""
+
+    def text(self, name: str) -> str | None:
+        value = self._left.pop(name, None)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
+            raise BadOrder(f"{name} must be a text of 1 to {NAME_CHARS_MAX} characters")
+        return value
+
+    def needed(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise BadOrder(f"{self.fault} needs {name}")
+        return value
+
+    def number(self, name: str, least: int, most: int) -> int | None:
+        value = self._left.pop(name, None)
+        if value is None:
+            return None
+        if type(value) is not int or not least <= value <= most:
+            raise BadOrder(f"{name} must be a whole number between {least} and {most}")
+        return value
+
+    def times(self, default: int | None) -> int | None:
+        """None, as null, for ever."""
+        if "times" not in self._left:
+            return default
+        return self.number("times", 1, TIMES_MAX)
+
+    def flag(self, name: str) -> bool:
+        value = self._left.pop(name, False)
+        if not isinstance(value, bool):
+            raise BadOrder(f"{name} must be true or false")
+        return value
+
+    def apis(self) -> frozenset[ApiKey] | None:
+        """None for "*"."""
+        value = self._left.pop("api", None)
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+            raise BadOrder(f'{self.fault} needs api: the name of an API, several of them, or "*"')
+        if "*" in names:
+            return None
+        unknown = [name for name in names if name.lower() not in _API_BY_NAME]
+        if unknown:
+            raise BadOrder(f"this broker has no API {unknown[0]!r}; it has {_api_names()}")
+        return frozenset(_API_BY_NAME[name.lower()] for name in names)
+
+    def code(self) -> ErrorCode:
+        value = self._left.pop("code", None)
+        if isinstance(value, str) and value.upper() in ErrorCode.__members__:
+            value = ErrorCode[value.upper()].value
+        if type(value) is not int or value == 0 or value not in _CODES:
+            raise BadOrder(
+                f"{self.fault} needs code: the name or number of one of Kafka's error codes,"
+                ' such as "NOT_ENOUGH_REPLICAS" or 19'
+            )
+        return ErrorCode(value)
+
+    def end(self) -> None:
+        """BadOrder if fields are left."""
+        if self._left:
+            raise BadOrder(f"{self.fault} takes no {min(self._left)}")
+
+
+def _api_names() -> str:
+    return ", ".join(api.name for api in APIS.values())
+
+
+def _rule(fields: _Fields, now_ms: int, action: Action, **values: Any) -> Rule:
+    """A rule, with the fields that all of them have. A request meets it once, a disk until it is cleared."""
+    for_ms = fields.number("for_ms", 1, MS_MAX)
+    until_ms = None if for_ms is None else now_ms + for_ms
+    skip = fields.number("skip", 0, TIMES_MAX) or 0
+    left = fields.times(None if action.of_disk else 1)
+    if not action.of_disk:
+        values = {"client_id": fields.text("client_id"), **values}
+    return Rule(action, left=left, skip=skip, until_ms=until_ms, **values)
+
+
+def _matched(fields: _Fields) -> dict[str, Any]:
+    partition = fields.number("partition", 0, 2**31 - 1)
+    topic = fields.text("topic")
+    if partition is not None and topic is None:
+        raise BadOrder("partition goes with topic")
+    return {
+        "apis": fields.apis(),
+        "topic": topic,
+        "partition": partition,
+        "group": fields.text("group"),
+        "transactional_id": fields.text("transactional_id"),
+    }
+
+
+def _ms(fields: _Fields) -> int:
+    value = fields.number("ms", 1, MS_MAX)
+    if value is None:
+        raise BadOrder(f"{fields.fault} needs ms, the milliseconds")
+    return value
+
+
+def _fail(fields: _Fields, now_ms: int) -> Order:
+    return _rule(fields, now_ms, Action.FAIL, code=fields.code(), **_matched(fields))
+
+
+def _delay(fields: _Fields, now_ms: int) -> Order:
+    return _rule(fields, now_ms, Action.DELAY, delay_ms=_ms(fields), **_matched(fields))
+
+
+def _drop_reply(fields: _Fields, now_ms: int) -> Order:
+    return _rule(fields, now_ms, Action.DROP_REPLY, **_matched(fields))
+
+
+def _cut(fields: _Fields, now_ms: int) -> Order:
+    return _rule(fields, now_ms, Action.CUT, handled=fields.flag("handled"), **_matched(fields))
+
+
+def _slow_disk(fields: _Fields, now_ms: int) -> Order:
+    return _rule(fields, now_ms, Action.SLOW_DISK, delay_ms=_ms(fields))
+
+
+def _full_disk(fields: _Fields, now_ms: int) -> Order:
+    return _rule(fields, now_ms, Action.FULL_DISK)
+
+
+def _lose_leader(fields: _Fields, now_ms: int) -> Order:
+    return _rule(
+        fields,
+        now_ms,
+        Action.FAIL,
+        apis=_LEADER_APIS,
+        code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        topic=fields.needed("topic"),
+        partition=fields.number("partition", 0, 2**31 - 1),
+    )
+
+
+def _move_coordinator(fields: _Fields, now_ms: int) -> Order:
+    group, name = fields.text("group"), fields.text("transactional_id")
+    if (group is None) == (name is None):
+        raise BadOrder("move_coordinator needs either group or transactional_id")
+    return _rule(
+        fields,
+        now_ms,
+        Action.FAIL,
+        apis=_TRANSACTION_APIS if group is None else _GROUP_APIS,
+        code=ErrorCode.NOT_COORDINATOR,
+        group=group,
+        transactional_id=name,
+    )
+
+
+def _expire_session(fields: _Fields, now_ms: int) -> Order:
+    return ExpireSession(fields.needed("group"), fields.text("member"))
+
+
+def _abort_transaction(fields: _Fields, now_ms: int) -> Order:
+    return AbortTransaction(fields.needed("transactional_id"))
+
+
+_FAULTS: dict[str, Callable[[_Fields, int], Order]] = {
+    "fail": _fail,
+    "delay": _delay,
+    "drop_reply": _drop_reply,
+    "cut": _cut,
+    "slow_disk": _slow_disk,
+    "full_disk": _full_disk,
+    "lose_leader": _lose_leader,
+    "move_coordinator": _move_coordinator,
+    "expire_session": _expire_session,
+    "abort_transaction": _abort_transaction,
+}
+
+
+def parse_order(order: object, now_ms: int) -> Order:
+    """The fault that a JSON object orders, at this time of the monotonic clock. BadOrder."""
+    if not isinstance(order, dict):
+        raise BadOrder("an order is a JSON object")
+    fields = _Fields(order)
+    make = _FAULTS.get(fields.fault)
+    if make is None:
+        raise BadOrder(f"there is no fault {fields.fault!r}; there are {', '.join(_FAULTS)}")
+    parsed = make(fields, now_ms)
+    fields.end()
+    if isinstance(parsed, Rule):
+        parsed.order = order
+    return parsed

@@ -1,0 +1,158 @@
+"""Rules: which requests meet which fault, how often and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+
+#: Rules at a time; those that have run out make room for new ones.
+RULES_MAX = 100
+
+
+class Action(Enum):
+    """The effect of a fault on a request, or on the disk."""
+
+    FAIL = "an error is answered, and the request is not handled"
+    DELAY = "the request is handled, and answered later"
+    DROP_REPLY = "the request is handled, and never answered"
+    CUT = "the connection is closed instead of an answer"
+    SLOW_DISK = "every sync takes longer"
+    FULL_DISK = "every write fails: no space left"
+
+    @property
+    def of_disk(self) -> bool:
+        return self in (Action.SLOW_DISK, Action.FULL_DISK)
+
+
+class TooManyRules(ValueError):
+    """There are RULES_MAX rules that have not run out."""
+
+
+class Named(NamedTuple):
+    """The names in a request or an answer. `partitions`: (topic, partition), -1 for a whole
+    topic."""
+
+    partitions: frozenset[tuple[str, int]] = frozenset()
+    groups: frozenset[str] = frozenset()
+    transactional_ids: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Rule:
+    """Matches are requests, or a disk's writes or syncs. `apis` None: every API. What is None or empty below it does not matter to a match.
+
+    `handled` (CUT): whether the request is handled before. `skip`: so many matches pass first.
+    `left`: so many matches meet the fault; None for all. `until_ms`: of the monotonic clock.
+    `met`: how many have met it. `order`: as it was ordered.
+    """
+
+    action: Action
+    apis: frozenset[ApiKey] | None = None
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+    transactional_id: str | None = None
+    client_id: str | None = None
+    code: ErrorCode = ErrorCode.NONE
+    delay_ms: int = 0
+    handled: bool = False
+    skip: int = 0
+    left: int | None = None
+    until_ms: int | None = None
+    order: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
+    met: int = 0
+
+    def is_over(self, now_ms: int) -> bool:
+        return self.left == 0 or (self.until_ms is not None and now_ms >= self.until_ms)
+
+    def takes_next(self) -> bool:
+        """Whether what matches now meets the fault, and is counted, or is one that passes."""
+        if self.skip:
+            self.skip -= 1
+            return False
+        self.met += 1
+        if self.left is not None:
+            self.left -= 1
+        return True
+
+    def chooses(self, topic: str | None, partition: int | None) -> bool:
+        """Whether it is about this partition; None where the request does not tell."""
+        if self.topic is not None and topic != self.topic:
+            return False
+        return self.partition is None or partition is None or partition == self.partition
+
+    def matches(self, api: ApiKey, named: Named, client_id: str | None) -> bool:
+        """Whether a request of these names is one of those that it picks."""
+        return (
+            (self.apis is None or api in self.apis)
+            and (self.client_id is None or self.client_id == client_id)
+            and (self.group is None or self.group in named.groups)
+            and (self.transactional_id is None or self.transactional_id in named.transactional_ids)
+            and (
+                self.topic is None
+                or any(
+                    self.chooses(topic, None if partition < 0 else partition)
+                    for topic, partition in named.partitions
+                )
+            )
+        )
+
+
+class Rules:
+    """The rules of one broker, in the order in which they came: the first that matches counts."""
+
+    def __init__(self) -> None:
+        self._rules: dict[int, Rule] = {}
+        self._next_number = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def add(self, rule: Rule, now_ms: int) -> Rule:
+        """The rule, with its number. TooManyRules."""
+        if len(self._rules) >= RULES_MAX:
+            over = next((n for n, each in self._rules.items() if each.is_over(now_ms)), None)
+            if over is None:
+                raise TooManyRules(f"there are {RULES_MAX} faults on order; clear some first")
+            del self._rules[over]
+        rule.number = self._next_number
+        self._next_number += 1
+        self._rules[rule.number] = rule
+        return rule
+
+    def meet(self, api: ApiKey, named: Named, client_id: str | None, now_ms: int) -> Rule | None:
+        """The rule that a request of these names meets now, counted; None if there is none."""
+        for rule in self._rules.values():
+            if (
+                rule.action.of_disk
+                or rule.is_over(now_ms)
+                or not rule.matches(api, named, client_id)
+            ):
+                continue
+            if rule.takes_next():
+                return rule
+        return None
+
+    def meet_disk(self, action: Action, now_ms: int) -> Rule | None:
+        """The rule that a write, or a sync, meets now, counted. From one thread at a time."""
+        for rule in tuple(self._rules.values()):
+            if rule.action is action and not rule.is_over(now_ms) and rule.takes_next():
+                return rule
+        return None
+
+    def all(self) -> list[Rule]:
+        """Those that have run out too, until they are cleared."""
+        return list(self._rules.values())
+
+    def remove(self, number: int) -> bool:
+        """Whether there was such a rule."""
+        return self._rules.pop(number, None) is not None
+
+    def clear(self) -> None:
+        self._rules.clear()

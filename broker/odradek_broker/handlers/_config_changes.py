@@ -1,0 +1,87 @@
+"""The common steps of AlterConfigs and IncrementalAlterConfigs: authorize, decide, record, apply,
+answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.configs.changes import ChangeResult, ResourceChanges, alter_configs
+from odradek_broker.metadata.configs.resources import configured_resource
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Authorizer, Operation, may_use_configs
+from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_TOPIC
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
+
+Response = TypeVar("Response")
+Entry = TypeVar("Entry")
+
+
+def change_configs(
+    node: Node,
+    authorizer: Authorizer,
+    context: RequestContext,
+    wanted: Sequence[ResourceChanges],
+    response: Callable[[list[Entry]], Response],
+    entry: Callable[..., Entry],
+    *,
+    validate_only: bool,
+) -> Response | Deferred[Response]:
+    """The answer once the changes are durable; at once where they are only to be checked.
+
+    `response` and `entry`: the classes of the answer, and of the entry of one resource.
+    """
+
+    def respond() -> Response:
+        return response(
+            [
+                entry(
+                    error_code=result.error,
+                    error_message=result.message,
+                    resource_type=result.resource_type,
+                    resource_name=result.resource_name,
+                )
+                for result in results
+            ]
+        )
+
+    allowed: list[ResourceChanges] = []
+    refused: list[ChangeResult] = []
+    for changes in wanted:
+        resource = configured_resource(changes.resource_type, changes.resource_name)
+        error = may_use_configs(authorizer, context, Operation.ALTER_CONFIGS, resource)
+        if error:
+            refused.append(ChangeResult(changes.resource_type, changes.resource_name, error))
+        else:
+            allowed.append(changes)
+    records, results = alter_configs(node.metadata, allowed)
+    results += refused
+    if validate_only:
+        return respond()
+
+    def timed_out() -> Response:
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error = ErrorCode.REQUEST_TIMED_OUT
+        return respond()
+
+    answer = when_durable(node, records, respond, timed_out)
+    _apply(node, records)
+    return answer
+
+
+def _apply(node: Node, records: Iterable[MetadataRecord]) -> None:
+    """Give running logs their settings; a broker's may be the default of any topic."""
+    topics: set[str] = set()
+    for record in records:
+        if isinstance(record, ConfigRecord):
+            if record.resource_type == RESOURCE_BROKER:
+                topics.update(node.metadata.topics)
+            elif record.resource_type == RESOURCE_TOPIC:
+                topics.add(record.resource_name)
+    for topic in sorted(topics):
+        node.topic_config_changed(topic)

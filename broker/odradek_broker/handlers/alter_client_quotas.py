@@ -1,0 +1,67 @@
+"""AlterClientQuotas (key 49): decide, record, answer when durable (KIP-546, A-18)."""
+
+from __future__ import annotations
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.client_quotas.alter import (
+    EntityChanges,
+    EntityResult,
+    QuotaChange,
+    alter_client_quotas,
+)
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.node import Node
+from odradek_broker.quotas.entities import quota_entity
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    EntryResult,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse | Deferred[AlterClientQuotasResponse]:
+    """Change what can be changed; errors are per entity."""
+    wanted = [_wanted(entry) for entry in request.entries]
+    if not node.authorizer.allows(context, Operation.ALTER_CONFIGS, CLUSTER):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return _response([EntityResult(entity, denied) for entity in {w.entity: 0 for w in wanted}])
+    records, results = alter_client_quotas(node.metadata, wanted)
+    if request.validate_only:
+        return _response(results)
+
+    def timed_out() -> AlterClientQuotasResponse:
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error = ErrorCode.REQUEST_TIMED_OUT
+        return _response(results)
+
+    return when_durable(node, records, lambda: _response(results), timed_out)
+
+
+def _wanted(entry: EntryData) -> EntityChanges:
+    return EntityChanges(
+        quota_entity((each.entity_type, each.entity_name) for each in entry.entity),
+        [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops],
+    )
+
+
+def _response(results: list[EntityResult]) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            EntryResult(
+                error_code=result.error,
+                error_message=result.message,
+                entity=[
+                    EntityData(entity_type=kind, entity_name=name) for kind, name in result.entity
+                ],
+            )
+            for result in results
+        ]
+    )

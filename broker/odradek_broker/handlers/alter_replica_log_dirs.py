@@ -1,0 +1,65 @@
+"""AlterReplicaLogDirs (key 34): moves of partitions between data directories (A-18).
+
+There is one directory, so partitions are where they may be, or the directory is not known.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+#: A directory's name on disk, and what the name of a replica on the move has behind topic and index.
+_NAME_LENGTH_MAX = 255
+_FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
+
+
+def handle(
+    node: Node, context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Each partition is answered once, for the last directory that the request names for it."""
+    asked = {
+        (topic.name, index): wanted.path
+        for wanted in request.dirs
+        for topic in wanted.topics
+        for index in topic.partitions
+    }
+    allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (name, index), path in asked.items():
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if allowed:
+            error = _check(node, name, index, path)
+        results.setdefault(name, []).append(
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
+        )
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=rows)
+            for name, rows in results.items()
+        ]
+    )
+
+
+def _check(node: Node, name: str, index: int, path: str) -> ErrorCode:
+    """Kafka's order of checks."""
+    if len(f"{name}-{index}") + _FUTURE_SUFFIX_LENGTH > _NAME_LENGTH_MAX:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    try:
+        if path != node.logs.volume().directory:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+    except OSError:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if node.metadata.leader_of(name, index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = node.partition(name, index)
+    if partition is None:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return ErrorCode.KAFKA_STORAGE_ERROR if partition.log.offline else ErrorCode.NONE

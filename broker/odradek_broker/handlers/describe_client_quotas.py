@@ -1,0 +1,46 @@
+"""DescribeClientQuotas (key 48): the quotas that a filter fits (KIP-546, A-18)."""
+
+from __future__ import annotations
+
+from odradek_broker.metadata.client_quotas.describe import FilterComponent, describe_client_quotas
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    """All quotas that the filter fits, or an error."""
+    if not node.authorizer.allows(context, Operation.DESCRIBE_CONFIGS, CLUSTER):
+        return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+    components = [
+        FilterComponent(each.entity_type, each.match_type, each.match)
+        for each in request.components
+    ]
+    try:
+        found = describe_client_quotas(node.metadata, components, request.strict)
+    except AdminError as error:
+        return _failed(error.error, error.message)
+    return DescribeClientQuotasResponse(
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
+            )
+            for entity, quotas in found
+        ],
+    )
+
+
+def _failed(error: ErrorCode, message: str | None) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)

@@ -1,0 +1,1 @@
+"""Cluster metadata: topics, partitions and settings, their log, and decisions on changes."""

@@ -1,0 +1,393 @@
+"""Cluster metadata: topics, partitions, settings, quotas and producer ids, replayed from their own log.
+
+State changes only in `replay`, in service and at restart alike (D4). What is to be
+recorded is decided in `topics/`, `configs/` and `client_quotas/`, which read this state and return records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from odradek_broker.config.broker import BrokerConfig, with_dynamic
+from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.effective import TopicConfigs
+from odradek_broker.config.types import ConfigError
+from odradek_broker.platform.seams import Randomness
+from odradek_broker.quotas.entities import QuotaEntity, QuotaKey, quota_entity
+from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.stored.cluster_metadata import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+#: Ids in one block (rule P-29).
+PRODUCER_ID_BLOCK = 1000
+#: Kafka keeps ids off these: two are reserved, a leading "-" in base64 looks like an option.
+_RESERVED_IDS = (ZERO_UUID, bytes(15) + b"\x01")
+_BASE64_DASH = 62
+_ID_TRIES_MAX = 1000
+
+
+class MetadataError(RuntimeError):
+    """A record that contradicts the state: it is from another log."""
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition. Node ids in `replicas` and `isr`."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: list[int]
+    isr: list[int]
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic. `topic_id`: 16 bytes; a name that is used again gets a new one (F-14)."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class ClusterMetadata:
+    """Topics, partitions and settings. `config`: the broker's, dynamic settings included."""
+
+    def __init__(self, config: BrokerConfig, randomness: Randomness) -> None:
+        self.config = config
+        self.node_id = config.node_id
+        self.topics: dict[str, Topic] = {}
+        #: Raised when a topic or a partition is created or removed. Soft state.
+        self.topics_version = 0
+        self._static = config
+        #: Why the present dynamic settings of the broker are not used; empty if they are.
+        self.config_problem = ""
+        self._random = randomness
+        self._names_by_id: dict[bytes, str] = {}
+        #: By type of resource, then by its name.
+        self._configs: dict[int, dict[str, dict[str, str]]] = {}
+        #: The quotas of each entity by key. Changed by `replay` only.
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self._log_configs: dict[str, LogConfig] = {}
+        self._next_producer_id = 0
+        # Soft state: the block in use and the one being made durable. A restart skips what is
+        # left of both.
+        self._block = range(0)
+        self._coming_block = range(0)
+
+    # --- Questions ---
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of the topic with this id."""
+        return self._names_by_id.get(topic_id)
+
+    def topic_names(self) -> list[str]:
+        """All topics, the broker's own as well: expressions match those too, as in Kafka."""
+        return list(self.topics)
+
+    def topic_id(self, name: str) -> bytes:
+        """The id of a topic; zeros if there is none."""
+        topic = self.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def is_internal(self, name: str) -> bool:
+        """Whether it is one of the broker's own topics, which clients do not write to."""
+        return name in INTERNAL_TOPICS
+
+    def partition_count(self, name: str) -> int:
+        """0 for a topic that does not exist."""
+        topic = self.topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
+
+    @property
+    def total_partitions(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def leader_of(self, name: str, partition: int) -> int | None:
+        """The node that leads a partition; None if there is no such partition (D8)."""
+        topic = self.topics.get(name)
+        state = None if topic is None else topic.partitions.get(partition)
+        return None if state is None else state.leader
+
+    def leader_epoch_of(self, name: str, partition: int) -> int:
+        """The epoch of a partition's leader; -1 if there is no such partition."""
+        topic = self.topics.get(name)
+        state = None if topic is None else topic.partitions.get(partition)
+        return -1 if state is None else state.leader_epoch
+
+    def overrides(self, resource_type: int, name: str) -> dict[str, str]:
+        """A resource's own settings, as texts."""
+        return dict(self._configs.get(resource_type, {}).get(name, {}))
+
+    def configured(self, resource_type: int) -> Collection[str]:
+        """The resources of a type that have settings of their own, by name."""
+        return self._configs.get(resource_type, {}).keys()
+
+    def topic_overrides(self, name: str) -> dict[str, str]:
+        """A topic's own settings, as texts."""
+        return self.overrides(RESOURCE_TOPIC, name)
+
+    def broker_overrides(self, name: str) -> dict[str, str]:
+        """The dynamic settings of a broker ("1") or of all ("")."""
+        return self.overrides(RESOURCE_BROKER, name)
+
+    def group_setting_ms(self, group_id: str, name: str) -> int | None:
+        """A group's own value of a setting in milliseconds, within the broker's bounds; None if it has none."""
+        text = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {}).get(name)
+        if text is None:
+            return None
+        # The broker's bounds may have moved since it was set.
+        least = SETTINGS[f"group.{name.replace('.', '.min.', 1)}"]
+        most = SETTINGS[f"group.{name.replace('.', '.max.', 1)}"]
+        least_ms, most_ms = self.config.value_of(least), self.config.value_of(most)
+        assert isinstance(least_ms, int) and isinstance(most_ms, int)
+        return min(max(int(text), least_ms), most_ms)
+
+    @property
+    def topic_configs(self) -> TopicConfigs:
+        """Settings of topics over the broker's present ones."""
+        return TopicConfigs(self.config)
+
+    def log_config(self, name: str) -> LogConfig:
+        """The settings of a topic's partition logs."""
+        found = self._log_configs.get(name)
+        if found is None:
+            found = self.topic_configs.to_log_config(self.topic_overrides(name))
+            self._log_configs[name] = found
+        return found
+
+    def new_topic_id(self) -> bytes:
+        """A new topic id."""
+        for _ in range(_ID_TRIES_MAX):
+            topic_id = self._random.uuid()
+            taken = topic_id in self._names_by_id or topic_id in _RESERVED_IDS
+            if not taken and topic_id[0] >> 2 != _BASE64_DASH:
+                return topic_id
+        raise MetadataError("the source of randomness gives no usable topic id")
+
+    # --- Decisions that need no admin request ---
+
+    def topic_records(
+        self, name: str, assignments: dict[int, list[int]], configs: dict[str, str]
+    ) -> list[MetadataRecord]:
+        """The records of a new topic. `assignments`: node ids by partition."""
+        topic_id = self.new_topic_id()
+        records: list[MetadataRecord] = [TopicRecord(name=name, topic_id=topic_id)]
+        records += [
+            ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=name, name=key, value=value)
+            for key, value in configs.items()
+        ]
+        records += self.partition_records(topic_id, assignments)
+        return records
+
+    def partition_records(
+        self, topic_id: bytes, assignments: dict[int, list[int]]
+    ) -> list[MetadataRecord]:
+        """The records of new partitions; the first replica leads, from epoch 0 on."""
+        return [
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=list(replicas),
+                isr=list(replicas),
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+            for index, replicas in assignments.items()
+        ]
+
+    def internal_topic_records(self, name: str) -> list[MetadataRecord]:
+        """The records that make one of the broker's own topics; none if it exists (O-01, T-01).
+
+        KeyError for a topic that is not the broker's own.
+        """
+        config = self._static
+        counts = {
+            OFFSETS_TOPIC: config.offsets_topic_num_partitions,
+            TRANSACTIONS_TOPIC: config.transaction_state_log_num_partitions,
+        }
+        configs = {
+            OFFSETS_TOPIC: {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+            TRANSACTIONS_TOPIC: {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        }
+        assignments = {index: [self.node_id] for index in range(counts[name])}
+        if name in self.topics:
+            return []
+        return self.topic_records(name, assignments, configs[name])
+
+    def new_leader_epochs(self, name: str) -> list[MetadataRecord]:
+        """Records that raise the leader epochs of this node's partitions of a topic (T-57)."""
+        topic = self.topics.get(name)
+        return [
+            PartitionRecord(
+                partition_id=state.index,
+                topic_id=topic.topic_id,
+                replicas=list(state.replicas),
+                isr=list(state.isr),
+                leader=state.leader,
+                leader_epoch=state.leader_epoch + 1,
+                partition_epoch=state.partition_epoch + 1,
+            )
+            for state in ([] if topic is None else topic.partitions.values())
+            if topic is not None and state.leader == self.node_id
+        ]
+
+    # --- Producer ids (rule P-29) ---
+
+    def take_producer_id(self) -> int | None:
+        """The next id of the block in use; None if a new block is needed."""
+        if not self._block:
+            return None
+        producer_id = self._block[0]
+        self._block = self._block[1:]
+        return producer_id
+
+    def producer_id_block(self) -> list[MetadataRecord]:
+        """The record that reserves the next block; it must be durable before the block is used."""
+        first = self._next_producer_id
+        self._coming_block = range(first, first + PRODUCER_ID_BLOCK)
+        return [
+            ProducerIdsRecord(broker_id=self.node_id, next_producer_id=first + PRODUCER_ID_BLOCK)
+        ]
+
+    def use_producer_id_block(self) -> None:
+        """The block's record is durable: give out its ids."""
+        self._block = self._coming_block
+        self._coming_block = range(0)
+
+    # --- Replay: the only place where state changes ---
+
+    def encode(self, record: Message) -> bytes:
+        """A record as the value of a log record."""
+        return encode_record(record)
+
+    def replay_bytes(self, value: bytes | memoryview) -> None:
+        """`replay` of an encoded record. DecodeError if it cannot be read."""
+        self.replay(decode_record(value))
+
+    def replay(self, record: Message) -> None:
+        """Take one record into the state. MetadataError if it contradicts what is there."""
+        _REPLAY[type(record)](self, record)
+
+    def _replay_topic(self, record: TopicRecord) -> None:
+        if record.name in self.topics or record.topic_id in self._names_by_id:
+            raise MetadataError(f"topic {record.name} is created twice")
+        self.topics_version += 1
+        self.topics[record.name] = Topic(record.name, record.topic_id)
+        self._names_by_id[record.topic_id] = record.name
+
+    def _replay_partition(self, record: PartitionRecord) -> None:
+        name = self._names_by_id.get(record.topic_id)
+        if name is None:
+            raise MetadataError(f"a partition of the unknown topic {record.topic_id.hex()}")
+        self.topics_version += 1
+        self.topics[name].partitions[record.partition_id] = PartitionState(
+            record.partition_id,
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            list(record.replicas),
+            list(record.isr),
+        )
+
+    def _replay_remove_topic(self, record: RemoveTopicRecord) -> None:
+        name = self._names_by_id.pop(record.topic_id, None)
+        if name is None:
+            raise MetadataError(f"the unknown topic {record.topic_id.hex()} is removed")
+        self.topics_version += 1
+        del self.topics[name]
+        self._configs.get(RESOURCE_TOPIC, {}).pop(name, None)
+        self._log_configs.pop(name, None)
+
+    def _replay_config(self, record: ConfigRecord) -> None:
+        held = self._configs.setdefault(record.resource_type, {})
+        values = held.setdefault(record.resource_name, {})
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if not values:
+            del held[record.resource_name]
+        if record.resource_type == RESOURCE_TOPIC:
+            self._log_configs.pop(record.resource_name, None)
+        elif record.resource_type == RESOURCE_BROKER:
+            self._use_dynamic_settings()
+            self._log_configs.clear()
+
+    def _replay_client_quota(self, record: ClientQuotaRecord) -> None:
+        if record.key not in list(QuotaKey):
+            raise MetadataError(f"a quota of the unknown kind {record.key!r}")
+        entity = quota_entity((each.entity_type, each.entity_name) for each in record.entity)
+        quotas = self.client_quotas.setdefault(entity, {})
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if not quotas:
+            del self.client_quotas[entity]
+
+    def _use_dynamic_settings(self) -> None:
+        """Combine static and dynamic settings; they are not used if they do not fit together.
+
+        Not every change of a request may be replayed yet, and the static ones may be others than when
+        the dynamic ones were checked.
+        """
+        try:
+            self.config = with_dynamic(
+                self._static,
+                self.broker_overrides(str(self.node_id)),
+                self.broker_overrides(""),
+            )
+        except ConfigError as problem:
+            self.config_problem = str(problem)
+        else:
+            self.config_problem = ""
+
+    def _replay_producer_ids(self, record: ProducerIdsRecord) -> None:
+        if record.next_producer_id <= self._next_producer_id:
+            raise MetadataError(f"producer ids go back to {record.next_producer_id}")
+        self._next_producer_id = record.next_producer_id
+
+
+_Replay = Callable[[ClusterMetadata, Message], None]
+_REPLAY: dict[type[Message], _Replay] = {
+    TopicRecord: ClusterMetadata._replay_topic,  # type: ignore[dict-item]
+    PartitionRecord: ClusterMetadata._replay_partition,  # type: ignore[dict-item]
+    ConfigRecord: ClusterMetadata._replay_config,  # type: ignore[dict-item]
+    RemoveTopicRecord: ClusterMetadata._replay_remove_topic,  # type: ignore[dict-item]
+    ClientQuotaRecord: ClusterMetadata._replay_client_quota,  # type: ignore[dict-item]
+    ProducerIdsRecord: ClusterMetadata._replay_producer_ids,  # type: ignore[dict-item]
+}

@@ -1,0 +1,72 @@
+"""Answers that wait for cluster metadata to be durable (D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.platform.seams import Scheduler
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.stored.cluster_metadata import MetadataRecord
+
+log = structlog.get_logger("odradek.admin")
+
+Response = TypeVar("Response")
+#: Some clients send a timeout of 0 and wait all the same.
+_SHORTEST_WAIT_MS = 5_000
+DEFAULT_WAIT_MS = 60_000
+
+
+class MetadataWriter(Scheduler, Protocol):
+    """The node, as changes of metadata see it."""
+
+    def commit_metadata(self, records: Sequence[MetadataRecord], /) -> Deferred[None]:
+        """Record; resolves when the records are durable. StorageError if they cannot be
+        recorded."""
+        ...
+
+    def metadata_durable(self) -> Deferred[None]:
+        """Resolves when everything recorded so far is durable."""
+        ...
+
+
+def when_durable(
+    node: MetadataWriter,
+    records: Sequence[MetadataRecord],
+    respond: Callable[[], Response],
+    timed_out: Callable[[], Response],
+    timeout_ms: int = DEFAULT_WAIT_MS,
+) -> Response | Deferred[Response]:
+    """Record, and give `respond()` once everything replayed so far is on disk.
+
+    `timed_out()` is given instead where that takes longer than `timeout_ms`; what was recorded
+    stays recorded. So it is where nothing can be recorded: clients try again. With a negative
+    time nothing is recorded either: it is over before it has begun.
+    """
+    if timeout_ms < 0:
+        return timed_out()
+    try:
+        recorded = node.commit_metadata(list(records)) if records else node.metadata_durable()
+    except StorageError as problem:
+        log.error("metadata was not recorded", problem=problem.message)
+        return timed_out()
+    if recorded.done:
+        return respond()
+    answer: Deferred[Response] = Deferred()
+
+    def late() -> None:
+        if not answer.done:
+            answer.resolve(timed_out())
+
+    timer = node.call_later(max(timeout_ms, _SHORTEST_WAIT_MS), late)
+
+    def durable(_: None) -> None:
+        if not answer.done:
+            timer.cancel()
+            answer.resolve(respond())
+
+    recorded.then(durable)
+    return answer

@@ -1,0 +1,1 @@
+"""Changes and descriptions of settings, one kind of resource per file."""

@@ -1,0 +1,163 @@
+"""Changes of settings by AlterConfigs and IncrementalAlterConfigs (KIP-339): state in, records out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from odradek_broker.config.types import ConfigError, Kind, UnknownSettingError, read_value
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.configs.resources import ResourceKind, check_name_limit, resource_kind
+from odradek_broker.metadata.errors import AdminError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
+
+
+class Operation(IntEnum):
+    """Kafka's AlterConfigOp."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True)
+class Change:
+    """One requested change of one setting."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True)
+class ResourceChanges:
+    """The changes of one resource: a topic or a group by name, a broker by id, "" for all brokers.
+
+    `replaces`: settings that are not named go back to what they were before anybody set them.
+    """
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[Change]
+    replaces: bool = False
+
+
+@dataclass
+class ChangeResult:
+    """The answer for one resource."""
+
+    resource_type: int
+    resource_name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+def alter_configs(
+    metadata: ClusterMetadata, wanted: Sequence[ResourceChanges]
+) -> tuple[list[MetadataRecord], list[ChangeResult]]:
+    """The records of the valid changes, and an answer for each resource.
+
+    All changes of a resource are made or none. A change to the value that is there makes no record.
+    """
+    times = Counter((changes.resource_type, changes.resource_name) for changes in wanted)
+    records: list[MetadataRecord] = []
+    results = []
+    added: Counter[int] = Counter()
+    for changes in wanted:
+        result = ChangeResult(changes.resource_type, changes.resource_name)
+        results.append(result)
+        try:
+            if times[changes.resource_type, changes.resource_name] > 1:
+                raise AdminError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
+            kind, name = changes.resource_type, changes.resource_name
+            made = _alter_one(metadata, changes, added[kind])
+            added[kind] += bool(made) and name not in metadata.configured(kind)
+            records += made
+        except AdminError as error:
+            result.error, result.message = error.error, error.message
+    return records, results
+
+
+def _alter_one(
+    metadata: ClusterMetadata, changes: ResourceChanges, added: int
+) -> list[MetadataRecord]:
+    """`added`: resources of this type that get their first settings earlier in the request."""
+    kind = resource_kind(changes.resource_type)
+    name = changes.resource_name
+    keys = Counter(change.name for change in changes.changes)
+    twice = sorted(key for key, times in keys.items() if times > 1)
+    if twice:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
+        )
+    kind.check_altered(metadata, name)
+    check_name_limit(metadata, changes.resource_type, name, added)
+    before = metadata.overrides(changes.resource_type, name)
+    after: dict[str, str | None] = {} if changes.replaces else dict(before)
+    try:
+        for change in changes.changes:
+            text = _apply(metadata, kind, name, change)
+            if text is None:
+                after.pop(change.name, None)
+            else:
+                after[change.name] = text
+        checked = kind.check(metadata, name, after)
+    except UnknownSettingError as error:
+        raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    except ConfigError as error:
+        raise AdminError(kind.bad_value, str(error)) from error
+    return [
+        ConfigRecord(
+            resource_type=changes.resource_type,
+            resource_name=name,
+            name=key,
+            value=checked.get(key),
+        )
+        for key in sorted(before.keys() | checked.keys())
+        if before.get(key) != checked.get(key)
+    ]
+
+
+def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str | None:
+    """The setting's text after the change; None if it is removed. As in Kafka, unknown settings and those
+    that are not set may be removed too."""
+    try:
+        operation = Operation(change.operation)
+    except ValueError:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {change.name}."
+        ) from None
+    if operation is Operation.DELETE:
+        return None
+    if change.value is None:
+        raise AdminError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {change.name}.")
+    value_kind = kind.kind_of(change.name)
+    if operation is Operation.SET:
+        return change.value
+    present = kind.present_list(metadata, name, change.name) if value_kind is Kind.LIST else None
+    if present is None:
+        raise AdminError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {operation.name} to key {change.name} because its type is not LIST.",
+        )
+    held = _items(change.name, present)
+    given = _items(change.name, change.value)
+    if operation is Operation.SUBTRACT:
+        return ",".join(item for item in held if item not in given)
+    if not given:
+        raise AdminError(
+            ErrorCode.INVALID_CONFIG, f"What is appended to {change.name} must not be empty."
+        )
+    return ",".join(dict.fromkeys(held + given))
+
+
+def _items(key: str, text: str) -> tuple[str, ...]:
+    items = read_value(key, text, Kind.LIST)
+    assert isinstance(items, tuple)
+    return items

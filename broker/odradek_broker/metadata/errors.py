@@ -1,0 +1,14 @@
+"""The refusal of an entry of an admin request."""
+
+from __future__ import annotations
+
+from odradek_protocol.errors import ErrorCode
+
+
+class AdminError(Exception):
+    """One entry of an admin request is refused with a code and a message."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message

@@ -1,0 +1,225 @@
+"""The metadata log, `__cluster_metadata`: cluster metadata is recorded in it and replayed from it (D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from odradek_broker.config.types import ConfigError
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata, MetadataError
+from odradek_broker.metadata.image import MetadataImage
+from odradek_broker.metadata.snapshot_format import CorruptSnapshot
+from odradek_broker.metadata.snapshots import SnapshotDirectory, StoredSnapshot
+from odradek_broker.metadata.snapshotter import MetadataSnapshotter
+from odradek_broker.partition import Partition
+from odradek_broker.platform.seams import Clock, Scheduler
+from odradek_broker.storage.errors import DataDirectoryError, StorageError
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.manager import LogManager
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import WireError
+from odradek_protocol.stored.cluster_metadata import (
+    MetadataRecord,
+    RemoveTopicRecord,
+    decode_record,
+)
+
+#: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+
+#: Replays records and makes the partitions agree with them. What it returns is called when the records
+#: are durable, and resolves when the work that had to wait for that is done.
+Publisher = Callable[[Sequence[MetadataRecord]], Callable[[], Deferred[None]]]
+
+
+class MetadataLog:
+    """Partition 0 of the metadata topic. `load` is called before anything else.
+
+    `lead` makes the partition of a log; `on_fatal` is called with the reason why the broker must stop.
+    """
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        logs: LogManager,
+        lead: Callable[[PartitionLog, int], Partition],
+        publish: Publisher,
+        clock: Clock,
+        scheduler: Scheduler,
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        self._metadata = metadata
+        self._logs = logs
+        self._lead = lead
+        self._publish = publish
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._scheduler = scheduler
+        self._image = MetadataImage()
+        self._partition: Partition | None = None
+        self._snapshotter: MetadataSnapshotter | None = None
+        #: Snapshots that `load` could not use.
+        self.problems: list[str] = []
+        #: Ids of topics whose removal is recorded, as found by `load`.
+        self.removed_topic_ids: set[bytes] = set()
+
+    def load(self) -> None:
+        """Open the log, making it if it is missing, and replay it; once.
+
+        DataDirectoryError if it cannot be read: without it every log would be one of no topic.
+        """
+        if self._partition is not None:
+            return
+        try:
+            self._replay()
+        except (StorageError, OSError, WireError, MetadataError, ConfigError) as problem:
+            raise DataDirectoryError(
+                f"the cluster's metadata cannot be read: {problem}; restore the directory"
+                f" {METADATA_TOPIC}-0 from a backup, or start with an empty data directory"
+            ) from problem
+
+    def _replay(self) -> None:
+        """The newest snapshot that can be used, and the log behind it."""
+        log = self._logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, self.log_config())
+        log.load(self._clock.wall_ms())
+        self._partition = partition = self._lead(log, 0)
+        directory = SnapshotDirectory(log.directory, self._logs.files, self._logs.deleted_files)
+        self._snapshotter = MetadataSnapshotter(
+            partition,
+            self._image,
+            directory,
+            self._logs,
+            self._clock,
+            self._scheduler,
+            self._metadata.config,
+        )
+        usable = self._replay_snapshot(directory, log)
+        tail_bytes = 0
+        for _, _, value in partition.read_all(usable[-1].id.end_offset if usable else 0):
+            if value is not None:
+                record = decode_record(value)
+                if isinstance(record, RemoveTopicRecord):
+                    self.removed_topic_ids.add(record.topic_id)
+                self._metadata.replay(record)
+                self._image.replay(record, value)
+                tail_bytes += len(value)
+        for name in self._metadata.topics:
+            # Defaults in place of what cannot be read might delete records.
+            self._metadata.log_config(name)
+        newest = log.max_timestamp_offset()
+        if newest is not None:
+            last_record_ms = newest[1]
+        else:
+            last_record_ms = usable[-1].timestamp_ms if usable else -1
+        self._snapshotter.found(usable, tail_bytes, last_record_ms)
+
+    def _replay_snapshot(
+        self, directory: SnapshotDirectory, log: PartitionLog
+    ) -> list[StoredSnapshot]:
+        """Replay the newest snapshot from which the log goes on; it and those older, oldest first."""
+        usable: list[StoredSnapshot] = []
+        for snapshot in directory.find():
+            if snapshot.end_offset < log.log_start_offset:
+                directory.delete(snapshot, self._clock.wall_ms())
+                continue
+            try:
+                if usable:
+                    usable.insert(0, directory.describe(snapshot))
+                    continue
+                stored, content = directory.read(snapshot)
+                records = [decode_record(value) for value in content.values]
+            except (CorruptSnapshot, WireError, OSError) as problem:
+                path = directory.path_of(snapshot)
+                self.problems.append(f"{path} is not used: {problem}")
+                if not isinstance(problem, OSError):
+                    directory.delete(snapshot, self._clock.wall_ms())
+                continue
+            usable.append(stored)
+            for record, value in zip(records, content.values, strict=True):
+                self._metadata.replay(record)
+                self._image.replay(record, value)
+        if not usable and log.log_start_offset > 0:
+            raise DataDirectoryError(
+                f"{log.directory} has no snapshot for the {log.log_start_offset} records that its"
+                " log has lost; restore it from a backup"
+            )
+        if usable and usable[-1].id.end_offset > log.log_end_offset:
+            # A power cut may take the end of a log whose durability is page-cache. What is behind the
+            # snapshot is lost either way.
+            log.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
+        return usable
+
+    def keep_house(self) -> list[str]:
+        """Take a snapshot and trim the log if that is due; what went wrong since the last call."""
+        return [] if self._snapshotter is None else self._snapshotter.keep_house()
+
+    def log_config(self) -> LogConfig:
+        """Nothing of it may be deleted that no snapshot stands for (`MetadataSnapshotter`).
+
+        Nor may a setting meant for producers' batches keep the broker from recording a request,
+        whose size is limited by max.control.request.bytes.
+        """
+        return replace(
+            self._metadata.config.default_log_config(),
+            max_message_bytes=2**31 - 1,
+            segment_bytes=1024**3,
+            record_validation="header",
+            retention_ms=-1,
+            retention_bytes=-1,
+            cleanup_policy=frozenset({"delete"}),
+            message_timestamp_type="CreateTime",
+            compression_type="producer",
+        )
+
+    def commit(self, records: Sequence[MetadataRecord]) -> Deferred[None]:
+        """Append records and publish them; resolves when they are durable.
+
+        StorageError if they cannot be appended, as on a full disk: nothing has happened then. A
+        broker whose metadata is written and does not become durable promises nothing any more: it
+        stops, and nothing resolves.
+        """
+        deferred: Deferred[None] = Deferred()
+        if not records:
+            deferred.resolve(None)
+            return deferred
+        encoded = [self._metadata.encode(record) for record in records]
+        partition = self._loaded()
+        now_ms = self._clock.wall_ms()
+        appended = partition.append_internal([(None, value) for value in encoded], now_ms)
+        if appended.done and appended.result() is not ErrorCode.NONE:
+            if partition.log.offline:
+                self._on_fatal(f"the metadata log is offline: {partition.log.offline_reason}")
+            raise StorageError(appended.result(), "the metadata log cannot be written")
+        complete = self._publish(records)
+        for record, value in zip(records, encoded, strict=True):
+            self._image.replay(record, value)
+        if self._snapshotter is not None:
+            self._snapshotter.appended(sum(map(len, encoded)), now_ms)
+
+        def settled(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                complete().then(deferred.resolve)
+            else:
+                self._on_fatal(f"the metadata log cannot be written: {error.name}")
+
+        appended.then(settled)
+        return deferred
+
+    def durable(self) -> Deferred[None]:
+        """Resolves when every record replayed so far is on disk, so that answers may show it (D4)."""
+        deferred: Deferred[None] = Deferred()
+
+        def settled(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                deferred.resolve(None)
+
+        partition = self._loaded()
+        partition.when_durable(partition.log.log_end_offset - 1, settled)
+        return deferred
+
+    def _loaded(self) -> Partition:
+        if self._partition is None:
+            raise RuntimeError("the metadata log is not loaded")
+        return self._partition

@@ -1,0 +1,59 @@
+"""Producer ids, handed out from blocks that are recorded in the metadata log (rule P-29)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.stored.cluster_metadata import MetadataRecord
+
+
+class ProducerIdManager:
+    """Hands out ids of one block after the other.
+
+    `commit` appends records to the metadata log; see `MetadataLog.commit`.
+    """
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        commit: Callable[[Sequence[MetadataRecord]], Deferred[None]],
+        faults: FaultPoints,
+    ) -> None:
+        self._metadata = metadata
+        self._commit = commit
+        self._faults = faults
+        #: Requests that came while a block was being recorded.
+        self._waiting: list[Deferred[int | None]] = []
+        self._reserving = False
+
+    def next(self) -> Deferred[int | None]:
+        """An id that was never given out, once its block is durable; None if that failed."""
+        deferred: Deferred[int | None] = Deferred()
+        producer_id = self._metadata.take_producer_id()
+        if producer_id is not None:
+            deferred.resolve(producer_id)
+            return deferred
+        self._waiting.append(deferred)
+        if not self._reserving:
+            try:
+                reserved = self._commit(self._metadata.producer_id_block())
+            except StorageError:
+                waiting, self._waiting = self._waiting, []
+                for waiter in waiting:
+                    waiter.resolve(None)
+                return deferred
+            self._reserving = True
+            reserved.then(self._block_durable)
+        return deferred
+
+    def _block_durable(self, _: None) -> None:
+        self._faults.reach(FaultPoint.PRODUCER_ID_BLOCK_DURABLE)
+        self._reserving = False
+        self._metadata.use_producer_id_block()
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            self.next().then(deferred.resolve)

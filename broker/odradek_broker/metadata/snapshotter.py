@@ -1,0 +1,208 @@
+"""When the metadata log gets a snapshot, how it is written beside everything else, and what is deleted
+once one is there (KIP-630)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.metadata.image import MetadataImage
+from odradek_broker.metadata.snapshot_format import SnapshotId, encode_snapshot
+from odradek_broker.metadata.snapshots import SnapshotDirectory, StoredSnapshot
+from odradek_broker.partition import Partition
+from odradek_broker.platform.seams import Clock, Scheduler
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
+
+#: As in Kafka.
+CLEANUP_INTERVAL_MS = 60_000
+#: After a snapshot that could not be written.
+_RETRY_MS = 60_000
+
+
+class LogDirectories(Protocol):
+    """Of the log manager, what a snapshot needs."""
+
+    @property
+    def removals_pending(self) -> bool:
+        """Whether a log whose removal is recorded still has its old name."""
+        ...
+
+    def sync_names(self) -> None:
+        """Make the names of all logs durable. Waits for the disk; OSError."""
+        ...
+
+    def in_background(
+        self, work: Callable[[], None], done: Callable[[Exception | None], None]
+    ) -> None:
+        """Work beside the loop, and then call `done` on it."""
+        ...
+
+
+class MetadataSnapshotter:
+    """Snapshots of one metadata log, one at a time.
+
+    A snapshot is encoded in slices on the loop, from a copy of the image, and written beside it. It is
+    written only when everything that it stands for is durable, the removal of deleted topics
+    included: their records are what tells a start to finish it, and the log may lose them afterwards.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        image: MetadataImage,
+        directory: SnapshotDirectory,
+        logs: LogDirectories,
+        clock: Clock,
+        scheduler: Scheduler,
+        config: BrokerConfig,
+    ) -> None:
+        self._partition = partition
+        self._log = partition.log
+        self._image = image
+        self._directory = directory
+        self._logs = logs
+        self._clock = clock
+        self._scheduler = scheduler
+        self._config = config
+        #: Oldest first.
+        self._snapshots: list[StoredSnapshot] = []
+        self._bytes_since = 0
+        self._last_record_ms = -1
+        self._due_from_ms = clock.monotonic_ms()
+        self._next_clean_ms = 0
+        self._busy = False
+        self._problems: list[str] = []
+
+    @property
+    def snapshots(self) -> list[StoredSnapshot]:
+        """Those that can be used, oldest first."""
+        return list(self._snapshots)
+
+    def found(self, snapshots: list[StoredSnapshot], tail_bytes: int, last_record_ms: int) -> None:
+        """What a start has found: snapshots, oldest first, and the log behind the newest, with the
+        timestamp of its last record."""
+        self._snapshots = snapshots
+        self._bytes_since = tail_bytes
+        self._last_record_ms = last_record_ms
+
+    def appended(self, size_bytes: int, now_ms: int) -> None:
+        """The log has grown, at a time of the wall clock."""
+        self._bytes_since += size_bytes
+        self._last_record_ms = now_ms
+
+    def keep_house(self) -> list[str]:
+        """Begin a snapshot and delete old ones if that is due; what went wrong since the last call."""
+        now_ms = self._clock.monotonic_ms()
+        if self._is_due(now_ms):
+            self._begin(now_ms)
+        if now_ms >= self._next_clean_ms:
+            self._next_clean_ms = now_ms + CLEANUP_INTERVAL_MS
+            try:
+                self._clean(self._clock.wall_ms())
+            except (StorageError, OSError) as problem:
+                self._problems.append(f"the metadata log could not be trimmed: {problem}")
+        problems, self._problems = self._problems, []
+        return problems
+
+    def _is_due(self, now_ms: int) -> bool:
+        if self._busy or not self._bytes_since or now_ms < self._due_from_ms:
+            return False
+        if self._bytes_since >= self._config.metadata_log_max_record_bytes_between_snapshots:
+            return True
+        interval_ms = self._config.metadata_log_max_snapshot_interval_ms
+        return interval_ms > 0 and now_ms >= self._due_from_ms + interval_ms
+
+    # --- Writing one ---
+
+    def _begin(self, now_ms: int) -> None:
+        log = self._log
+        end = log.log_end_offset
+        if self._snapshots and end <= self._snapshots[-1].id.end_offset:
+            return
+        try:
+            # So that the log can be cut there: only whole segments go.
+            log.roll(self._clock.wall_ms())
+        except (StorageError, OSError) as problem:
+            self._failed(problem)
+            return
+        self._busy = True
+        self._bytes_since = 0
+        self._due_from_ms = now_ms
+        wall_ms = self._clock.wall_ms()
+        snapshot = SnapshotId(end, self._partition.leader_epoch)
+        covered_ms = self._last_record_ms
+        batches = encode_snapshot(self._image.values(), snapshot.epoch, covered_ms, wall_ms)
+        self._encode(snapshot, covered_ms, batches, [])
+
+    def _encode(
+        self,
+        snapshot: SnapshotId,
+        timestamp_ms: int,
+        batches: Iterator[bytes | bytearray],
+        parts: list[bytes | bytearray],
+    ) -> None:
+        """One batch a turn of the loop."""
+        batch = next(batches, None)
+        if batch is not None:
+            parts.append(batch)
+            self._scheduler.call_later(
+                0, lambda: self._encode(snapshot, timestamp_ms, batches, parts)
+            )
+            return
+
+        def durable(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self._write(snapshot, timestamp_ms, parts)
+
+        self._partition.when_durable(snapshot.end_offset - 1, durable)
+
+    def _write(
+        self, snapshot: SnapshotId, timestamp_ms: int, parts: list[bytes | bytearray]
+    ) -> None:
+        def work() -> None:
+            self._logs.sync_names()
+            self._directory.write(snapshot, parts)
+
+        def done(problem: Exception | None) -> None:
+            self._busy = False
+            if problem is None:
+                size_bytes = sum(map(len, parts))
+                self._snapshots.append(StoredSnapshot(snapshot, size_bytes, timestamp_ms))
+            elif not isinstance(problem, InterruptedError):
+                self._failed(problem)
+
+        if self._logs.removals_pending:
+            self._busy = False
+            self._failed("files of a deleted topic cannot be renamed")
+            return
+        self._logs.in_background(work, done)
+
+    def _failed(self, problem: Exception | str) -> None:
+        """Try again later."""
+        self._problems.append(f"the metadata log got no snapshot: {problem}")
+        self._bytes_since = max(self._bytes_since, 1)
+        self._due_from_ms = self._clock.monotonic_ms() + _RETRY_MS
+
+    # --- Deleting ---
+
+    def _clean(self, now_ms: int) -> None:
+        """Delete the oldest snapshots, and the log below the next one, while the rest is too large or
+        the oldest is too old. The newest stays."""
+        while len(self._snapshots) > 1 and self._may_go(self._snapshots[0], now_ms):
+            following = self._snapshots[1]
+            # The log first: an older snapshot that cannot be gone on from is never used.
+            self._log.advance_log_start(following.id.end_offset)
+            self._log.apply_retention(now_ms)
+            due_ms = now_ms + self._log.config.file_delete_delay_ms
+            self._directory.delete(self._snapshots[0].id, due_ms)
+            del self._snapshots[0]
+
+    def _may_go(self, oldest: StoredSnapshot, now_ms: int) -> bool:
+        retention_ms = self._config.metadata_max_retention_ms
+        if 0 <= retention_ms < now_ms - oldest.timestamp_ms:
+            return True
+        most_bytes = self._config.metadata_max_retention_bytes
+        snapshots_bytes = sum(snapshot.size_bytes for snapshot in self._snapshots)
+        return 0 <= most_bytes < self._log.size_bytes + snapshots_bytes

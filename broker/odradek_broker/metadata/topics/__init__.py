@@ -1,0 +1,1 @@
+"""Decisions on topics, as Kafka's controller makes them: state is read, records are returned."""

@@ -1,0 +1,151 @@
+"""Counters of the broker: requests, errors, times, bytes, connections.
+
+Counting is plain integers, because it happens on every request; names, labels and text are made when
+somebody asks (`exposition.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import lru_cache
+
+from odradek_protocol.keys import Api
+from odradek_protocol.message import ArrayOf, Struct
+from odradek_protocol.primitives import WireType
+
+#: Upper bounds in microseconds of the buckets for times.
+_BUCKETS_US = (
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
+    1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000,
+)  # fmt: skip
+
+#: Adds the error codes of an answer, or of a part of it, to a list.
+ErrorWalker = Callable[[Struct, list[int]], None]
+
+
+class Gauge:
+    """A number that goes up and down."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+
+class Histogram:
+    """Times in microseconds, counted in buckets."""
+
+    __slots__ = ("counts", "sum_us")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS_US) + 1)
+        self.sum_us = 0
+
+    def observe(self, time_us: int) -> None:
+        self.counts[bisect_left(_BUCKETS_US, time_us)] += 1
+        self.sum_us += time_us
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """(upper bound in seconds, how many are at or under it), as Prometheus wants them."""
+        total = 0
+        out = []
+        bounds = [str(bound / 1_000_000) for bound in _BUCKETS_US] + ["+Inf"]
+        for bound, count in zip(bounds, self.counts, strict=True):
+            total += count
+            out.append((bound, float(total)))
+        return out
+
+
+@lru_cache(maxsize=512)
+def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
+    """Collects the error codes other than 0 in an answer; None if its type has none at all."""
+    own = any(spec.name == "error_code" for spec in struct.fields)
+    nested = []
+    for spec in struct.fields:
+        kind = spec.type
+        if isinstance(kind, ArrayOf) and not isinstance(kind.element, WireType):
+            inner = _error_walker(kind.element)  # type: ignore[arg-type]
+            if inner is not None:
+                nested.append((spec.name, inner))
+    if not own and not nested:
+        return None
+
+    def walk(part: Struct, found: list[int]) -> None:
+        if own and part.error_code:  # type: ignore[attr-defined]
+            found.append(int(part.error_code))  # type: ignore[attr-defined]
+        for name, inner in nested:
+            for item in getattr(part, name) or ():
+                inner(item, found)
+
+    return walk
+
+
+class BrokerMetrics:
+    """The counters of one broker. `now_us`: a clock that never goes back, in microseconds."""
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        #: The clock, in microseconds.
+        self.now_us = now_us
+        self.connections = Gauge()
+        self.requests: dict[tuple[str, int], int] = {}
+        self.errors: dict[tuple[str, int], int] = {}
+        self.times: dict[str, Histogram] = {}
+        self.flushes = Histogram()
+        self.received_total = 0
+        self.sent_total = 0
+        self.connections_refused_total = 0
+        #: By quota: requests that were throttled, and for how long together.
+        self.throttled_requests: dict[str, int] = {}
+        self.throttle_time_ms: dict[str, int] = {}
+        self.appended_total = 0
+        self.fetched_total = 0
+
+    def request_finished(self, api: Api, version: int, started_us: int, reply: object) -> None:
+        """Count a request, its time since `started_us`, and the errors in its reply, if that is a
+        response."""
+        name = api.name
+        key = (name, version)
+        self.requests[key] = self.requests.get(key, 0) + 1
+        times = self.times.get(name)
+        if times is None:
+            times = self.times[name] = Histogram()
+        times.observe(self.now_us() - started_us)
+        if not isinstance(reply, Struct):
+            return
+        walk = _error_walker(type(reply))  # type: ignore[arg-type]
+        if walk is not None:
+            found: list[int] = []
+            walk(reply, found)
+            for code in found:
+                self.errors[name, code] = self.errors.get((name, code), 0) + 1
+
+    def throttled(self, quota: str, throttle_ms: int) -> None:
+        """Count a request whose client has to wait for a quota."""
+        self.throttled_requests[quota] = self.throttled_requests.get(quota, 0) + 1
+        self.throttle_time_ms[quota] = self.throttle_time_ms.get(quota, 0) + throttle_ms
+
+    def received_bytes(self, size_bytes: int) -> None:
+        self.received_total += size_bytes
+
+    def sent_bytes(self, size_bytes: int) -> None:
+        self.sent_total += size_bytes
+
+    def appended_bytes(self, size_bytes: int) -> None:
+        """Count bytes of batches written to partition logs."""
+        self.appended_total += size_bytes
+
+    def fetched_bytes(self, size_bytes: int) -> None:
+        """Count bytes of batches in Fetch responses."""
+        self.fetched_total += size_bytes
+
+    def connection_refused(self) -> None:
+        """Count a connection that was closed because of a bad request."""
+        self.connections_refused_total += 1
+
+    def flushed(self, time_s: float) -> None:
+        """Count a flush to disk and its time."""
+        self.flushes.observe(int(time_s * 1_000_000))

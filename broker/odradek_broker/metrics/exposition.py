@@ -1,0 +1,90 @@
+"""The metrics of one broker in Prometheus' text format.
+
+Counted are requests, bytes, connections and flushes (`broker.py`); what the node knows anyway, offsets
+and lag above all, is read when somebody asks (`node.py`, `cleaner.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily as Histogram
+from prometheus_client.core import Metric
+
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.metrics.cleaner import cleaner_families
+from odradek_broker.metrics.node import node_families
+from odradek_broker.node import Node
+from odradek_protocol.errors import ErrorCode
+
+
+def render(metrics: BrokerMetrics, node: Node | None = None) -> bytes:
+    """The counters, and the metrics of `node` if it is given."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(lambda: _broker_families(metrics)))
+    if node is not None:
+        registry.register(_Families(lambda: node_families(node)))
+        registry.register(_Families(lambda: cleaner_families(node)))
+    return generate_latest(registry)
+
+
+def _broker_families(metrics: BrokerMetrics) -> Iterator[Metric]:
+    requests = Counter("odradek_requests", "Requests answered.", labels=["api", "version"])
+    for (api, version), count in sorted(metrics.requests.items()):
+        requests.add_metric([api, str(version)], count)
+    yield requests
+    errors = Counter("odradek_request_errors", "Error codes in answers.", labels=["api", "error"])
+    for (api, code), count in sorted(metrics.errors.items()):
+        errors.add_metric([api, ErrorCode.of(code).name], count)
+    yield errors
+    times = Histogram(
+        "odradek_request_duration_seconds",
+        "From the last byte of a request to its answer, waits included.",
+        labels=["api"],
+    )
+    for api, histogram in sorted(metrics.times.items()):
+        times.add_metric([api], histogram.buckets(), histogram.sum_us / 1_000_000)
+    yield times
+    flushes = Histogram("odradek_flush_duration_seconds", "Time that a flush to disk took.")
+    flushes.add_metric([], metrics.flushes.buckets(), metrics.flushes.sum_us / 1_000_000)
+    yield flushes
+    for name, text, value in (
+        ("odradek_received_bytes", "Bytes read from connections.", metrics.received_total),
+        ("odradek_sent_bytes", "Bytes written to connections.", metrics.sent_total),
+        ("odradek_appended_bytes", "Bytes of batches appended to logs.", metrics.appended_total),
+        ("odradek_fetched_bytes", "Bytes of batches handed out.", metrics.fetched_total),
+        (
+            "odradek_connections_refused",
+            "Connections closed because of what came over them.",
+            metrics.connections_refused_total,
+        ),
+    ):
+        yield Counter(name, text, value=value)
+    throttled = Counter(
+        "odradek_throttled_requests",
+        "Requests whose client had to wait because of a quota.",
+        labels=["quota"],
+    )
+    throttle_time = Counter(
+        "odradek_throttle_time_seconds",
+        "How long clients were told to wait because of a quota.",
+        labels=["quota"],
+    )
+    for quota, count in sorted(metrics.throttled_requests.items()):
+        throttled.add_metric([quota], count)
+        throttle_time.add_metric([quota], metrics.throttle_time_ms[quota] / 1000)
+    yield from (throttled, throttle_time)
+    yield Gauge("odradek_connections", "Open connections.", value=metrics.connections.value)
+
+
+class _Families:
+    """A collector for prometheus-client out of a function."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families()

@@ -1,0 +1,186 @@
+"""Metrics of topics, partitions, groups and transactions, read from the node under kafka_exporter's names.
+
+A dashboard made for kafka_exporter works without one: same metric names, same labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import Metric
+
+from odradek_broker.coordinator.transactions.states import STORED_STATES, TransactionState
+from odradek_broker.node import Node
+
+_PARTITION = ["topic", "partition"]
+_GROUP = ["consumergroup", "topic", "partition"]
+#: Clients whose names make up their client ids could fill a monitoring system.
+_QUOTA_RATES_MAX = 1_000
+
+
+def node_families(node: Node) -> Iterator[Metric]:
+    """Brokers, topics, partitions, consumer groups and open transactions."""
+    yield Gauge("kafka_brokers", "Number of Brokers in the Kafka Cluster.", value=1)
+    broker = Gauge(
+        "kafka_broker_info", "Information about the Kafka Broker.", labels=["id", "address"]
+    )
+    host, port = node.advertised
+    broker.add_metric([str(node.node_id), f"{host}:{port}"], 1)
+    yield broker
+    yield Gauge(
+        "odradek_disk_writable",
+        "0 while the data directory takes no writes, as on a full disk.",
+        value=float(not node.disk.problem),
+    )
+    yield Counter(
+        "odradek_disk_write_failures",
+        "Writes to the data directory that failed.",
+        value=node.disk.failures,
+    )
+    yield Counter(
+        "odradek_disk_read_failures",
+        "Reads from the data directory that failed.",
+        value=node.disk.read_failures,
+    )
+    yield _quota_family(node)
+    yield from _partition_families(node)
+    yield from _group_families(node)
+    yield from _transaction_families(node)
+
+
+def _quota_family(node: Node) -> Gauge:
+    used = Gauge(
+        "odradek_quota_rate",
+        "Bytes, or percent of the time, per second that clients with a quota use; an empty user or"
+        " client_id sums up.",
+        labels=["quota", "user", "client_id"],
+    )
+    for manager in node.quotas.in_use():
+        for user, client_id, rate in islice(manager.usages(), _QUOTA_RATES_MAX):
+            used.add_metric([manager.kind, user, client_id], rate)
+    return used
+
+
+def _partition_families(node: Node) -> Iterator[Metric]:
+    topics = Gauge(
+        "kafka_topic_partitions", "Number of partitions for this Topic", labels=["topic"]
+    )
+
+    def gauge(name: str, text: str) -> Gauge:
+        return Gauge(f"kafka_topic_partition_{name}", text, labels=_PARTITION)
+
+    newest = gauge("current_offset", "Current Offset of a Broker at Topic/Partition")
+    oldest = gauge("oldest_offset", "Oldest Offset of a Broker at Topic/Partition")
+    leader = gauge("leader", "Leader Broker ID of this Topic/Partition")
+    preferred = gauge("leader_is_preferred", "1 if Topic/Partition is using the Preferred Broker")
+    replicas = gauge("replicas", "Number of Replicas for this Topic/Partition")
+    in_sync = gauge("in_sync_replica", "Number of In-Sync Replicas for this Topic/Partition")
+    under = gauge("under_replicated_partition", "1 if Topic/Partition is under Replicated")
+    size = Gauge(
+        "odradek_partition_log_bytes", "Bytes of a partition's segment files.", labels=_PARTITION
+    )
+    unstable = Gauge(
+        "odradek_partition_unstable_records",
+        "Records behind the last stable offset: how far read_committed lags.",
+        labels=_PARTITION,
+    )
+    offline = Gauge(
+        "odradek_partition_offline", "1 if a disk error took the partition away.", labels=_PARTITION
+    )
+    for topic in node.metadata.topics.values():
+        topics.add_metric([topic.name], len(topic.partitions))
+        for index, state in topic.partitions.items():
+            labels = [topic.name, str(index)]
+            leader.add_metric(labels, state.leader)
+            preferred.add_metric(labels, float(state.leader == state.replicas[0]))
+            replicas.add_metric(labels, len(state.replicas))
+            in_sync.add_metric(labels, len(state.isr))
+            under.add_metric(labels, float(len(state.isr) < len(state.replicas)))
+            partition = node.partition(topic.name, index)
+            if partition is None:
+                continue
+            log = partition.log
+            newest.add_metric(labels, log.high_watermark)
+            oldest.add_metric(labels, log.log_start_offset)
+            size.add_metric(labels, log.size_bytes)
+            unstable.add_metric(labels, log.high_watermark - log.last_stable_offset)
+            offline.add_metric(labels, float(log.offline))
+    yield from (topics, newest, oldest, leader, preferred, replicas, in_sync, under)
+    yield from (size, unstable, offline)
+
+
+def _group_families(node: Node) -> Iterator[Metric]:
+    members = Gauge(
+        "kafka_consumergroup_members",
+        "Amount of members in a consumer group",
+        labels=["consumergroup"],
+    )
+    state = Gauge(
+        "odradek_consumergroup_state",
+        "1 for the state that a consumer group is in.",
+        labels=["consumergroup", "state"],
+    )
+    current = Gauge(
+        "kafka_consumergroup_current_offset",
+        "Current Offset of a ConsumerGroup at Topic/Partition",
+        labels=_GROUP,
+    )
+    lag = Gauge(
+        "kafka_consumergroup_lag",
+        "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
+        labels=_GROUP,
+    )
+    current_sum = Gauge(
+        "kafka_consumergroup_current_offset_sum",
+        "Current Offset of a ConsumerGroup at Topic for all partitions",
+        labels=["consumergroup", "topic"],
+    )
+    lag_sum = Gauge(
+        "kafka_consumergroup_lag_sum",
+        "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
+        labels=["consumergroup", "topic"],
+    )
+    for group in node.groups.groups():
+        members.add_metric([group.group_id], group.members)
+        state.add_metric([group.group_id, group.state.value], 1)
+        sums: dict[str, list[int]] = {}
+        for (topic, index), offset in node.groups.committed(group.group_id).items():
+            labels = [group.group_id, topic, str(index)]
+            current.add_metric(labels, offset)
+            both = sums.setdefault(topic, [0, 0])
+            both[0] += offset
+            partition = node.partition(topic, index)
+            if partition is not None:
+                behind = max(0, partition.log.high_watermark - offset)
+                lag.add_metric(labels, behind)
+                both[1] += behind
+        for topic, (offsets, behind) in sums.items():
+            current_sum.add_metric([group.group_id, topic], offsets)
+            lag_sum.add_metric([group.group_id, topic], behind)
+    yield from (members, state, current, lag, current_sum, lag_sum)
+
+
+def _transaction_families(node: Node) -> Iterator[Metric]:
+    """Transactional ids by state, and open transactions, which hold read_committed back (T-45)."""
+    states = Gauge(
+        "odradek_transactional_ids", "Transactional ids in each state.", labels=["state"]
+    )
+    age = Gauge(
+        "odradek_transaction_open_seconds",
+        "How long a transaction has been open; timeout none: it is prepared (KIP-939).",
+        labels=["transactional_id", "state", "timeout"],
+    )
+    now_ms = node.clock.wall_ms()
+    counts = dict.fromkeys(sorted(STORED_STATES), 0)
+    for held in node.transactions.transactions():
+        counts[held.state] += 1
+        if held.state is TransactionState.ONGOING or held.state.is_prepared:
+            timeout = str(held.timeout_ms) if held.has_timeout else "none"
+            open_s = max(0, now_ms - held.start_ms) / 1000
+            age.add_metric([held.transactional_id, held.state.label, timeout], open_s)
+    for state, count in counts.items():
+        states.add_metric([state.label], count)
+    yield from (states, age)

@@ -1,0 +1,1 @@
+"""The machine: clock, files, randomness, fault points, log lines."""

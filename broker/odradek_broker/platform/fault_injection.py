@@ -1,0 +1,87 @@
+"""Fault injection: a broker under test ends itself at a fault point (`fault_points.py`) by SIGKILL.
+
+Nothing is flushed or closed. At the points that tear, half of the next write is written, as a power cut
+may leave it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from odradek_broker.platform.fault_points import (
+    FAULT_POINT_VARIABLE,
+    NO_FAULTS,
+    FaultPoint,
+    FaultPoints,
+    parse_fault_point,
+)
+from odradek_broker.platform.machine import RealFile, RealFiles
+from odradek_broker.platform.seams import Buffer
+
+
+class FaultInjection(NamedTuple):
+    """The fault points of a broker, and files that tear at them.
+
+    `armed`: the armed point as it was given; empty if none is.
+    """
+
+    faults: FaultPoints
+    files: RealFiles
+    armed: str
+
+
+def no_injection() -> FaultInjection:
+    """Nothing armed: for every broker that is not under test."""
+    return FaultInjection(NO_FAULTS, RealFiles(), "")
+
+
+def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection:
+    """The point that ODRADEK_FAULT_POINT names, if it is set. UnknownFaultPoint if there is no such."""
+    text = environment.get(FAULT_POINT_VARIABLE, "")
+    if not text:
+        return no_injection()
+    point, nth = parse_fault_point(text)
+    tear = _Tear()
+
+    def action(reached: FaultPoint) -> None:
+        if reached.tears:
+            tear.next_write = True
+        else:
+            _kill_process()
+
+    return FaultInjection(
+        FaultPoints(point, nth, action),
+        RealFiles(file_type=lambda fd: _TearingFile(fd, tear)),
+        text,
+    )
+
+
+class _Tear:
+    """Whether the next write is torn; shared by all files."""
+
+    __slots__ = ("next_write",)
+
+    def __init__(self) -> None:
+        self.next_write = False
+
+
+class _TearingFile(RealFile):
+    __slots__ = ("_tear",)
+
+    def __init__(self, fd: int, tear: _Tear) -> None:
+        super().__init__(fd)
+        self._tear = tear
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        if self._tear.next_write:
+            whole = b"".join(bytes(buffer) for buffer in buffers)
+            super().append((whole[: len(whole) // 2],))
+            _kill_process()
+        return super().append(buffers)
+
+
+def _kill_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,109 @@
+"""Fault points: where a broker under test kills itself (rule T-50: the crash table).
+
+A crash is worst between two steps that belong together. Between such steps of a transaction stands a
+named point: `faults.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. Nothing comes of it unless that very
+point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the environment of
+`odradek serve` can do: no setting, no file and no request. What happens then is in
+`fault_injection.py`.
+
+In a broker that is not armed, `reach` is one comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+#: In the environment: `NAME`, or `NAME:N` for the Nth time that the point is reached.
+FAULT_POINT_VARIABLE = "ODRADEK_FAULT_POINT"
+
+
+class FaultPoint(Enum):
+    """All fault points, named after the step before; the row of the crash table in brackets."""
+
+    #: [T-50a] InitProducerId is durable, its answer is not sent.
+    INIT_PRODUCER_ID_DURABLE = "init-producer-id-durable"
+    #: [T-50b] A block of producer ids is durable, no id of it is used.
+    PRODUCER_ID_BLOCK_DURABLE = "producer-id-block-durable"
+    #: [T-50c] Partitions were added to a transaction, nothing is written to them.
+    PARTITIONS_ADDED_DURABLE = "partitions-added-durable"
+    #: [T-50d] A batch of an open transaction is in its log, the producer does not know.
+    TRANSACTIONAL_BATCH_WRITTEN = "transactional-batch-written"
+    #: [T-50e] The decision to commit is durable, no marker is written.
+    PREPARE_COMMIT_DURABLE = "prepare-commit-durable"
+    #: [T-50f] The decision to abort is durable, no marker is written.
+    PREPARE_ABORT_DURABLE = "prepare-abort-durable"
+    #: [T-50e, T-50f] A marker is written: one more than none, perhaps not yet all.
+    MARKER_WRITTEN = "marker-written"
+    #: [T-50g] All markers are durable, that the transaction is over is not written.
+    ALL_MARKERS_DURABLE = "all-markers-durable"
+    #: [T-50h] It was decided how a transaction ends, and nobody has written it down.
+    PREPARE_DECIDED = "prepare-decided"
+    #: [T-50i] The record of the decision comes to lie in the log in part.
+    PREPARE_TORN = "prepare-torn"
+    #: [T-50j] A marker comes to lie in the log in part.
+    MARKER_TORN = "marker-torn"
+    #: [T-50k] A group's offsets are durable in an open transaction, the producer does not know.
+    TRANSACTIONAL_OFFSETS_DURABLE = "transactional-offsets-durable"
+
+    @property
+    def tears(self) -> bool:
+        """Whether the process ends in the middle of its next write, and not at the point itself."""
+        return self in (FaultPoint.PREPARE_TORN, FaultPoint.MARKER_TORN)
+
+
+class UnknownFaultPoint(ValueError):
+    """A name that is no fault point; the message lists those that are."""
+
+
+class FaultPoints:
+    """The fault points of one broker.
+
+    `action` is called when the armed one is reached for the `nth` time. It does not return, or it lets
+    the next write tear.
+    """
+
+    __slots__ = ("_action", "_armed", "_left")
+
+    def __init__(
+        self,
+        armed: FaultPoint | None = None,
+        nth: int = 1,
+        action: Callable[[FaultPoint], None] | None = None,
+    ) -> None:
+        if armed is not None and action is None:
+            raise ValueError("a point that is armed needs something that happens there")
+        self._armed = armed
+        self._left = nth
+        self._action = action
+
+    def reach(self, point: FaultPoint) -> None:
+        """Execution is at this point."""
+        if point is not self._armed:
+            return
+        self._left -= 1
+        if self._left == 0 and self._action is not None:
+            self._action(point)
+
+
+#: Nothing is armed: the fault points of every broker that is not under test.
+NO_FAULTS = FaultPoints()
+
+
+def parse_fault_point(text: str) -> tuple[FaultPoint, int]:
+    """`NAME` or `NAME:N`, N from 1 on; UnknownFaultPoint for anything else."""
+    name, colon, count = text.partition(":")
+    try:
+        point = FaultPoint(name)
+    except ValueError:
+        known = ", ".join(each.value for each in FaultPoint)
+        raise UnknownFaultPoint(
+            f"{FAULT_POINT_VARIABLE}: there is no fault point {name!r}; there are {known}"
+        ) from None
+    if not colon:
+        return point, 1
+    if not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise UnknownFaultPoint(
+            f"{FAULT_POINT_VARIABLE}: {text!r} must end in a number from 1 on, as in {name}:2"
+        )
+    return point, int(count)

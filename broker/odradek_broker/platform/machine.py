@@ -1,0 +1,291 @@
+"""The seams on this machine: its clocks, its randomness, its files.
+
+Nothing here decides anything (D3). Errors of the operating system pass unchanged.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from odradek_broker.platform.seams import Buffer, File, Volume
+
+# What one gathered write may take; POSIX promises 16.
+_IOV_MAX = max(os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16, 16)
+_FILE_MODE = 0o644
+
+
+class RealClock:
+    """`Clock` of this machine."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class RealRandomness:
+    """`Randomness` from the operating system's generator; nothing of it can be guessed."""
+
+    def uuid(self) -> bytes:
+        return uuid.uuid4().bytes
+
+    def below(self, bound: int) -> int:
+        """ValueError unless `bound` is positive."""
+        return secrets.randbelow(bound)
+
+
+class RealFile:
+    """`File` over a descriptor.
+
+    It writes at an end that it keeps itself, which a failed append leaves where it was. So even
+    when the truncation after a failure fails too, the next append lies directly behind the last
+    good byte; with O_APPEND it would lie behind the torn one, and recovery would cut it off
+    together with the tear (rules L-08, L-32). The price: one writing handle per file at a time.
+
+    `sync` may run in another thread, beside appends and reads; `close` waits for it, because a
+    descriptor's number is given to the next file that is opened.
+    """
+
+    __slots__ = ("_end", "_fd", "_sync_lock")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._end = os.fstat(fd).st_size
+        self._sync_lock = threading.Lock()
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        size_bytes = sum(map(_size_bytes, buffers))
+        if len(buffers) <= _IOV_MAX:
+            written = _write_at(self._fd, buffers, self._end) if size_bytes else 0
+        else:
+            written = 0
+        if written != size_bytes:
+            self._continue(buffers, written, size_bytes)
+        self._end += size_bytes
+        return size_bytes
+
+    def _continue(self, buffers: Sequence[Buffer], written: int, size_bytes: int) -> None:
+        """Write what a short write left over, _IOV_MAX buffers at a time."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers if _size_bytes(buffer)]
+        first = 0
+        step = written
+        while True:
+            while first < len(views) and step >= len(views[first]):
+                step -= len(views[first])
+                first += 1
+            if first == len(views):
+                return
+            views[first] = views[first][step:]
+            step = _write_at(self._fd, views[first : first + _IOV_MAX], self._end + written)
+            if step == 0:
+                raise OSError(
+                    errno.EIO, f"the file takes no more: {written} of {size_bytes} bytes written"
+                )
+            written += step
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        content = os.pread(self._fd, size_bytes, position)
+        if len(content) == size_bytes or not content:
+            return content
+        parts = [content]
+        missing = size_bytes - len(content)
+        while missing:
+            position += len(content)
+            content = os.pread(self._fd, missing, position)
+            if not content:
+                break
+            parts.append(content)
+            missing -= len(content)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def size(self) -> int:
+        """Length of the file as it is, torn bytes of a failed append included."""
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._fd, size_bytes)
+        self._end = size_bytes
+
+    def sync(self) -> None:
+        with self._sync_lock:
+            if self._fd < 0:
+                raise OSError(errno.EBADF, "the file is closed")
+            _sync_data(self._fd)
+
+    def close(self) -> None:
+        """Does nothing the second time; afterwards everything else raises OSError (EBADF)."""
+        with self._sync_lock:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+
+class RealFiles:
+    """`Files` below a directory. Absolute paths are taken as they are."""
+
+    def __init__(self, root: str = "", file_type: Callable[[int], File] = RealFile) -> None:
+        self._root = root
+        self._file_type = file_type
+
+    def with_files(self, wrap: Callable[[File], File]) -> RealFiles:
+        """The same tree, where every file that is opened goes through `wrap`."""
+        return RealFiles(self._root, lambda fd: wrap(self._file_type(fd)))
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self._root, path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        fd = os.open(self._at(path), flags, _FILE_MODE)
+        try:
+            return self._file_type(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._at(path))
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(self._at(path)))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(self._at(path), exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(self._at(source), self._at(target))
+
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._at(path))
+
+    def remove_tree(self, path: str) -> None:
+        """Silent if it is not there."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._at(path))
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _sync_all(fd)
+        finally:
+            os.close(fd)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(self._at(path)).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        nanoseconds = modified_ms * 1_000_000
+        os.utime(self._at(path), ns=(nanoseconds, nanoseconds))
+
+    def volume(self, path: str) -> Volume:
+        """Usable is what an unprivileged process may still write, as in Java."""
+        directory = os.path.abspath(self._at(path))
+        found = os.statvfs(directory)
+        return Volume(directory, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """The system drops the lock when the process dies; the file stays."""
+        fd = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        return _locked(fd, fcntl.LOCK_EX)
+
+
+class ReadOnlyFiles(RealFiles):
+    """`Files` for those who look at a directory that may be another's: nothing can be changed
+    through them. What would raises OSError."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """FileNotFoundError, also with `create`."""
+        fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self._file_type(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def make_dirs(self, path: str) -> None:
+        self._refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse(source)
+
+    def remove(self, path: str) -> None:
+        self._refuse(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._refuse(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._refuse(path)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Keep writers away while the file is there and nobody has it; other readers may come."""
+        fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+        return _locked(fd, fcntl.LOCK_SH)
+
+    @staticmethod
+    def _refuse(path: str) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+
+def _locked(fd: int, kind: int) -> Callable[[], None]:
+    """Lock an open file, which is closed if that fails; returns the release. BlockingIOError."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(fd)
+        raise
+    held = [fd]
+
+    def release() -> None:
+        while held:
+            os.close(held.pop())
+
+    return release
+
+
+def _size_bytes(buffer: Buffer) -> int:
+    return buffer.nbytes if type(buffer) is memoryview else len(buffer)
+
+
+def _write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+    """One gathered write; it may be short."""
+    if hasattr(os, "pwritev"):
+        return os.pwritev(fd, buffers, position)
+    # Before macOS 11. Nothing else moves the descriptor's position, so the two steps are safe.
+    os.lseek(fd, position, os.SEEK_SET)
+    return os.writev(fd, buffers)
+
+
+def _sync_data(fd: int) -> None:
+    if sys.platform == "linux":
+        os.fdatasync(fd)
+    else:
+        _sync_all(fd)
+
+
+def _sync_all(fd: int) -> None:
+    """Down to the medium. macOS' fsync stops at the drive's cache, F_FULLFSYNC does not."""
+    full_sync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_sync is not None:
+        try:
+            fcntl.fcntl(fd, full_sync)
+            return
+        except OSError as error:
+            # Network and foreign file systems do not know it; an I/O error is no reason to
+            # ask again in a weaker way.
+            if error.errno not in (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL):
+                raise
+    os.fsync(fd)

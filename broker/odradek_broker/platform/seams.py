@@ -1,0 +1,147 @@
+"""Seams: clock, randomness, files and timers as protocols, which a simulator replaces.
+
+Cores take these protocols; `odradek_broker.platform.machine` has the bodies that touch the machine, the
+simulator has others. The fourth seam is the event loop itself (D3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Wall time, and a monotonic time for deadlines."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the Unix epoch; may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed time; never goes back."""
+        ...
+
+
+class Randomness(Protocol):
+    """Numbers that cannot be guessed and do not repeat."""
+
+    def uuid(self) -> bytes:
+        """16 random bytes that form a version 4 UUID."""
+        ...
+
+    def below(self, bound: int) -> int:
+        """A random integer in [0, bound)."""
+        ...
+
+
+class Timer(Protocol):
+    """A callback that was scheduled."""
+
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """Timers of the event loop."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Timer: ...
+
+
+class File(Protocol):
+    """One open file. Errors are OSError, as the operating system gives them."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers behind the current end in one gathered write; bytes written.
+
+        A short write is continued until everything is written or an OSError is raised; after an
+        error the file may hold a part of it, and the caller truncates (rule L-08).
+        """
+        ...
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Up to `size_bytes` from `position`; shorter only at the end of the file."""
+        ...
+
+    def size(self) -> int:
+        """Current length in bytes."""
+        ...
+
+    def truncate(self, size_bytes: int) -> None: ...
+
+    def sync(self) -> None:
+        """Make content and length durable (fdatasync; F_FULLFSYNC on macOS). Blocks."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Volume(NamedTuple):
+    """Where a directory lies, and the room there. Bytes."""
+
+    directory: str
+    total_bytes: int
+    usable_bytes: int
+
+
+class Files(Protocol):
+    """A tree of files. Paths are strings with '/' between parts."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending. FileNotFoundError unless `create`."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted. FileNotFoundError if it is not there."""
+        ...
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace of files; directories too where the target does not exist."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove one file; silent if it is not there."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None:
+        """Make the directory's entries durable."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """Last modification, epoch milliseconds (rule L-21)."""
+        ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Make a file as old as what it was made from."""
+        ...
+
+    def volume(self, path: str) -> Volume:
+        """The absolute path of a directory, and the room of the volume that it lies on."""
+        ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take an exclusive lock on a file, creating it; returns the release.
+
+        Raises BlockingIOError when another process holds it.
+        """
+        ...
+
+
+def write_atomically(files: Files, path: str, content: bytes) -> None:
+    """Replace a small file so that a crash leaves the old or the new content (rule L-35)."""
+    temporary = path + ".tmp"
+    files.remove(temporary)
+    file = files.open(temporary, create=True)
+    try:
+        file.append([content])
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    files.sync_dir(path.rpartition("/")[0] or ".")

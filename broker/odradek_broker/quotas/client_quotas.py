@@ -1,0 +1,109 @@
+"""The quotas of one rate: which one holds for a client, and how much of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from odradek_broker.quotas.entities import CLIENT_ID, USER, QuotaEntity
+
+#: In the place of a user or a client id: quota and usage are of the other one alone. No name is empty.
+ANY = ""
+#: Whoever used nothing for so long is forgotten.
+_INACTIVE_MS = 3_600_000
+#: Users and client ids whose usage is known, and characters of their names, at most. Those that have
+#: used nothing for longest are forgotten beyond that, as if they were new.
+_USAGES_MAX = 20_000
+_CHARACTERS_MAX = 4_000_000
+
+
+#: What a rate is measured with.
+U = TypeVar("U")
+
+
+class Applied(NamedTuple):
+    """The quota that holds for a client, and whose usage counts: ANY in `user` or `client_id` sums up."""
+
+    limit: float
+    user: str
+    client_id: str
+
+
+class _Entry(Generic[U]):
+    __slots__ = ("usage", "used_ms")
+
+    def __init__(self, usage: U, used_ms: int) -> None:
+        self.usage = usage
+        self.used_ms = used_ms
+
+
+class ClientQuotas(Generic[U]):
+    """The quotas of one key, by user and client id, with what is used of them."""
+
+    def __init__(self, new_usage: Callable[[], U]) -> None:
+        self._new_usage = new_usage
+        #: By (user, client id): None is the default of the type, ANY that the entity has no such type.
+        self._limits: dict[tuple[str | None, str | None], float] = {}
+        self._usages: dict[tuple[str, str], _Entry[U]] = {}
+        self._characters = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    def update(self, entity: QuotaEntity, limit: float | None) -> None:
+        """Set the quota of an entity; None removes it. What was used goes on to count."""
+        names = dict(entity)
+        key = names.get(USER, ANY), names.get(CLIENT_ID, ANY)
+        if limit is None:
+            self._limits.pop(key, None)
+        else:
+            self._limits[key] = limit
+        if not self._limits:
+            self._usages.clear()
+            self._characters = 0
+
+    def find(self, user: str, client_id: str) -> Applied | None:
+        """The most special quota that holds for a client; None if there is none (Q-01).
+
+        Clients without a name of theirs have the quotas of the default only.
+        """
+        limits = self._limits
+        for named_user, counted_user in ((user, user), (None, user), (ANY, ANY)):
+            limit = limits.get((named_user, client_id)) if client_id else None
+            if limit is None:
+                limit = limits.get((named_user, None))
+            if limit is not None:
+                return Applied(limit, counted_user, client_id)
+            if named_user != ANY:
+                limit = limits.get((named_user, ANY))
+                if limit is not None:
+                    return Applied(limit, counted_user, ANY)
+        return None
+
+    def usage(self, applied: Applied, now_ms: int) -> U:
+        """What counts the usage of a quota that was found."""
+        key = applied.user, applied.client_id
+        entry = self._usages.pop(key, None)
+        if entry is None:
+            self._characters += len(applied.user) + len(applied.client_id)
+            entry = _Entry(self._new_usage(), now_ms)
+        entry.used_ms = now_ms
+        # Whoever used it last is at the end.
+        self._usages[key] = entry
+        self._forget_inactive(now_ms)
+        return entry.usage
+
+    def _forget_inactive(self, now_ms: int) -> None:
+        usages = self._usages
+        while len(usages) > 1:
+            key, entry = next(iter(usages.items()))
+            crowded = len(usages) > _USAGES_MAX or self._characters > _CHARACTERS_MAX
+            if not crowded and now_ms - entry.used_ms < _INACTIVE_MS:
+                return
+            del usages[key]
+            self._characters -= len(key[0]) + len(key[1])
+
+    def usages(self) -> Iterator[tuple[str, str, U]]:
+        """(user, client id, usage) of all that is known, ANY where it is summed up."""
+        for (user, client_id), entry in self._usages.items():
+            yield user, client_id, entry.usage

@@ -1,0 +1,115 @@
+"""Limits of connections: how many there may be, of one address too, and how many may come per second.
+
+The answers are for whoever accepts connections; nothing here touches one (KIP-402, KIP-612).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek_broker.config.addresses import parse_counts, plain_address
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.config.types import INT32_MAX
+from odradek_broker.platform.seams import Clock
+from odradek_broker.quotas.client_quotas import ANY, ClientQuotas
+from odradek_broker.quotas.entities import CLIENT_ID, quota_entity
+from odradek_broker.quotas.rates import SampledRate, Windows
+
+#: A limit of 0 lets one window pass between two connections, as Kafka does.
+_LEAST_RATE = 1e-9
+
+
+class Admission(NamedTuple):
+    """Whether a connection may stay: it may if `reason` is empty.
+
+    `hold_ms`: how long it is left alone before it is closed, so that its peer does not try at once.
+    """
+
+    reason: str = ""
+    hold_ms: int = 0
+
+
+class ConnectionQuotas:
+    """Counts connections. `settings` gives the present ones; `windows` are those of all quotas."""
+
+    def __init__(
+        self, clock: Clock, windows: Windows, settings: Callable[[], BrokerConfig]
+    ) -> None:
+        self._clock = clock
+        self._windows = windows
+        self._settings = settings
+        self._counts: dict[str, int] = {}
+        #: By address; those of clients do, as if an address were a client id.
+        self._rates = ClientQuotas(lambda: SampledRate(windows))
+        self._all = SampledRate(windows)
+        self._overrides: tuple[str, dict[str, int]] = ("", {})
+        self._accept_at_ms = 0
+
+    def update(self, address: str | None, limit: float | None) -> None:
+        """Set how many connections may come per second from an address; None is any other one, and a
+        limit of None the end of it."""
+        name = None if address is None else _address_of(address)
+        self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
+
+    def admit(self, host: str) -> Admission:
+        """Count a connection that was accepted, if it may stay; `closed` is told of those that did."""
+        address = _address_of(host)
+        now_ms = self._clock.monotonic_ms()
+        self._count_all(now_ms)
+        hold_ms = self._throttle_ms(address, now_ms)
+        if hold_ms:
+            return Admission("its address comes too often (connection_creation_rate)", hold_ms)
+        count = self._counts.get(address, 0)
+        if count >= self._most_of(address):
+            return Admission("its address has too many connections (max.connections.per.ip)")
+        self._counts[address] = count + 1
+        return Admission()
+
+    def closed(self, host: str) -> None:
+        """A connection that was admitted is gone."""
+        address = _address_of(host)
+        count = self._counts.get(address, 0) - 1
+        if count > 0:
+            self._counts[address] = count
+        else:
+            self._counts.pop(address, None)
+
+    def pause_ms(self) -> int:
+        """How long none may be accepted, because too many came (max.connection.creation.rate)."""
+        return max(self._accept_at_ms - self._clock.monotonic_ms(), 0)
+
+    def _count_all(self, now_ms: int) -> None:
+        limit = self._settings().max_connection_creation_rate
+        if limit == INT32_MAX:
+            return
+        self._all.record(1, now_ms)
+        throttle_ms = self._all.throttle_ms(max(limit, _LEAST_RATE), now_ms)
+        self._accept_at_ms = now_ms + min(throttle_ms, self._windows.size_ms)
+
+    def _throttle_ms(self, address: str, now_ms: int) -> int:
+        """How long an address must not come; a connection that is refused for that does not count."""
+        applied = self._rates.find(ANY, address) if self._rates else None
+        if applied is None:
+            return 0
+        rate = self._rates.usage(applied, now_ms)
+        rate.record(1, now_ms)
+        throttle_ms = min(rate.throttle_ms(applied.limit, now_ms), self._windows.size_ms)
+        if throttle_ms:
+            rate.record(-1, now_ms)
+        return throttle_ms
+
+    def _most_of(self, address: str) -> int:
+        settings = self._settings()
+        text = settings.max_connections_per_ip_overrides
+        if text != self._overrides[0]:
+            self._overrides = text, parse_counts(text)
+        return self._overrides[1].get(address, settings.max_connections_per_ip)
+
+
+def _address_of(host: str) -> str:
+    try:
+        return plain_address(host.partition("%")[0])
+    except ValueError:
+        # A name, as in a simulated network.
+        return host

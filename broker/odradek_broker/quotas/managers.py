@@ -1,0 +1,166 @@
+"""The quotas of this broker's clients: one manager for each rate that there are quotas of.
+
+A manager without quotas is None, so that a broker without any pays one comparison for each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from math import inf
+
+from odradek_broker.platform.seams import Clock
+from odradek_broker.quotas.client_quotas import ClientQuotas
+from odradek_broker.quotas.entities import QuotaEntity, QuotaKey
+from odradek_broker.quotas.rates import SampledRate, TokenBucket, Windows
+from odradek_broker.request import RequestContext
+
+
+class QuotaType(StrEnum):
+    """What is limited, in the words of Kafka's metrics."""
+
+    PRODUCE = "Produce"
+    FETCH = "Fetch"
+    REQUEST = "Request"
+    CONTROLLER_MUTATION = "ControllerMutation"
+
+
+class RateQuota:
+    """Quotas of a rate that may be exceeded; whoever did has to wait (KIP-13, KIP-124).
+
+    `throttle_max_ms`: the longest wait.
+    """
+
+    def __init__(
+        self, kind: QuotaType, windows: Windows, clock: Clock, throttle_max_ms: float = inf
+    ) -> None:
+        self.kind = kind
+        self.quotas = ClientQuotas(lambda: SampledRate(windows))
+        self._windows = windows
+        self._clock = clock
+        self._throttle_max_ms = throttle_max_ms
+
+    def record(self, context: RequestContext, amount: float) -> int:
+        """Count what a client uses, and throttle its request if that is too much; milliseconds."""
+        applied = self.quotas.find(context.user, context.client_id or "")
+        if applied is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        usage = self.quotas.usage(applied, now_ms)
+        usage.record(amount, now_ms)
+        throttle_ms = int(min(usage.throttle_ms(applied.limit, now_ms), self._throttle_max_ms))
+        context.throttle(self.kind, throttle_ms)
+        return throttle_ms
+
+    def record_only(self, context: RequestContext, amount: float) -> None:
+        """Count what a client uses: its next request is throttled for it. A negative amount takes back
+        what was counted."""
+        applied = self.quotas.find(context.user, context.client_id or "")
+        if applied is not None:
+            now_ms = self._clock.monotonic_ms()
+            self.quotas.usage(applied, now_ms).record(amount, now_ms)
+
+    def most_at_once(self, context: RequestContext) -> float:
+        """What a client may use at once if it has used nothing; more is throttled in any case."""
+        applied = self.quotas.find(context.user, context.client_id or "")
+        return inf if applied is None else applied.limit * self._windows.whole_s
+
+    def usages(self) -> Iterator[tuple[str, str, float]]:
+        """(user, client id, present rate per second) of the clients that have a quota."""
+        now_ms = self._clock.monotonic_ms()
+        for user, client_id, usage in self.quotas.usages():
+            yield user, client_id, usage.per_second(now_ms)
+
+
+class MutationQuota:
+    """Quotas of partitions that are created and deleted (KIP-599)."""
+
+    kind = QuotaType.CONTROLLER_MUTATION
+
+    def __init__(self, windows: Windows, clock: Clock) -> None:
+        self.quotas = ClientQuotas(lambda: TokenBucket(windows))
+        self._clock = clock
+
+    def take(self, context: RequestContext, mutations: int, *, strict: bool) -> bool:
+        """See `QuotaManagers.mutations`."""
+        applied = self.quotas.find(context.user, context.client_id or "")
+        if applied is None:
+            return True
+        now_ms = self._clock.monotonic_ms()
+        bucket = self.quotas.usage(applied, now_ms)
+        if strict:
+            throttle_ms = bucket.throttle_ms(applied.limit, now_ms)
+            if not throttle_ms:
+                bucket.take(mutations, applied.limit, now_ms)
+        else:
+            bucket.take(mutations, applied.limit, now_ms)
+            throttle_ms = bucket.throttle_ms(applied.limit, now_ms)
+        context.throttle(self.kind, throttle_ms)
+        return not (strict and throttle_ms)
+
+
+#: Takes so many mutations of a controller, which are partitions created or deleted, from the quota of a
+#: client; whether they may be made.
+TakeQuota = Callable[[int], bool]
+
+
+#: For `QuotaManagers.mutations`: no version of the request knows the error.
+NEVER_STRICT = 2**15
+
+
+def unlimited(_: int) -> bool:
+    """The quota of whoever has none."""
+    return True
+
+
+class QuotaManagers:
+    """All of them. Those without a quota are None.
+
+    `windows` is for rates, `mutation_windows` for the mutations of a controller.
+    """
+
+    def __init__(self, clock: Clock, windows: Windows, mutation_windows: Windows) -> None:
+        self._all: dict[QuotaKey, RateQuota | MutationQuota] = {
+            QuotaKey.PRODUCER_BYTE_RATE: RateQuota(QuotaType.PRODUCE, windows, clock),
+            QuotaKey.CONSUMER_BYTE_RATE: RateQuota(QuotaType.FETCH, windows, clock),
+            QuotaKey.REQUEST_PERCENTAGE: RateQuota(
+                QuotaType.REQUEST, windows, clock, throttle_max_ms=windows.size_ms
+            ),
+            QuotaKey.CONTROLLER_MUTATION_RATE: MutationQuota(mutation_windows, clock),
+        }
+        self.produce: RateQuota | None = None
+        self.fetch: RateQuota | None = None
+        self.request: RateQuota | None = None
+        self.controller_mutation: MutationQuota | None = None
+
+    def update(self, entity: QuotaEntity, key: str, limit: float | None) -> None:
+        """Set a quota of users or client ids, None for its end."""
+        manager = self._all[QuotaKey(key)]
+        manager.quotas.update(entity, limit)
+        in_use = manager if manager.quotas else None
+        setattr(self, _ATTRIBUTES[manager.kind], in_use)
+
+    def mutations(self, context: RequestContext, strict_since: int) -> TakeQuota:
+        """The quota of a client's mutations; its request is throttled once it is used up (KIP-599).
+
+        In versions below `strict_since` they always may, since they do not know the error.
+        """
+        manager = self.controller_mutation
+        if manager is None:
+            return unlimited
+        strict = context.api_version >= strict_since
+        return lambda mutations: manager.take(context, mutations, strict=strict)
+
+    def in_use(self) -> Iterator[RateQuota]:
+        """The managers of rates that have a quota."""
+        for manager in (self.produce, self.fetch, self.request):
+            if manager is not None:
+                yield manager
+
+
+_ATTRIBUTES = {
+    QuotaType.PRODUCE: "produce",
+    QuotaType.FETCH: "fetch",
+    QuotaType.REQUEST: "request",
+    QuotaType.CONTROLLER_MUTATION: "controller_mutation",
+}

@@ -1,0 +1,107 @@
+"""How much was used lately, as Kafka measures it: rates over sampled windows, and a bucket of tokens.
+
+Numbers in, numbers out: the quota and the time are given with each question.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import floor
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Over what a rate is taken: `count` windows of `size_ms`, the one that is being filled included."""
+
+    count: int
+    size_ms: int
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds of the windows that are over: what may be used at once by whoever used nothing."""
+        return (self.count - 1) * self.size_ms / 1000
+
+
+@dataclass(slots=True)
+class _Sample:
+    start_ms: int
+    last_ms: int
+    total: float = 0.0
+
+
+class SampledRate:
+    """What is used per second. Old windows drop out as a whole (Q-05)."""
+
+    __slots__ = ("_samples", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._samples: deque[_Sample] = deque(maxlen=windows.count + 1)
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """Count what is used now; a negative amount takes back what was counted at this time."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1].start_ms >= self._windows.size_ms:
+            samples.append(_Sample(now_ms, now_ms))
+        sample = samples[-1]
+        sample.total += amount
+        sample.last_ms = now_ms
+
+    def per_second(self, now_ms: int) -> float:
+        """The present rate."""
+        span_ms = self._span_ms(now_ms)
+        return sum(sample.total for sample in self._samples) / (span_ms / 1000)
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """How long nothing may be used until the rate is down at `limit` again; 0 if it is not above."""
+        span_ms = self._span_ms(now_ms)
+        rate = sum(sample.total for sample in self._samples) / (span_ms / 1000)
+        if rate <= limit:
+            return 0
+        return floor((rate - limit) / limit * span_ms + 0.5)
+
+    def _span_ms(self, now_ms: int) -> int:
+        """The time that the samples stand for: never less than all whole windows, so that the first
+        moments of a client are no enormous rate."""
+        samples, windows = self._samples, self._windows
+        expired_ms = now_ms - windows.count * windows.size_ms
+        while samples and samples[0].last_ms <= expired_ms:
+            samples.popleft()
+        elapsed_ms = now_ms - samples[0].start_ms if samples else 0
+        missing = windows.count - 1 - elapsed_ms // windows.size_ms
+        return max(elapsed_ms + max(missing, 0) * windows.size_ms, 1)
+
+
+class TokenBucket:
+    """Tokens that come back at the quota's rate; the bucket holds as many as all windows bring (KIP-599).
+
+    It begins full, and may be overdrawn once: who finds it below zero has to wait.
+    """
+
+    __slots__ = ("_tokens", "_updated_ms", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._tokens: float | None = None
+        self._updated_ms = 0
+
+    def take(self, tokens: float, rate: float, now_ms: int) -> None:
+        """Take tokens, whether they are there or not."""
+        self._tokens = self._refilled(rate, now_ms) - tokens
+
+    def throttle_ms(self, rate: float, now_ms: int) -> int:
+        """How long until the bucket is at zero again; 0 if it is not below."""
+        tokens = self._refilled(rate, now_ms)
+        self._tokens = tokens
+        return 0 if tokens >= 0 else floor(-tokens / rate * 1000 + 0.5)
+
+    def _refilled(self, rate: float, now_ms: int) -> float:
+        most = self._windows.count * self._windows.size_ms / 1000 * rate
+        tokens = self._tokens
+        if tokens is None:
+            tokens = most
+        else:
+            tokens = min(most, tokens + rate * (now_ms - self._updated_ms) / 1000)
+        self._updated_ms = now_ms
+        return tokens

@@ -1,0 +1,385 @@
+"""Regular expressions in RE2's syntax, compiled to programs (rule G-117).
+
+Clients bring their own expressions (KIP-848, KIP-1152), and Python's matcher can be made to run for ages;
+a program (`program.py`) cannot. What needs memory, back references and look-around, does not exist in RE2
+either. A name must match as a whole.
+
+The syntax: literals, `.`, classes with ranges, negation, `\\d \\w \\s` and their opposites and POSIX
+names, groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one line),
+alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\\b \\B`, `\\Q...\\E`, and
+escapes of characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from odradek_broker.re2.characters import (
+    CONTROL_CHARACTERS,
+    PERL_CLASSES,
+    POSIX_CLASSES,
+    at_boundary,
+    at_end,
+    at_start,
+    is_word,
+    negated,
+    not_at_boundary,
+)
+from odradek_broker.re2.program import Assertion, CharacterTest, Instruction, Pattern
+
+PATTERN_CHARACTERS_MAX = 4_096
+#: Instructions of a compiled expression; repetition multiplies them.
+PROGRAM_STEPS_MAX = 5_000
+_REPEAT_MAX = 1_000
+_NESTING_MAX = 100
+_PATTERNS_KEPT = 256
+
+
+class PatternError(ValueError):
+    """A text that is no regular expression in this syntax; the message says why and where."""
+
+
+@lru_cache(maxsize=_PATTERNS_KEPT)
+def compile_pattern(text: str) -> Pattern:
+    """Compile an expression. PatternError if it cannot be."""
+    if len(text) > PATTERN_CHARACTERS_MAX:
+        raise PatternError(f"it has {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}")
+    return _Parser(text).pattern()
+
+
+def _unquoted(text: str) -> str:
+    """The expression without \\Q...\\E: what stands between them is escaped by character."""
+    made = []
+    at = 0
+    while at < len(text):
+        pair = text[at : at + 2]
+        if pair == "\\Q":
+            end = text.find("\\E", at)
+            inner = text[at + 2 : end if end >= 0 else len(text)]
+            made += [held if held.isalnum() else "\\" + held for held in inner]
+            at += len(inner) + (4 if end >= 0 else 2)
+        else:
+            made.append(pair if pair[0] == "\\" else pair[0])
+            at += len(made[-1])
+    return "".join(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece of a program under construction: where it begins, and the step that ends it."""
+
+    start: int
+    end: int
+
+
+class _Parser:
+    """Reads an expression and writes its program."""
+
+    def __init__(self, text: str) -> None:
+        self.text = _unquoted(text)
+        self.at = 0
+        self.depth = 0
+        self.ignore_case = False
+        self.any_character = False
+        self.steps: list[Instruction] = []
+
+    def pattern(self) -> Pattern:
+        part = self._alternatives()
+        if self.at < len(self.text):
+            raise self._error("a ) without its (")
+        return Pattern(self.steps, part.start, part.end)
+
+    # --- The text ---
+
+    def _error(self, problem: str) -> PatternError:
+        return PatternError(f"{problem} at character {self.at + 1} of {self.text[:200]!r}")
+
+    def _peek(self, text: str) -> bool:
+        return self.text.startswith(text, self.at)
+
+    def _take(self, text: str) -> bool:
+        if not self._peek(text):
+            return False
+        self.at += len(text)
+        return True
+
+    def _next(self) -> str:
+        if self.at >= len(self.text):
+            raise self._error("more was expected")
+        self.at += 1
+        return self.text[self.at - 1]
+
+    # --- The program ---
+
+    def _add(self, step: Instruction) -> int:
+        if len(self.steps) >= PROGRAM_STEPS_MAX:
+            raise self._error(f"more than {PROGRAM_STEPS_MAX} steps")
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def _empty(self) -> _Part:
+        at = self._add(Instruction())
+        return _Part(at, at)
+
+    def _lead(self, source: int, *targets: int) -> None:
+        step = self.steps[source]
+        self.steps[source] = Instruction(step.test, step.assertion, step.targets + targets)
+
+    def _one(self, test: CharacterTest) -> _Part:
+        end = self._add(Instruction())
+        return _Part(self._add(Instruction(test=test, targets=(end,))), end)
+
+    def _where(self, assertion: Assertion) -> _Part:
+        end = self._add(Instruction())
+        return _Part(self._add(Instruction(assertion=assertion, targets=(end,))), end)
+
+    def _literal(self, character: str) -> _Part:
+        if self.ignore_case:
+            both = {character.lower(), character.upper()}
+            return self._one(lambda given: given in both)
+        return self._one(lambda given: given == character)
+
+    # --- The grammar ---
+
+    def _alternatives(self) -> _Part:
+        parts = [self._sequence()]
+        while self._take("|"):
+            parts.append(self._sequence())
+        if len(parts) == 1:
+            return parts[0]
+        end = self._add(Instruction())
+        start = self._add(Instruction(targets=tuple(part.start for part in parts)))
+        for part in parts:
+            self._lead(part.end, end)
+        return _Part(start, end)
+
+    def _sequence(self) -> _Part:
+        whole = self._empty()
+        while self.at < len(self.text) and not self._peek("|") and not self._peek(")"):
+            part = self._repeated()
+            self._lead(whole.end, part.start)
+            whole = _Part(whole.start, part.end)
+        return whole
+
+    def _repeated(self) -> _Part:
+        begun, flags = self.at, (self.ignore_case, self.any_character)
+        part = self._atom()
+        done = self.at
+        bounds = self._bounds()
+        if bounds is None:
+            return part
+        least, most = bounds
+        after = self.at
+
+        def again() -> _Part:
+            # Its own steps for each time: read it again.
+            self.at, (self.ignore_case, self.any_character) = begun, flags
+            made = self._atom()
+            self.at = done
+            return made
+
+        whole = self._empty()
+        for time in range(least):
+            copy = part if time == 0 else again()
+            self._lead(whole.end, copy.start)
+            whole = _Part(whole.start, copy.end)
+        if most is None:
+            whole = self._loop(whole, part if least == 0 else again())
+        else:
+            whole = self._optional(whole, most - least, part if least == 0 else None, again)
+        self.at = after
+        if self._bounds() is not None:
+            raise self._error("a repetition of a repetition")
+        return whole
+
+    def _loop(self, whole: _Part, part: _Part) -> _Part:
+        end = self._add(Instruction())
+        self._lead(whole.end, part.start, end)
+        self._lead(part.end, part.start, end)
+        return _Part(whole.start, end)
+
+    def _optional(
+        self, whole: _Part, times: int, part: _Part | None, again: Callable[[], _Part]
+    ) -> _Part:
+        end = self._add(Instruction())
+        for _ in range(times):
+            copy = part or again()
+            part = None
+            self._lead(whole.end, copy.start, end)
+            whole = _Part(whole.start, copy.end)
+        self._lead(whole.end, end)
+        return _Part(whole.start, end)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        """How often: (least, most or None). None if no repetition stands here."""
+        found: tuple[int, int | None] | None = None
+        if self._take("*"):
+            found = (0, None)
+        elif self._take("+"):
+            found = (1, None)
+        elif self._take("?"):
+            found = (0, 1)
+        elif self._peek("{"):
+            found = self._counted()
+        if found is not None:
+            # Greedy or not is a question of which match, not of whether there is one.
+            self._take("?")
+        return found
+
+    def _counted(self) -> tuple[int, int | None] | None:
+        close = self.text.find("}", self.at)
+        least, comma, most = self.text[self.at + 1 : max(close, self.at + 1)].partition(",")
+        digits = least + most
+        if not least or not (digits.isascii() and digits.isdigit()) or len(digits) > 12:
+            return None
+        low = int(least)
+        high = None if comma and not most else int(most or least)
+        if low > _REPEAT_MAX or (high or 0) > _REPEAT_MAX or (high is not None and high < low):
+            raise self._error("a repetition out of bounds")
+        self.at = close + 1
+        return low, high
+
+    def _atom(self) -> _Part:
+        character = self._next()
+        if character == "(":
+            return self._group()
+        if character == "[":
+            return self._one(self._class())
+        if character == ".":
+            every = self.any_character
+            return self._one(lambda given: every or given != "\n")
+        if character == "^":
+            return self._where(at_start)
+        if character == "$":
+            return self._where(at_end)
+        if character == "\\":
+            return self._escape()
+        if character in "*+?":
+            self.at -= 1
+            raise self._error("a repetition of nothing")
+        return self._literal(character)
+
+    def _escape(self) -> _Part:
+        character = self._next()
+        if character in PERL_CLASSES:
+            return self._one(PERL_CLASSES[character])
+        places = {"A": at_start, "z": at_end, "b": at_boundary, "B": not_at_boundary}
+        if character in places:
+            return self._where(places[character])
+        return self._literal(self._escaped(character))
+
+    def _escaped(self, character: str) -> str:
+        """The character that an escape stands for."""
+        if character in CONTROL_CHARACTERS:
+            return CONTROL_CHARACTERS[character]
+        if character == "x":
+            return self._hexadecimal()
+        if not character.isalnum():
+            return character
+        self.at -= 1
+        raise self._error(f"\\{character} is not known")
+
+    def _hexadecimal(self) -> str:
+        if self._take("{"):
+            close = self.text.find("}", self.at)
+            digits = self.text[self.at : max(close, self.at)]
+            self.at = close + 1
+        else:
+            digits = self.text[self.at : self.at + 2]
+            self.at += 2
+        try:
+            return chr(int(digits, 16))
+        except (ValueError, OverflowError):
+            raise self._error(f"\\x{digits[:10]} is no character") from None
+
+    def _group(self) -> _Part:
+        self.depth += 1
+        if self.depth > _NESTING_MAX:
+            raise self._error(f"more than {_NESTING_MAX} groups in each other")
+        flags = (self.ignore_case, self.any_character)
+        only_flags = self._take("?") and self._group_kind()
+        if only_flags:
+            self.depth -= 1
+            return self._empty()
+        part = self._alternatives()
+        if not self._take(")"):
+            raise self._error("a ( without its )")
+        self.ignore_case, self.any_character = flags
+        self.depth -= 1
+        return part
+
+    def _group_kind(self) -> bool:
+        """Parse behind `(?`; True for flags that hold for the rest: `(?i)`."""
+        if self._take("P<") or (self._take("<") and not (self._peek("=") or self._peek("!"))):
+            close = self.text.find(">", self.at)
+            name = self.text[self.at : max(close, self.at)]
+            if not name or not all(map(is_word, name)):
+                raise self._error("a group without a name")
+            self.at = close + 1
+            return False
+        value = True
+        while True:
+            character = self._next()
+            if character == ")":
+                return True
+            if character == ":":
+                return False
+            if character == "-" and value:
+                value = False
+            elif character == "i":
+                self.ignore_case = value
+            elif character == "s":
+                self.any_character = value
+            elif character not in "mU":
+                self.at -= 1
+                raise self._error(f"(?{character} is not known")
+
+    # --- Classes ---
+
+    def _class(self) -> CharacterTest:
+        negative = self._take("^")
+        tests: list[CharacterTest] = []
+        first = True
+        while first or not self._peek("]"):
+            if self.at >= len(self.text):
+                raise self._error("a [ without its ]")
+            tests.append(self._class_item())
+            first = False
+        self.at += 1
+        folded = self.ignore_case
+
+        def within(character: str) -> bool:
+            cases = {character, character.lower(), character.upper()} if folded else {character}
+            return any(test(given) for given in cases for test in tests) != negative
+
+        return within
+
+    def _class_item(self) -> CharacterTest:
+        if self._peek("[:"):
+            return self._named_class()
+        low = self._next()
+        if low == "\\":
+            kind = self._next()
+            if kind in PERL_CLASSES:
+                return PERL_CLASSES[kind]
+            low = self._escaped(kind)
+        if not self._peek("-") or self._peek("-]"):
+            return lambda character: character == low
+        self.at += 1
+        high = self._next()
+        if high == "\\":
+            high = self._escaped(self._next())
+        if high < low:
+            raise self._error(f"the range {low}-{high} is empty")
+        return lambda character: low <= character <= high
+
+    def _named_class(self) -> CharacterTest:
+        close = self.text.find(":]", self.at)
+        name = self.text[self.at + 2 : max(close, self.at + 2)]
+        test = POSIX_CLASSES.get(name.removeprefix("^"))
+        if close < 0 or test is None:
+            raise self._error(f"[:{name[:20]}:] is not known")
+        self.at = close + 2
+        return negated(test) if name.startswith("^") else test

@@ -1,0 +1,179 @@
+"""The cleaner's process as the broker sees it: started when it is first needed, again when it has died.
+
+A thread waits for its answers; the loop never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import subprocess
+import sys
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+from odradek_broker.server.cleaner_worker import GO_ON
+from odradek_broker.storage.cleaner.job import (
+    CleaningFinished,
+    CleaningJob,
+    CleaningStep,
+    GroupCleaned,
+)
+from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed, Failure
+
+#: A process that had nothing to do for so long is ended: it has memory of its own.
+_IDLE_S = 60.0
+_END_S = 10.0
+
+
+class CleanerProcess:
+    """See `CleanerRunner`. Everything but `_work` runs on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: float = _IDLE_S) -> None:
+        self._loop = loop
+        self._idle_s = idle_s
+        self._requests: queue.SimpleQueue[tuple[int, str, CleaningDone] | None] = (
+            queue.SimpleQueue()
+        )
+        self._thread: Thread | None = None
+        self._process: subprocess.Popen[str] | None = None
+        #: Counts the requests and what was given up: an answer to another one is dropped.
+        self._number = 0
+        self._waiting = False
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    def begin(self, job: CleaningJob, done: CleaningDone) -> None:
+        """See `CleanerRunner`."""
+        self._ask(job.to_json(), done)
+
+    def go_on(self, done: CleaningDone) -> None:
+        """See `CleanerRunner`."""
+        self._ask(GO_ON, done)
+
+    def _ask(self, line: str, done: CleaningDone) -> None:
+        if self._closed:
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="odradek-cleaner", daemon=True)
+            self._thread.start()
+        self._number += 1
+        self._waiting = True
+        self._requests.put((self._number, line, done))
+
+    def give_up(self) -> None:
+        """See `CleanerRunner`. A process that is at work is killed: it leaves nothing behind that a
+        later one minds."""
+        self._number += 1
+        if self._waiting:
+            self._waiting = False
+            self._kill()
+
+    def close(self) -> None:
+        """See `CleanerRunner`."""
+        self._closed = True
+        self.give_up()
+        self._kill()
+        self._requests.put(None)
+
+    def _kill(self) -> None:
+        process = self._process
+        if process is not None:
+            with suppress(OSError):
+                process.kill()
+
+    def _answered(
+        self, number: int, answer: CleaningStep | CleaningFailed, done: CleaningDone
+    ) -> None:
+        if number == self._number and not self._closed:
+            self._waiting = False
+            done(answer)
+
+    # ---- in the thread
+
+    def _work(self) -> None:
+        answer: CleaningStep | CleaningFailed | None = None
+        while True:
+            # In the middle of a cleaning it waits for as long as that takes.
+            idle = self._process is not None and not isinstance(answer, GroupCleaned)
+            try:
+                request = self._requests.get(timeout=self._idle_s if idle else None)
+            except queue.Empty:
+                self._end()
+                continue
+            if request is None:
+                self._end()
+                return
+            number, line, done = request
+            answer = self._exchange(line)
+            try:
+                self._loop.call_soon_threadsafe(self._answered, number, answer, done)
+            except RuntimeError:
+                # The loop is closed; there is nobody left to whom this means anything.
+                self._end()
+                return
+
+    def _exchange(self, line: str) -> CleaningStep | CleaningFailed:
+        try:
+            process = self._process
+            if process is None or process.poll() is not None:
+                self._end()
+                if line == GO_ON:
+                    return CleaningFailed(Failure.DIED, "the cleaner's process ended")
+                process = self._start()
+            if self._closed:
+                process.kill()
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except OSError as problem:
+            self._end()
+            return CleaningFailed(Failure.DIED, f"the cleaner's process cannot be used: {problem}")
+        if not answer.endswith("\n"):
+            status = process.wait()
+            self._end()
+            return CleaningFailed(Failure.DIED, f"the cleaner's process ended with status {status}")
+        return _step(json.loads(answer))
+
+    def _start(self) -> subprocess.Popen[str]:
+        """Where modules are found is not only told by the environment."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "odradek_broker.server.cleaner_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            text=True,
+        )
+        return self._process
+
+    def _end(self) -> None:
+        """It ends when its stdin does."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _step(answer: dict[str, Any]) -> CleaningStep | CleaningFailed:
+    if "group" in answer:
+        fields = answer["group"]
+        return GroupCleaned(tuple(fields["sources"]), fields["size_bytes"])
+    if "finished" in answer:
+        return CleaningFinished(**answer["finished"])
+    return CleaningFailed(Failure[answer["failure"]], answer["text"])

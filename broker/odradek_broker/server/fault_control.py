@@ -1,0 +1,217 @@
+"""Fault control: the handlers of a broker that was started with `--testing`, and what gives it
+orders.
+
+A broker without the option has none of this: its dispatcher has the plain table of handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import structlog
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.faults.answers import ANSWERED_FIRST, refuse, spoil
+from odradek_broker.faults.orders import (
+    AbortTransaction,
+    BadOrder,
+    ExpireSession,
+    parse_order,
+)
+from odradek_broker.faults.requests import named_in
+from odradek_broker.faults.rules import Action, Rule, Rules, TooManyRules
+from odradek_broker.node import Node
+from odradek_broker.request import CloseConnection, HandlerReply, RequestContext
+from odradek_broker.server.dispatch import HANDLERS, Handler
+from odradek_protocol.keys import APIS, Api, ApiKey
+from odradek_protocol.message import Message
+
+log = structlog.get_logger("odradek.faults")
+
+#: Answers that are dropped hold their connection; more than these are closed instead.
+DROPPED_MAX = 1_000
+
+Reply = HandlerReply | Deferred[HandlerReply]
+_TEXT = "a fault that was ordered"
+
+
+class FaultControl:
+    """Takes orders, and has the handlers that carry them out."""
+
+    def __init__(self, node: Node, rules: Rules) -> None:
+        self._node = node
+        self._rules = rules
+        self._dropped: dict[Deferred[HandlerReply], None] = {}
+        self.handlers: dict[ApiKey, Handler] = {
+            key: partial(self._handle, APIS[key], handler) for key, handler in HANDLERS.items()
+        }
+
+    # --- Orders ---
+
+    def order(self, order: object) -> dict[str, Any]:
+        """Carry out an order, or keep its rule; what `list` says of it. BadOrder, TooManyRules."""
+        now_ms = self._node.clock.monotonic_ms()
+        parsed = parse_order(order, now_ms)
+        log.warning("a fault was ordered", order=order)
+        if isinstance(parsed, ExpireSession):
+            return {"expired": self._expire(parsed)}
+        if isinstance(parsed, AbortTransaction):
+            return {"aborted": self._abort(parsed)}
+        return self._described(self._rules.add(parsed, now_ms))
+
+    def _expire(self, order: ExpireSession) -> list[str]:
+        expired = self._node.groups.expire_sessions(order.group, order.member)
+        if not expired:
+            who = "a member" if order.member is None else f"the member {order.member!r}"
+            raise BadOrder(f"the group {order.group!r} has not got {who} with a session")
+        return expired
+
+    def _abort(self, order: AbortTransaction) -> str:
+        if not self._node.transactions.abort_open(order.transactional_id):
+            raise BadOrder(f"{order.transactional_id!r} has no open transaction")
+        return order.transactional_id
+
+    def list(self) -> list[dict[str, Any]]:
+        """All rules that were not cleared, as JSON objects.
+
+        Beside the order: its id; how many requests have met it; how many more will, null for all;
+        whether it is over.
+        """
+        return [self._described(rule) for rule in self._rules.all()]
+
+    def _described(self, rule: Rule) -> dict[str, Any]:
+        return {
+            **rule.order,
+            "id": rule.number,
+            "met": rule.met,
+            "left": rule.left,
+            "over": rule.is_over(self._node.clock.monotonic_ms()),
+        }
+
+    def remove(self, number: int) -> bool:
+        """Whether there was such a rule."""
+        return self._rules.remove(number)
+
+    def clear(self) -> None:
+        """Forget all rules, and close the connections whose answers were dropped."""
+        self._rules.clear()
+        dropped, self._dropped = self._dropped, {}
+        for held in dropped:
+            held.resolve(CloseConnection(f"{_TEXT} was cleared: its answer was dropped"))
+
+    # --- Requests ---
+
+    def _handle(
+        self, api: Api, handler: Handler, node: Node, context: RequestContext, request: Message
+    ) -> Reply:
+        """In the place of a handler."""
+        if not self._rules:
+            return handler(node, context, request)
+        if api.key in ANSWERED_FIRST:
+            reply = handler(node, context, request)
+            return _Flow.after(reply, lambda answer: self._spoilt(api, context, answer))
+        rule = self._met(api, context, request)
+        if rule is None:
+            return handler(node, context, request)
+        if rule.action is Action.FAIL:
+            return self._failed(rule, api, handler, context, request)
+        if rule.action is Action.CUT and not rule.handled:
+            return CloseConnection(_TEXT)
+        reply = handler(node, context, request)
+        return _Flow.after(reply, lambda answer: self._late(rule, answer))
+
+    def _met(self, api: Api, context: RequestContext, message: Message) -> Rule | None:
+        named = named_in(message, self._node.metadata.topic_name)
+        now_ms = self._node.clock.monotonic_ms()
+        return self._rules.meet(api.key, named, context.client_id, now_ms)
+
+    def _failed(
+        self, rule: Rule, api: Api, handler: Handler, context: RequestContext, request: Message
+    ) -> Reply:
+        try:
+            refused = refuse(
+                api,
+                context.api_version,
+                request,
+                rule.code,
+                _TEXT,
+                rule.chooses,
+                self._node.metadata.topic_name,
+            )
+        except CloseConnection as closing:
+            return closing
+        parts = refused.parts
+        if parts is None or not refused.rest:
+            return refused.answer
+        rows = getattr(refused.answer, parts)
+
+        def together(answer: HandlerReply) -> HandlerReply:
+            if isinstance(answer, Message):
+                getattr(answer, parts).extend(rows)
+            return answer
+
+        return _Flow.after(handler(self._node, context, request), together)
+
+    def _spoilt(self, api: Api, context: RequestContext, answer: HandlerReply) -> Reply:
+        if not isinstance(answer, Message):
+            return answer
+        rule = self._met(api, context, answer)
+        if rule is None:
+            return answer
+        if rule.action is not Action.FAIL:
+            return self._late(rule, answer)
+        spoil(answer, rule.code, rule.chooses, self._node.metadata.topic_name)
+        return answer
+
+    def _late(self, rule: Rule, answer: HandlerReply) -> Reply:
+        """The fate of the answer to a request that was handled."""
+        if rule.action is Action.CUT:
+            return CloseConnection(_TEXT)
+        held: Deferred[HandlerReply] = Deferred()
+        if rule.action is Action.DELAY:
+            timer = self._node.call_later(rule.delay_ms, lambda: held.resolve(answer))
+            held.on_abandon = timer.cancel
+        elif len(self._dropped) >= DROPPED_MAX:
+            return CloseConnection(_TEXT)
+        else:
+            self._dropped[held] = None
+            held.on_abandon = lambda: self._dropped.pop(held, None)
+        return held
+
+
+class _Flow(Deferred[HandlerReply]):
+    """The answer that is made of another one, which may itself take its time.
+
+    Who abandons it abandons what it waits for.
+    """
+
+    __slots__ = ("_waits_for",)
+
+    @classmethod
+    def after(cls, reply: Reply, change: Callable[[HandlerReply], Reply]) -> Reply:
+        """A reply changed by `change`, now or later."""
+        if not isinstance(reply, Deferred):
+            return change(reply)
+        if reply.done:
+            return change(reply.result())
+        flow = cls()
+        flow._wait(reply, lambda answer: flow._changed(change(answer)))
+        return flow
+
+    def _wait(self, reply: Deferred[HandlerReply], then: Callable[[HandlerReply], None]) -> Self:
+        self.on_abandon = reply.abandon
+        reply.then(then)
+        return self
+
+    def _changed(self, reply: Reply) -> None:
+        if isinstance(reply, Deferred):
+            if self.abandoned:
+                reply.abandon()
+            self._wait(reply, self.resolve)
+        else:
+            self.resolve(reply)
+
+
+__all__ = ["BadOrder", "FaultControl", "TooManyRules"]

@@ -1,0 +1,260 @@
+"""The host of a broker: its clocks, files, threads and sockets, as one value (D3).
+
+`RealHost` is the machine; a simulation has another one, and the broker is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import sys
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import structlog
+
+from odradek_broker.platform.fault_injection import FaultInjection, no_injection
+from odradek_broker.platform.fault_points import FaultPoints
+from odradek_broker.platform.machine import RealClock, RealRandomness
+from odradek_broker.platform.seams import Clock, Files, Randomness
+from odradek_broker.server.cleaner_process import CleanerProcess
+from odradek_broker.server.errors import StartError
+from odradek_broker.server.event_loop import BackgroundThread
+from odradek_broker.server.open_files import FileBudget, divide_files, raise_open_files_limit
+from odradek_broker.storage.cleaner.runner import CleanerRunner
+from odradek_broker.storage.group_commit import GroupCommit
+
+if TYPE_CHECKING:
+    from odradek_broker.faults.rules import Rules
+
+T = TypeVar("T")
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+_BACKLOG = 1024
+_ACCEPT_PAUSE_S = 1.0
+
+log = structlog.get_logger("odradek.server")
+
+
+class Serving(Protocol):
+    """A listening server, like `asyncio.Server`."""
+
+    def close(self) -> None:
+        """Take no more."""
+        ...
+
+    def pause(self) -> None:
+        """Let those who connect wait."""
+        ...
+
+    def resume(self) -> None:
+        """Take those who wait."""
+        ...
+
+
+class Listener(Protocol):
+    """An address that is taken, and at which nobody is served yet."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) as bound."""
+        ...
+
+    async def serve(self, factory: ProtocolFactory) -> Serving:
+        """Take connections from now on. OSError."""
+        ...
+
+    def close(self) -> None:
+        """Give the address back."""
+        ...
+
+
+class Background(Protocol):
+    """See `BackgroundThread`."""
+
+    def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Do the work beside the loop, and call `done` on it with what ended the work."""
+        ...
+
+    def refuse(self) -> None:
+        """Begin nothing more."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for what had begun before `refuse`."""
+        ...
+
+
+class Host(Protocol):
+    """All that a broker touches."""
+
+    clock: Clock
+    randomness: Randomness
+    files: Files
+    faults: FaultPoints
+    #: The armed fault point in words; empty if none is.
+    armed: str
+
+    def now_us(self) -> int:
+        """For durations; microseconds."""
+        ...
+
+    def open_files(self) -> FileBudget:
+        """How many files there may be, raised as far as the user may."""
+        ...
+
+    def bind(self, host: str, port: int) -> Listener:
+        """Take an address; port 0 is a free one. StartError."""
+        ...
+
+    def background(self, loop: asyncio.AbstractEventLoop) -> Background:
+        """Beside which thread of the loop's work is done that would hold it up."""
+        ...
+
+    def group_commit(
+        self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
+    ) -> GroupCommit:
+        """The part that makes logs durable."""
+        ...
+
+    def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
+        """Where logs are compacted; None: in the background."""
+        ...
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Call beside the loop, and return or raise what came of it."""
+        ...
+
+
+class _Socket:
+    """A `Listener` of the kernel's."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._socket = listener
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    async def serve(self, factory: ProtocolFactory) -> Serving:
+        self._socket.listen(_BACKLOG)
+        return Acceptor(self._socket, factory)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Acceptor:
+    """Accepts connections one by one, so that none is taken that is too many.
+
+    `asyncio.Server` cannot be told to wait. Those who do are in the kernel's queue.
+    """
+
+    def __init__(self, listener: socket.socket, factory: ProtocolFactory) -> None:
+        self._socket = listener
+        self._factory = factory
+        self._loop = asyncio.get_running_loop()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._task = self._loop.create_task(self._accept())
+
+    def pause(self) -> None:
+        """Let those who connect wait."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Take those who wait."""
+        self._open.set()
+
+    def close(self) -> None:
+        """Take no more."""
+        self._task.cancel()
+        # Behind the task, which stops to watch the socket first.
+        self._loop.call_soon(self._socket.close)
+
+    async def _accept(self) -> None:
+        while True:
+            await self._open.wait()
+            try:
+                accepted, _ = await self._loop.sock_accept(self._socket)
+            except OSError as error:
+                # Out of files or memory: they may come back.
+                log.error("cannot accept connections", error=str(error))
+                await asyncio.sleep(_ACCEPT_PAUSE_S)
+                continue
+            try:
+                # Nagle's algorithm would hold small answers back until those before are acknowledged.
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await self._loop.connect_accepted_socket(self._factory, accepted)
+            except OSError:
+                # It was cut before it began.
+                accepted.close()
+
+
+class RealHost:
+    """This machine. `injection`: the fault point that may end the process. `ordered`: the faults
+    that users order, in a broker that was started for tests; they wrap its files.
+    """
+
+    def __init__(
+        self, injection: FaultInjection | None = None, ordered: Rules | None = None
+    ) -> None:
+        injection = injection or no_injection()
+        self.clock: Clock = RealClock()
+        self.randomness: Randomness = RealRandomness()
+        self.files: Files = injection.files
+        if ordered is not None:
+            # Few brokers are under test, and all must start fast.
+            from odradek_broker.faults.disk import DiskFaults
+
+            disk = DiskFaults(ordered, self.clock, time.sleep, Lock())
+            self.files = injection.files.with_files(disk.wrap)
+        self.faults = injection.faults
+        self.armed = injection.armed
+
+    def now_us(self) -> int:
+        """Of the processor's clock."""
+        return time.perf_counter_ns() // 1000
+
+    def open_files(self) -> FileBudget:
+        """Of this process; its soft limit is raised."""
+        return divide_files(raise_open_files_limit())
+
+    def bind(self, host: str, port: int) -> Listener:
+        """A socket. StartError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            if error.errno == errno.EADDRINUSE:
+                raise StartError(
+                    f"{host}:{port} is in use by another program; stop it or choose another"
+                    " --listen"
+                ) from error
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        return _Socket(listener)
+
+    def background(self, loop: asyncio.AbstractEventLoop) -> Background:
+        """One thread."""
+        return BackgroundThread(loop)
+
+    def group_commit(
+        self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
+    ) -> GroupCommit:
+        """fdatasync on a few threads."""
+        return GroupCommit(loop, on_synced=on_synced)
+
+    def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
+        """A child process, where there is an interpreter to start."""
+        return CleanerProcess(loop) if sys.executable else None
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """In a thread of asyncio's pool."""
+        return await asyncio.to_thread(work)

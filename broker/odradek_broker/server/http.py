@@ -1,0 +1,198 @@
+"""The HTTP endpoint for monitoring: /metrics, /healthz, /readyz; of a broker under test /faults too.
+
+HTTP/1.1, one request per connection. It is meant for a private network, so it is
+small rather than general; what it takes in is limited in size, time and number all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.node import Node
+
+if TYPE_CHECKING:
+    from odradek_broker.server.fault_control import FaultControl
+
+log = structlog.get_logger("odradek.http")
+
+_REQUEST_BYTES_MAX = 8 * 1024
+_REQUEST_TIMEOUT_S = 5.0
+_CONNECTIONS_MAX = 64
+_LINGER_S = 1.0
+_LINGER_READS_MAX = 64
+_TEXT = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class HttpServer:
+    """Serves `metrics` and the health of `node`. `start` and `stop` are called once each.
+
+    `faults`: takes orders for faults, in a broker under test.
+    """
+
+    def __init__(
+        self, node: Node, metrics: BrokerMetrics, faults: FaultControl | None = None
+    ) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._faults = faults
+        self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; the address that was bound. OSError if that is not possible."""
+        self._server = await asyncio.start_server(
+            self._connection, host or None, port, limit=_REQUEST_BYTES_MAX
+        )
+        bound = self._server.sockets[0].getsockname()
+        log.info("serving metrics", host=bound[0], port=bound[1])
+        return bound[0], bound[1]
+
+    async def stop(self) -> None:
+        """Close everything at once."""
+        if self._server is None:
+            return
+        self._server.close()
+        for writer in list(self._open.values()):
+            writer.transport.abort()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = writer
+        try:
+            with suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S):
+                    writer.write(await self._answer(reader, writer))
+                    await _linger(reader, writer)
+        finally:
+            del self._open[task]
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        if len(self._open) > _CONNECTIONS_MAX:
+            return _response(503, b"too many connections\n")
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except TimeoutError:
+            return _response(408, b"the request did not come in time\n")
+        except asyncio.LimitOverrunError:
+            return _response(431, b"the request is too large\n")
+        except asyncio.IncompleteReadError:
+            return _response(400, b"the request is incomplete\n")
+        parts = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
+            return _response(400, b"this is no HTTP/1.1 request\n")
+        method, target, _ = parts
+        if self._faults is not None and target.startswith(b"/faults"):
+            return await self._answer_order(self._faults, reader, writer, head)
+        if method not in (b"GET", b"HEAD"):
+            return _response(405, b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
+        try:
+            status, body, content_type = self._resource(target.split(b"?", 1)[0])
+        except Exception:
+            log.exception("an HTTP request failed unexpectedly", target=target.decode("latin-1"))
+            return _response(500, b"the broker failed to answer; see its log\n")
+        return _response(status, body, content_type, head_only=method == b"HEAD")
+
+    async def _answer_order(
+        self,
+        faults: FaultControl,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        head: bytes,
+    ) -> bytes:
+        from odradek_broker.server import http_faults
+
+        peer = writer.get_extra_info("peername")
+        try:
+            request = http_faults.parse_request(head, peer[0] if peer else "")
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                body = await reader.readexactly(request.body_bytes)
+            status, answer = http_faults.answer(faults, request, body)
+        except http_faults.Refused as refused:
+            status, answer = refused.status, {"error": str(refused)}
+        except asyncio.IncompleteReadError:
+            return _response(400, b"the request is incomplete\n")
+        except TimeoutError:
+            return _response(408, b"the request did not come in time\n")
+        return _response(status, json.dumps(answer).encode() + b"\n", "application/json")
+
+    def _resource(self, path: bytes) -> tuple[int, bytes, str]:
+        if path == b"/metrics":
+            # Most brokers are never scraped, and all must start fast.
+            from odradek_broker.metrics.exposition import render
+
+            return 200, render(self._metrics, self._node), _METRICS
+        if path == b"/healthz":
+            # The loop turns, or this would not run.
+            return 200, b"ok\n", _TEXT
+        if path == b"/readyz":
+            return self._readiness()
+        return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
+
+    def _readiness(self) -> tuple[int, bytes, str]:
+        """Ready without offline partitions, most of which need a restart, and with a disk that can be
+        read and takes writes."""
+        offline = [
+            f"{topic}-{index}"
+            for topic, index, partition in self._node.partitions()
+            if partition.log.offline
+        ]
+        problem = self._node.disk.problem
+        unreadable = sorted(self._node.disk.unreadable)
+        content = {
+            "ready": not (offline or unreadable or problem),
+            "offline_partitions": offline,
+            "unreadable_partitions": unreadable,
+            "disk_problem": problem,
+        }
+        body = json.dumps(content).encode() + b"\n"
+        return (200 if content["ready"] else 503), body, "application/json"
+
+
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read what the peer still sends: closing with unread bytes would reset its connection."""
+    writer.write_eof()
+    async with asyncio.timeout(_LINGER_S):
+        for _ in range(_LINGER_READS_MAX):
+            if not await reader.read(_REQUEST_BYTES_MAX):
+                break
+
+
+def _response(
+    status: int,
+    body: bytes,
+    content_type: str = _TEXT,
+    *,
+    head_only: bool = False,
+    extra: str = "",
+) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+        f"Content-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        f"{extra}Connection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if head_only else body)

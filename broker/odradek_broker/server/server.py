@@ -1,0 +1,455 @@
+"""The broker as a running program: sockets, timers, start and end.
+
+await serve(config, on_ready)          until SIGTERM or SIGINT, for the command line
+server = Server(config); await server.start(); ...; await server.stop()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.node import Node
+from odradek_broker.platform.fault_injection import injection_from_environment
+from odradek_broker.platform.fault_points import UnknownFaultPoint
+from odradek_broker.quotas.connections import Admission
+from odradek_broker.server.dispatch import Dispatcher
+from odradek_broker.server.errors import StartError
+from odradek_broker.server.event_loop import LoopScheduler
+from odradek_broker.server.host import Host, RealHost, Serving
+from odradek_broker.server.http import HttpServer
+from odradek_broker.server.session import Session, SessionLimits
+from odradek_broker.storage.cleaner.manager import LogCleaner
+from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
+
+if TYPE_CHECKING:
+    from odradek_broker.faults.rules import Rules
+    from odradek_broker.server.fault_control import FaultControl
+
+log = structlog.get_logger("odradek.server")
+
+OnTesting = Callable[["FaultControl", tuple[str, int] | None], None]
+
+#: How long a stopping broker waits for connections to take their last responses.
+_DRAIN_S = 3.0
+_IDLE_CHECK_S = 30.0
+_HOUSEKEEPING_S = 1.0
+_RECOVERY_POINTS_S = 60.0
+#: Log lines about problems at the start, and of one round of housekeeping: on a full disk every
+#: partition has the same one.
+_PROBLEMS_LOGGED_MAX = 10
+
+
+async def serve(
+    config: BrokerConfig,
+    on_ready: Callable[[str, int], None],
+    *,
+    handle_signals: bool = True,
+    on_testing: OnTesting | None = None,
+) -> None:
+    """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start.
+
+    The only way to a broker that kills itself: ODRADEK_FAULT_POINT (`fault_points.py`). With
+    `on_testing` it takes orders for faults (`fault_control.py`), and calls it before `on_ready` with
+    what takes them and with the bound address of its HTTP endpoint, None if it has none.
+    """
+    try:
+        injection = injection_from_environment(os.environ)
+    except UnknownFaultPoint as error:
+        raise StartError(str(error)) from error
+    rules = None
+    if on_testing is not None:
+        # Few brokers are under test, and all must start fast.
+        from odradek_broker.faults.rules import Rules
+
+        rules = Rules()
+    server = Server(config, RealHost(injection, rules), rules)
+    host, port = await server.start()
+    if on_testing is not None and server.faults is not None:
+        on_testing(server.faults, server.http_address)
+    if handle_signals:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.ended.set)
+    try:
+        on_ready(host, port)
+        await server.ended.wait()
+    finally:
+        await server.stop()
+    if server.failure:
+        raise StartError(server.failure)
+
+
+class Server:
+    """One broker. `start` and `stop` are called once each."""
+
+    def __init__(
+        self, config: BrokerConfig, host: Host | None = None, ordered: Rules | None = None
+    ) -> None:
+        """`host`: what it runs on; this machine if None. `ordered`: it is under test, and users may
+        order faults, which come to stand there."""
+        self.config = config
+        self._ordered = ordered
+        #: Takes orders for faults; None unless the broker is under test, or before the start.
+        self.faults: FaultControl | None = None
+        #: Where the HTTP endpoint listens, once it does.
+        self.http_address: tuple[str, int] | None = None
+        self._host = host or RealHost()
+        self.metrics = BrokerMetrics(self._host.now_us)
+        self.node: Node
+        #: In the order in which they came: what a stop does to them has one order.
+        #: The address of each that counts against the limits of its address; "" of the others.
+        self._sessions: dict[Session, str] = {}
+        #: The receive buffer of all connections; see `FrameReceiver`.
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._all_closed = asyncio.Event()
+        self._next_connection_id = 0
+        #: Whether as many connections are open as there may be.
+        self._full = False
+        self._resume_timer: asyncio.TimerHandle | None = None
+        self._server: Serving | None = None
+        self._http: HttpServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writing: asyncio.Future[None] | None = None
+        self._stopping = False
+        #: Set when the broker is to stop; `failure` says why if nobody asked for it.
+        self.ended = asyncio.Event()
+        self.failure = ""
+
+    async def start(self) -> tuple[str, int]:
+        """Open the data directory, recover, listen; the address that was bound.
+
+        StartError, DataDirectoryError. Nothing accepts connections before recovery is over.
+        """
+        loop = asyncio.get_running_loop()
+        config = self.config
+        listener = self._host.bind(config.listen_host, config.listen_port)
+        try:
+            budget = self._host.open_files()
+            self._connections_max = budget.connections
+            self._open(loop, budget.segments)
+        except BaseException:
+            listener.close()
+            raise
+        host, port = listener.address
+        node = self.node
+        node.set_advertised(*self._advertised(host, port))
+        self._dispatcher = self._new_dispatcher()
+        self._limits = SessionLimits(
+            config.max_in_flight_per_connection,
+            config.max_in_flight_bytes_per_connection,
+            config.queued_max_request_bytes,
+        )
+        node.answer_room_bytes = lambda: self._limits.room_bytes
+        try:
+            self._server = await listener.serve(self._session)
+            if config.http_address is not None:
+                self._http = HttpServer(node, self.metrics, self.faults)
+                self.http_address = await self._http.start(*config.http_address)
+        except OSError as error:
+            listener.close()
+            await self.stop()
+            raise StartError(f"cannot listen: {error}") from error
+        idle_s = config.connections_max_idle_ms / 1000
+        closing_s = min(_IDLE_CHECK_S, max(idle_s / 2, 0.1))
+        self._tasks = [
+            loop.create_task(self._repeat(every_s, what, step))
+            for every_s, what, step in (
+                (closing_s, "closing idle connections", self._close_idle),
+                (_HOUSEKEEPING_S, "housekeeping", self._keep_house),
+                (_RECOVERY_POINTS_S, "writing the recovery points", self._keep_recovery_points),
+            )
+        ]
+        log.info("ready", host=host, port=port, node_id=node.node_id, cluster_id=node.cluster_id)
+        return host, port
+
+    def _new_dispatcher(self) -> Dispatcher:
+        control_bytes_max = self.config.max_control_request_bytes
+        if self._ordered is None:
+            return Dispatcher(self.node, control_bytes_max)
+        from odradek_broker.server.fault_control import FaultControl
+
+        log.warning("this broker is under test: it takes orders for faults (--testing)")
+        self.faults = FaultControl(self.node, self._ordered)
+        return Dispatcher(self.node, control_bytes_max, self.faults.handlers)
+
+    def _open(self, loop: asyncio.AbstractEventLoop, segment_files_max: int) -> None:
+        config = self.config
+        host = self._host
+        if host.armed:
+            log.warning(
+                "a fault point is armed: this broker is under test and will kill itself",
+                point=host.armed,
+            )
+        self._run_in_background = host.background(loop)
+        self._commit = host.group_commit(loop, self.metrics.flushed)
+        manager = LogManager(
+            config.data_dir,
+            host.files,
+            host.clock,
+            host.randomness,
+            config.default_log_config(),
+            node_id=config.node_id,
+            cluster_id=config.cluster_id or None,
+            max_open_files=segment_files_max,
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            background=self._run_in_background,
+        )
+        self._log_disk_problems(manager)
+        try:
+            self.node = Node(
+                config,
+                clock=host.clock,
+                randomness=host.randomness,
+                logs=manager,
+                scheduler=LoopScheduler(loop),
+                request_flush=self._commit.request,
+                metrics=self.metrics,
+                on_fatal=self._fatal,
+                faults=host.faults,
+                cleaner=host.cleaner(loop),
+            )
+            self._log_cleanings(self.node.cleaner)
+            self._report(self.node.load())
+        except BaseException:
+            self._run_in_background.refuse()
+            manager.stop_background()
+            self._run_in_background.wait()
+            manager.close(clean=False)
+            raise
+
+    def _log_disk_problems(self, manager: LogManager) -> None:
+        """Log when writes begin to fail, when they work again, and partitions that go offline."""
+        disk = manager.disk
+        disk.on_failing = lambda problem: log.error(
+            "the data directory takes no writes: producers are refused until it does",
+            data_dir=manager.data_dir,
+            problem=problem,
+        )
+        disk.on_working = lambda problem: log.warning(
+            "the data directory takes writes again", data_dir=manager.data_dir, was=problem
+        )
+        disk.on_offline = lambda name, reason: log.error(
+            "a partition went offline: check the disk, then restart the broker",
+            partition=name,
+            reason=reason,
+        )
+        disk.on_online = lambda name: log.warning("a partition is back", partition=name)
+        disk.on_unreadable = lambda name, reason: log.error(
+            "a partition cannot be read: check the disk", partition=name, reason=reason
+        )
+
+    def _log_cleanings(self, cleaner: LogCleaner) -> None:
+        """Log what was compacted, and what could not be."""
+        cleaner.on_cleaned = lambda cleaned: log.info("compacted a log", **asdict(cleaned))
+        cleaner.on_problem = lambda name, problem: log.error(
+            "compaction met a problem", partition=name, problem=problem
+        )
+
+    def _report(self, report: StartReport) -> None:
+        for recovered in report.recovered:
+            if recovered.problem:
+                log.warning(
+                    "cut a torn log",
+                    partition=f"{recovered.topic}-{recovered.partition}",
+                    problem=recovered.problem,
+                    truncated_bytes=recovered.truncated_bytes,
+                    removed_segments=len(recovered.removed_segments),
+                    log_end_offset=recovered.log_end_offset,
+                )
+        for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
+            log.error("found at start", problem=problem)
+        if len(report.problems) > _PROBLEMS_LOGGED_MAX:
+            log.error("found more at start", problems=len(report.problems))
+        if not report.clean and report.logs:
+            log.info("recovered after an unclean stop", logs=report.logs)
+
+    def _fatal(self, reason: str) -> None:
+        log.critical("stopping", reason=reason)
+        self.failure = reason
+        self.ended.set()
+
+    def _advertised(self, host: str, port: int) -> tuple[str, int]:
+        """The address that clients are given (N-12): as configured, or the bound one."""
+        configured = self.config.advertised
+        if configured is not None:
+            return configured[0], configured[1] or port
+        if host in ("0.0.0.0", "::"):
+            return socket.gethostname(), port
+        return host, port
+
+    def _session(self) -> asyncio.BaseProtocol:
+        self._next_connection_id += 1
+        session = Session(
+            self._dispatcher,
+            self._next_connection_id,
+            FrameReceiver(self.config.socket_request_max_bytes, self._scratch),
+            self._limits,
+            self.metrics,
+            self._closed,
+            admit=lambda host: self._admit(session, host),
+        )
+        self._sessions[session] = ""
+        self._pace_accepting()
+        self.metrics.connections.set(len(self._sessions))
+        return session
+
+    def _admit(self, session: Session, host: str) -> Admission:
+        if self._stopping:
+            return Admission("the broker is stopping")
+        admission = self.node.connection_quotas.admit(host)
+        if not admission.reason:
+            self._sessions[session] = host
+        self._pace_accepting()
+        return admission
+
+    def _closed(self, session: Session) -> None:
+        host = self._sessions.pop(session, "")
+        if host:
+            self.node.connection_quotas.closed(host)
+        if not self._sessions:
+            self._all_closed.set()
+        self._pace_accepting()
+        self.metrics.connections.set(len(self._sessions))
+
+    @property
+    def _most_connections(self) -> int:
+        return min(self._connections_max, self.node.metadata.config.max_connections)
+
+    def _pace_accepting(self) -> None:
+        """Accept connections, or let those who connect wait: for one that ends, or because too many came
+        in a short time (Q-11, Q-13)."""
+        server = self._server
+        if server is None or self._stopping:
+            return
+        pause_ms = self.node.connection_quotas.pause_ms()
+        full = len(self._sessions) >= self._most_connections
+        if full != self._full:
+            self._full = full
+            if full:
+                log.warning(
+                    "no more connections are accepted until others end (max.connections, ulimit -n)",
+                    connections=len(self._sessions),
+                )
+        if full or pause_ms:
+            server.pause()
+        else:
+            server.resume()
+        if pause_ms and self._resume_timer is None:
+            loop = asyncio.get_running_loop()
+            self._resume_timer = loop.call_later(pause_ms / 1000, self._pause_is_over)
+
+    def _pause_is_over(self) -> None:
+        self._resume_timer = None
+        self._pace_accepting()
+
+    def _close_excess(self) -> None:
+        """After the limit was lowered: close the connections that were silent for longest (Q-11)."""
+        excess = len(self._sessions) - self._most_connections
+        if excess > 0:
+            silent = sorted(self._sessions, key=lambda session: session.last_active)
+            for session in silent[:excess]:
+                session.abort()
+
+    async def stop(self) -> None:
+        """Answer the requests in flight, make everything durable, mark the stop as clean (rule N-15)."""
+        if self._stopping:
+            return
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        if self._http is not None:
+            await self._http.stop()
+        if self.faults is not None:
+            self.faults.clear()
+        self.node.parked_fetches.answer_all()
+        self.node.close()
+        for session in list(self._sessions):
+            session.close_after_answers()
+        await self._drained()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        # No thread may be at work in the directory when it is opened again.
+        self._run_in_background.refuse()
+        self.node.logs.stop_background()
+        await self._host.in_thread(self._run_in_background.wait)
+        # All at once, where closing the logs would sync them one after another.
+        for partition_log in self.node.logs:
+            self._commit.request(partition_log)
+        await self._commit.drain()
+        self._commit.close()
+        problems = self.node.logs.close(clean=True)
+        if problems:
+            log.error(
+                "the stop was not clean; the next start will recover",
+                problem=problems[0],
+                problems=len(problems),
+            )
+        log.info("stopped")
+
+    async def _drained(self) -> None:
+        self._all_closed.clear()
+        if self._sessions:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), _DRAIN_S)
+        for session in list(self._sessions):
+            session.abort()
+        await asyncio.sleep(0)
+
+    async def _repeat(
+        self, every_s: float, what: str, step: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Repeat a step for ever. Errors go to the log: nobody would notice the end of a task."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await step()
+            except Exception:
+                log.exception(f"{what} failed")
+
+    async def _close_idle(self) -> None:
+        """Close connections that were silent for connections.max.idle.ms (rule N-04)."""
+        idle_s = self.config.connections_max_idle_ms / 1000
+        if idle_s < 0:
+            return
+        for session in list(self._sessions):
+            session.close_if_idle(idle_s)
+
+    async def _keep_house(self) -> None:
+        """Retention, deleted files, expired producers, at the pace the node decides; limits of
+        connections that have changed."""
+        self._close_excess()
+        self._pace_accepting()
+        report = self.node.keep_house()
+        for name, count in report.deleted_segments.items():
+            log.info("deleted old segments", partition=name, segments=count)
+        for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
+            log.error("housekeeping met a problem", problem=problem)
+        if len(report.problems) > _PROBLEMS_LOGGED_MAX:
+            log.error("housekeeping met more problems", problems=len(report.problems))
+
+    async def _keep_recovery_points(self) -> None:
+        """Write the recovery points, so that a start after a crash scans little (L-30)."""
+        write = self.node.logs.recovery_points_writer()
+        if write is not None:
+            self._writing = asyncio.ensure_future(self._host.in_thread(write))
+            try:
+                await asyncio.shield(self._writing)
+                self.node.logs.use_recovery_points()
+            except OSError as error:
+                log.error("the recovery points were not written", error=str(error))

@@ -1,0 +1,397 @@
+"""A session: one connection, frames in, responses out, in the order of the requests (rule N-03).
+
+Requests are handled as they arrive; a response that is not there yet holds back those behind it. A
+request behind a Produce sees its records: it waits until that is finished, also where it has no response
+(acks=0). While too much is unanswered, or the peer does not read, nothing more is read from it (N-14),
+nor while it has to wait because of a quota (N-11).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+import structlog
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.quotas.connections import Admission
+from odradek_broker.request import CloseConnection
+from odradek_broker.server.dispatch import Dispatcher, EncodedReply, Peer
+from odradek_protocol.codec import Buffer, gather
+from odradek_protocol.connection import FrameReceiver, FrameTooLarge
+
+log = structlog.get_logger("odradek.session")
+
+#: How long a connection that is hung up may take for the responses to its earlier requests.
+_HANG_UP_S = 5.0
+#: Responses are collected up to this many bytes before they are sent.
+_SEND_BYTES = 64 * 1024
+
+
+class _Slot:
+    """A request that is in flight, or whose response waits for those before it."""
+
+    __slots__ = ("bytes_held", "deferred", "produces", "ready", "reply")
+
+    def __init__(self) -> None:
+        self.bytes_held = 0
+        self.produces = False
+        self.deferred: Deferred[EncodedReply] | None = None
+        self.ready = False
+        self.reply: EncodedReply = None
+
+
+def _size(reply: EncodedReply) -> int:
+    return sum(map(len, reply)) if isinstance(reply, list) else 0
+
+
+def _is_produce(frame: memoryview) -> bool:
+    """Whether this is a request with the key of Produce, 0."""
+    return len(frame) >= 2 and not (frame[0] or frame[1])
+
+
+class SessionLimits:
+    """Limits of one connection, and of all together, with what all of them hold."""
+
+    __slots__ = ("bytes_held", "in_flight_bytes_max", "in_flight_max", "total_bytes_max")
+
+    def __init__(self, in_flight_max: int, in_flight_bytes_max: int, total_bytes_max: int) -> None:
+        self.in_flight_max = in_flight_max
+        self.in_flight_bytes_max = in_flight_bytes_max
+        self.total_bytes_max = total_bytes_max
+        #: Bytes of requests in flight and of responses not taken yet, of all connections.
+        self.bytes_held = 0
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes that may still be held by all connections."""
+        return max(self.total_bytes_max - self.bytes_held, 0)
+
+
+class Session(asyncio.BufferedProtocol):
+    """Owns a transport. `on_closed` is called once, when the connection is gone.
+
+    `admit`: told the peer's address, says whether the connection may stay.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        peer_id: int,
+        receiver: FrameReceiver,
+        limits: SessionLimits,
+        metrics: BrokerMetrics,
+        on_closed: Callable[[Session], None],
+        *,
+        admit: Callable[[str], Admission] = lambda _: Admission(),
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._receiver = receiver
+        self._limits = limits
+        self._metrics = metrics
+        self._on_closed = on_closed
+        self._peer = Peer("", peer_id)
+        self._transport: asyncio.Transport | None = None
+        self._slots: deque[_Slot] = deque()
+        self._backlog: deque[memoryview] = deque()
+        self._bytes_held = 0
+        #: Produce requests whose records are not on disk yet.
+        self._producing = 0
+        self._peer_reads = True
+        self._reading = True
+        self._draining = False
+        self._admit = admit
+        self._working = False
+        #: Loop time until which the peer has to wait because of a quota; 0 if it has not.
+        self._muted_until = 0.0
+        self._unmute_timer: asyncio.TimerHandle | None = None
+        #: Loop time of the last bytes in or out.
+        self.last_active = 0.0
+        self._unsent_seen = 0
+        #: Bytes in the transport's buffer, as counted in the limits.
+        self._unsent = 0
+        # Responses that go out together: each write is a system call, and wakes the peer.
+        self._outgoing: list[Buffer] = []
+        self._outgoing_bytes = 0
+        self._send_is_due = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no request waits for its response."""
+        return not self._slots and not self._backlog
+
+    # --- What the transport calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's have the methods, but not the class.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername")
+        self._peer.host = str(name[0]) if name else "?"
+        self._loop = asyncio.get_running_loop()
+        self.last_active = self._loop.time()
+        admission = self._admit(self._peer.host)
+        if admission.reason:
+            log.warning(f"refused a connection: {admission.reason}", peer=self._peer.host)
+            self._reading = False
+            transport.pause_reading()
+            self._loop.call_later(admission.hold_ms / 1000, self.abort)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._metrics.received_bytes(nbytes)
+        self.last_active = self._loop.time()
+        try:
+            frames = self._receiver.received(nbytes)
+        except FrameTooLarge as error:
+            self._hang_up(str(error))
+            return
+        if frames:
+            self._backlog.extend(frames)
+            self._work()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._peer_reads = False
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._peer_reads = True
+        self._count_unsent(0)
+        self._work()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end_muting()
+        self._backlog.clear()
+        slots, self._slots = self._slots, deque()
+        self._limits.bytes_held -= self._bytes_held
+        self._bytes_held = 0
+        self._count_unsent(0)
+        for slot in slots:
+            if slot.deferred is not None:
+                slot.deferred.abandon()
+        self._on_closed(self)
+
+    # --- Work ---
+
+    def close_if_idle(self, idle_s: float) -> None:
+        """Close if no byte has moved for so long and no request is in flight (N-04).
+
+        A peer that takes no answers is cut off: a polite close would wait for it for ever.
+        """
+        transport = self._transport
+        if transport is None or self._slots:
+            return
+        unsent = transport.get_write_buffer_size()
+        if unsent != self._unsent_seen:
+            self._unsent_seen = unsent
+            self.last_active = self._loop.time()
+        elif self._loop.time() - self.last_active <= idle_s:
+            return
+        elif unsent:
+            log.warning("closed a connection: it takes no answers", peer=self._peer.host)
+            transport.abort()
+        else:
+            self.close_after_answers()
+
+    def close_after_answers(self) -> None:
+        """Read nothing more; close when every request has its response."""
+        self._draining = True
+        if self._muted_until:
+            self._end_muting()
+            self._work()
+        self._update_reading()
+        if self.quiet and self._transport is not None:
+            self._send()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _work(self) -> None:
+        """Handle the backlog, as far as the limits allow."""
+        if self._working:
+            # Called from the handler of a request that has completed an earlier one: its own
+            # response comes first, before those of the requests behind it.
+            return
+        self._working = True
+        try:
+            if not self._handle_backlog():
+                return
+        finally:
+            self._working = False
+            self._send()
+        self._update_reading()
+
+    def _handle_backlog(self) -> bool:
+        """`_work` without its end; False if the connection is closed."""
+        backlog = self._backlog
+        limits = self._limits
+        while backlog and self._transport is not None:
+            if (
+                not self._peer_reads
+                or self._muted_until
+                or len(self._slots) >= limits.in_flight_max
+                or (self._bytes_held >= limits.in_flight_bytes_max and self._slots)
+                or (limits.bytes_held >= limits.total_bytes_max and self._slots)
+                or (self._producing and not _is_produce(backlog[0]))
+            ):
+                break
+            if not self._handle(backlog.popleft()):
+                return False
+        return True
+
+    def _handle(self, frame: memoryview) -> bool:
+        """Handle one request; False if the connection is closed."""
+        try:
+            reply = self._dispatcher.answer(self._peer, frame)
+        except CloseConnection as error:
+            self._hang_up(str(error))
+            return False
+        except Exception:
+            log.exception("a request failed unexpectedly", peer=self._peer.host)
+            self.abort()
+            return False
+        if isinstance(reply, CloseConnection):
+            self._hang_up(str(reply))
+            return False
+        if self._peer.throttle_ms:
+            self._mute()
+        if not isinstance(reply, Deferred):
+            if not self._slots:
+                if reply is not None:
+                    self._write(reply)
+                return True
+            slot = _Slot()
+            slot.ready, slot.reply = True, reply
+            self._slots.append(slot)
+            self._hold(slot, _size(reply))
+            return True
+        slot = _Slot()
+        slot.deferred = reply
+        slot.produces = _is_produce(frame)
+        self._producing += slot.produces
+        self._slots.append(slot)
+        self._hold(slot, len(frame))
+        reply.then(lambda value: self._answered(slot, value))
+        return True
+
+    def _answered(self, slot: _Slot, reply: EncodedReply) -> None:
+        if self._transport is None:
+            # The peer is gone; its bytes are not counted any more (N-10).
+            return
+        if self._peer.throttle_ms:
+            self._mute()
+        slot.ready, slot.reply, slot.deferred = True, reply, None
+        self._producing -= slot.produces
+        slots = self._slots
+        if not slots or slots[0] is not slot:
+            self._hold(slot, _size(reply))
+            if self._backlog:
+                self._work()
+            return
+        while slots and slots[0].ready:
+            slot = slots.popleft()
+            self._hold(slot, -slot.bytes_held)
+            if isinstance(slot.reply, CloseConnection):
+                self._hang_up(str(slot.reply))
+            elif slot.reply is not None:
+                self._write(slot.reply)
+        if self._backlog:
+            self._work()
+        else:
+            self._update_reading()
+
+    def _mute(self) -> None:
+        """Leave the peer's requests alone for as long as its answer tells it to wait (KIP-219)."""
+        until = self._loop.time() + self._peer.throttle_ms / 1000
+        self._peer.throttle_ms = 0
+        if self._draining or until <= self._muted_until:
+            return
+        self._end_muting()
+        self._muted_until = until
+        self._unmute_timer = self._loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        self._end_muting()
+        self._work()
+
+    def _end_muting(self) -> None:
+        self._muted_until = 0.0
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
+            self._unmute_timer = None
+
+    def _hold(self, slot: _Slot, size_bytes: int) -> None:
+        """Count bytes of a slot in the limits."""
+        slot.bytes_held += size_bytes
+        self._bytes_held += size_bytes
+        self._limits.bytes_held += size_bytes
+
+    def _write(self, reply: list[Buffer]) -> None:
+        """Send a response, together with others of this turn of the loop."""
+        self._outgoing += reply
+        self._outgoing_bytes += _size(reply)
+        if self._outgoing_bytes >= _SEND_BYTES:
+            self._send()
+        elif not self._working and not self._send_is_due:
+            # One flush to disk completes many requests, one after the other.
+            self._send_is_due = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._send_is_due = False
+        if not self._outgoing:
+            return
+        parts, self._outgoing = self._outgoing, []
+        size_bytes, self._outgoing_bytes = self._outgoing_bytes, 0
+        transport = self._transport
+        if transport is None:
+            return
+        self.last_active = self._loop.time()
+        # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
+        for part in gather(parts):
+            transport.write(part)
+        if not self._peer_reads:
+            self._count_unsent(transport.get_write_buffer_size())
+        self._metrics.sent_bytes(size_bytes)
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        self._limits.bytes_held += size_bytes - self._unsent
+        self._unsent = size_bytes
+
+    def _update_reading(self) -> None:
+        """Pause or resume reading, by the backlog, the peer and its quotas; close when drained."""
+        transport = self._transport
+        if transport is None:
+            return
+        wanted = (
+            not self._backlog and self._peer_reads and not self._muted_until and not self._draining
+        )
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+        if self._draining and self.quiet:
+            self._send()
+            transport.close()
+
+    def _hang_up(self, reason: str) -> None:
+        """Close after the responses to earlier requests, which may take _HANG_UP_S."""
+        log.warning("closed a connection", peer=self._peer.host, reason=reason)
+        self._metrics.connection_refused()
+        self._backlog.clear()
+        if self._transport is not None:
+            self._loop.call_later(_HANG_UP_S, self.abort)
+            self.close_after_answers()

@@ -1,0 +1,134 @@
+"""Refusals of requests whose answer would be larger than fetch.max.bytes (D11).
+
+Each of the names asked for is refused with INVALID_REQUEST, or the request as a whole where its
+answer has one code. Where there is no place for a code, the connection closes.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.coordinator.groups.administration import not_described
+from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.request import CloseConnection
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import Api
+from odradek_protocol.message import Message
+from odradek_protocol.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from odradek_protocol.schemas.describe_groups import (
+    GROUP_ID_NOT_FOUND_SINCE,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from odradek_protocol.schemas.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicResponse,
+)
+from odradek_protocol.schemas.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from odradek_protocol.schemas.offset_fetch import (
+    GROUPS_SINCE,
+    TOP_LEVEL_ERROR_SINCE,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+
+_CODE = ErrorCode.INVALID_REQUEST
+
+
+def refusal(api: Api, version: int, request: Message, text: str) -> Message:
+    """The answer that refuses one request; `text` says why, where there is a place for it.
+
+    CloseConnection, with the text, where the answer has no code.
+    """
+    match request:
+        case DescribeGroupsRequest():
+            return _describe_groups(request, version, text)
+        case ConsumerGroupDescribeRequest():
+            return _consumer_group_describe(request, text)
+        case DescribeTransactionsRequest():
+            return _describe_transactions(request)
+        case DescribeConfigsRequest():
+            return _describe_configs(request, text)
+        case DescribeProducersRequest():
+            return _describe_producers(request, text)
+        case OffsetFetchRequest():
+            return _offset_fetch(request, version, text)
+    for spec in api.response.fields:
+        if spec.name == "error_code" and version in spec.versions:
+            refused = api.response()
+            refused.error_code = _CODE  # type: ignore[attr-defined]
+            return refused
+    raise CloseConnection(text)
+
+
+def _describe_groups(request: DescribeGroupsRequest, version: int, text: str) -> Message:
+    message = text if version >= GROUP_ID_NOT_FOUND_SINCE else None
+    names = dict.fromkeys(request.groups)
+    return DescribeGroupsResponse(groups=[not_described(name, _CODE, message) for name in names])
+
+
+def _consumer_group_describe(request: ConsumerGroupDescribeRequest, text: str) -> Message:
+    names = dict.fromkeys(request.group_ids)
+    return ConsumerGroupDescribeResponse(
+        groups=[consumer_not_described(name, _CODE, text) for name in names]
+    )
+
+
+def _describe_transactions(request: DescribeTransactionsRequest) -> Message:
+    names = dict.fromkeys(request.transactional_ids)
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=_CODE, transactional_id=name) for name in names
+        ]
+    )
+
+
+def _describe_configs(request: DescribeConfigsRequest, text: str) -> Message:
+    asked = {(each.resource_type, each.resource_name): None for each in request.resources}
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=_CODE, error_message=text, resource_type=kind, resource_name=name
+            )
+            for kind, name in asked
+        ]
+    )
+
+
+def _describe_producers(request: DescribeProducersRequest, text: str) -> Message:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=index, error_code=_CODE, error_message=text)
+                    for index in dict.fromkeys(topic.partition_indexes)
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_fetch(request: OffsetFetchRequest, version: int, text: str) -> Message:
+    if version < GROUPS_SINCE:
+        if version < TOP_LEVEL_ERROR_SINCE:
+            raise CloseConnection(text)
+        return OffsetFetchResponse(error_code=_CODE)
+    names = dict.fromkeys(asked.group_id for asked in request.groups)
+    return OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id=name, error_code=_CODE) for name in names]
+    )

@@ -1,0 +1,127 @@
+"""What becomes of one batch when its log is cleaned (L-23, L-24). Kafka's RecordFilter.
+
+Nothing here reads or writes a file.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from operator import ge
+from typing import NamedTuple, cast
+
+from odradek_broker.storage.aborted_index import AbortedTransaction
+from odradek_broker.storage.cleaner.job import CleaningJob
+from odradek_broker.storage.cleaner.offset_map import OffsetMap
+from odradek_broker.storage.cleaner.transactions import CleanedTransactions
+from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.records.batch import BatchHeader, Buffer
+from odradek_protocol.records.builder import rewrite_columns
+from odradek_protocol.records.record import RecordColumns, read_columns
+
+_NO_RECORDS = RecordColumns((), [], [], [], [])
+
+
+class Kept(NamedTuple):
+    """`batch`: what is left, None for nothing. `records_kept` of the batch's records are in it, and
+    `keyless` were dropped because nothing could ever replace them. `aborted`: a transaction that ends with
+    this batch and must stay in the index."""
+
+    batch: Buffer | None
+    records_kept: int
+    keyless: int = 0
+    aborted: AbortedTransaction | None = None
+
+
+class BatchFilter:
+    """Told of every batch in the order of offsets."""
+
+    __slots__ = ("_job", "_map", "_transactions")
+
+    def __init__(
+        self, job: CleaningJob, offsets: OffsetMap, transactions: CleanedTransactions
+    ) -> None:
+        self._job = job
+        self._map = offsets
+        self._transactions = transactions
+
+    def keep(self, header: BatchHeader, batch: memoryview) -> Kept:
+        """What stays of a batch whose checksum is good. CorruptBatch if the records are not."""
+        if header.is_control:
+            return self._keep_control(header, batch)
+        if self._transactions.saw_data(header):
+            return Kept(self._emptied(header), 0)
+        return self._keep_data(header, batch)
+
+    def _keep_control(self, header: BatchHeader, batch: memoryview) -> Kept:
+        """A marker stays as long as something that it ended, and then for the time of a tombstone."""
+        ended_nothing, aborted = self._transactions.saw_control(header, batch)
+        horizon_ms = header.delete_horizon_ms
+        expired = horizon_ms is not None and horizon_ms <= self._job.now_ms
+        if not header.record_count or (ended_nothing and expired):
+            return Kept(self._emptied(header), 0)
+        if ended_nothing and horizon_ms is None:
+            return Kept(self._with_horizon(header, read_columns(batch, 0, header)), 1)
+        return Kept(batch, header.record_count, 0, aborted)
+
+    def _keep_data(self, header: BatchHeader, batch: memoryview) -> Kept:
+        columns = read_columns(batch, 0, header)
+        chosen, keyless = self._choose(header, columns)
+        count = sum(chosen)
+        if not count:
+            return Kept(self._emptied(header), 0, keyless)
+        whole = count == len(chosen)
+        if not whole:
+            columns = RecordColumns(
+                list(compress(columns.offsets, chosen)),
+                list(compress(columns.timestamps, chosen)),
+                list(compress(columns.keys, chosen)),
+                list(compress(columns.values, chosen)),
+                list(compress(columns.headers, chosen)),
+            )
+        if header.delete_horizon_ms is None and None in columns.values:
+            return Kept(self._with_horizon(header, columns), count, keyless)
+        return Kept(batch if whole else rewrite_columns(header, columns), count, keyless)
+
+    def _choose(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bool], int]:
+        """Which records stay: the last of each key, unless it is a tombstone whose time is over; and
+        what has not been looked at. And how many have no key."""
+        latest = self._map.latest_offset
+        keyless = 0
+        if header.last_offset > latest or None in columns.keys:
+            chosen = [True] * len(columns.keys)
+            for at, (offset, key) in enumerate(zip(columns.offsets, columns.keys, strict=True)):
+                if offset <= latest:
+                    chosen[at] = key is not None and offset >= next(self._map.get_all((key,)))
+                    keyless += key is None
+        else:
+            keys = cast("list[bytes]", columns.keys)
+            chosen = list(map(ge, columns.offsets, self._map.get_all(keys)))
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is not None and horizon_ms <= self._job.now_ms:
+            rows = zip(chosen, columns.offsets, columns.values, strict=True)
+            chosen = [
+                stays and (value is not None or offset > latest) for stays, offset, value in rows
+            ]
+        return chosen, keyless
+
+    def _with_horizon(self, header: BatchHeader, columns: RecordColumns) -> bytearray:
+        """From now on it can be told when tombstones and markers in it may go (KIP-534)."""
+        horizon_ms = self._job.now_ms + self._job.delete_retention_ms
+        return rewrite_columns(header, columns, delete_horizon_ms=horizon_ms)
+
+    def _emptied(self, header: BatchHeader) -> bytearray | None:
+        """The bare header, where something must be remembered: the last sequence or epoch of a
+        living producer, or where the cleaned part ends."""
+        if self._is_last_of_producer(header) or header.next_offset == self._job.upper_bound:
+            return rewrite_columns(header, _NO_RECORDS)
+        return None
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if header.producer_id == NO_PRODUCER_ID:
+            return False
+        last = self._job.last_records.get(header.producer_id)
+        if last is None:
+            return False
+        if last.data_offset >= 0:
+            return header.last_offset == last.data_offset
+        return header.is_control and header.producer_epoch == last.epoch

@@ -1,0 +1,93 @@
+"""What a cleaner is told to do, and what it says of it: values that go between processes as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+class LastRecord(NamedTuple):
+    """The last thing that a living producer wrote: the last offset of a data batch, -1 if that was a
+    marker, and its epoch."""
+
+    data_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningJob:
+    """One log to clean.
+
+    `segments`: (base offset, bytes) of those to clean, oldest first, whole and closed; `later_bases`:
+    base offsets of those behind them, whose transaction indexes may name transactions that began
+    before. Records from `first_dirty_offset` on have not been cleaned; `upper_bound` is the first offset
+    behind `segments`. Times are of the wall clock.
+    """
+
+    directory: str
+    segments: tuple[tuple[int, int], ...]
+    later_bases: tuple[int, ...]
+    first_dirty_offset: int
+    upper_bound: int
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    dedupe_buffer_bytes: int
+    dedupe_load_factor: float
+    io_bytes_per_second: float
+    last_records: dict[int, LastRecord] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> CleaningJob:
+        """What `to_json` made. ValueError, KeyError, TypeError."""
+        fields: dict[str, Any] = json.loads(line)
+        fields["segments"] = tuple((base, size) for base, size in fields["segments"])
+        fields["later_bases"] = tuple(fields["later_bases"])
+        fields["last_records"] = {
+            int(producer_id): LastRecord(*last)
+            for producer_id, last in fields["last_records"].items()
+        }
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCleaned:
+    """The segments at `sources` became one, at the first of these offsets, whose files are on disk
+    under names that end in `.cleaned`. Cleaning goes on when they were swapped in, or given up."""
+
+    sources: tuple[int, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningFinished:
+    """Everything below `end_offset` is clean. Bytes and records read are of the second reading, in
+    which they are copied; `map_used` is the part of the map that was filled, 0 to 1."""
+
+    end_offset: int
+    bytes_read: int
+    bytes_kept: int
+    records_read: int
+    records_kept: int
+    keyless_records: int
+    map_used: float
+
+
+CleaningStep = GroupCleaned | CleaningFinished
+Throttle = Callable[[int], None]
+"""Told of bytes that were read or written; may wait."""
+
+Cleaning = Iterator[CleaningStep]
+"""One `GroupCleaned` after the other, then one `CleaningFinished`."""
+
+
+def unthrottled(size_bytes: int) -> None:
+    """As fast as the disk is."""

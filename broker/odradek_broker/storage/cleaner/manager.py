@@ -1,0 +1,375 @@
+"""The log cleaner: looks for the dirtiest log, has it cleaned, swaps in what came of it (L-25 to L-29).
+
+Kafka's LogCleaner. Everything here happens on the loop, in steps too short to be noticed: the cleaning
+itself is the runner's, and the background waits for the disk. One log at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+
+from odradek_broker.platform.seams import Clock
+from odradek_broker.storage.cleaner.job import (
+    CleaningFinished,
+    CleaningJob,
+    CleaningStep,
+    GroupCleaned,
+    LastRecord,
+)
+from odradek_broker.storage.cleaner.policy import LogToClean, log_to_clean
+from odradek_broker.storage.cleaner.producers import last_records
+from odradek_broker.storage.cleaner.runner import CleanerRunner, CleaningFailed, Failure
+from odradek_broker.storage.cleaner.statistics import CleanerStatistics, LogCleaned
+from odradek_broker.storage.errors import (
+    IndexesBeingRebuilt,
+    LogCorrupt,
+    StorageError,
+)
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_broker.topic_partition import TopicPartition
+
+_LOGS_AT_ONCE = 10
+_PRODUCERS_AT_ONCE = 1_000
+_SOURCES_AT_ONCE = 10
+#: So often in a row the process may die over one log.
+_DEATHS_MAX = 3
+#: L-29.
+OWN_SEGMENT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """As they are now: log.cleaner.enable, .backoff.ms, .dedupe.buffer.size, .io.buffer.load.factor and
+    .io.max.bytes.per.second."""
+
+    enabled: bool
+    backoff_ms: int
+    dedupe_buffer_bytes: int
+    dedupe_load_factor: float
+    io_bytes_per_second: float
+
+
+@dataclass(slots=True)
+class _Run:
+    """One log that is being cleaned. `truncations`: how often it had been cut when that began."""
+
+    key: TopicPartition
+    log: PartitionLog
+    to_clean: LogToClean
+    truncations: int
+    began_ms: int
+    bytes_before: int
+
+
+class LogCleaner:
+    """`tick` it about once a second. `on_cleaned` and `on_problem` are for the broker's log."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        clock: Clock,
+        runner: CleanerRunner,
+        call_later: Callable[[float, Callable[[], None]], object],
+        settings: Callable[[], CleanerSettings],
+        is_own_topic: Callable[[str], bool],
+    ) -> None:
+        """`is_own_topic`: is it one of the broker's own?"""
+        self._logs = logs
+        self._clock = clock
+        self._runner = runner
+        self._background = logs.run_in_background
+        self._call_later = call_later
+        self._settings = settings
+        self._is_own_topic = is_own_topic
+        self._busy = self._closed = False
+        self._next_look_ms: float | None = None
+        self._deaths: dict[TopicPartition, int] = {}
+        #: Logs that a cleaning came to nothing for, until the next look is due.
+        self._set_aside: set[TopicPartition] = set()
+        self.statistics = CleanerStatistics(looked_at_ms=clock.monotonic_ms())
+        self.on_cleaned: Callable[[LogCleaned], None] = lambda _: None
+        self.on_problem: Callable[[str, str], None] = lambda name, problem: None
+
+    @property
+    def busy(self) -> bool:
+        """Is it looking, or is a log being cleaned?"""
+        return self._busy
+
+    def tick(self) -> None:
+        """Begin to look, if that is due. The first look comes when the broker has run for a while."""
+        now_ms = self._clock.monotonic_ms()
+        settings = self._settings()
+        if self._next_look_ms is None:
+            self._next_look_ms = now_ms + settings.backoff_ms
+        if self._busy or self._closed or not settings.enabled or now_ms < self._next_look_ms:
+            return
+        self._set_aside.clear()
+        self._begin_look()
+
+    def close(self) -> None:
+        """Begin nothing more. A swap that was committed is finished by the next start."""
+        self._closed = True
+        self._runner.close()
+
+    # ---- looking
+
+    def _begin_look(self) -> None:
+        self._busy = True
+        self.statistics.looked_at_ms = self._clock.monotonic_ms()
+        self._look_on(iter([log for log in self._logs if log.config.compacted]), [])
+
+    def _look_on(self, logs: Iterator[PartitionLog], found: list[LogToClean]) -> None:
+        if self._closed:
+            return
+        some = list(islice(logs, _LOGS_AT_ONCE))
+        for log in some:
+            to_clean = self._look_at(log)
+            if to_clean is not None and to_clean.clean_bytes + to_clean.cleanable_bytes:
+                found.append(to_clean)
+        if some:
+            self._call_later(0, lambda: self._look_on(logs, found))
+        else:
+            self._choose(found)
+
+    def _look_at(self, log: PartitionLog) -> LogToClean | None:
+        """None if it cannot be cleaned now."""
+        key = log.topic, log.partition
+        if log.offline or key in self.statistics.uncleanable or key in self._set_aside:
+            return None
+        now_ms = self._clock.wall_ms()
+        try:
+            if not log.loaded:
+                log.load(now_ms)
+            if log.swapping or log.indexes_known_damaged():
+                return None
+            if self._is_own_topic(log.topic) and log.segments[-1].size_bytes >= OWN_SEGMENT_BYTES:
+                log.roll(now_ms)
+            return log_to_clean(log, self._logs.cleaner_offsets.get(key), now_ms)
+        except IndexesBeingRebuilt:
+            return None
+        except LogCorrupt as problem:
+            self._leave_alone(key, log, str(problem))
+        except (StorageError, OSError) as problem:
+            self.on_problem(log.name, str(problem))
+        return None
+
+    def _choose(self, found: list[LogToClean]) -> None:
+        """Clean the dirtiest of those that are due; look again later if none is."""
+        statistics = self.statistics
+        statistics.dirtiest = max((each.ratio for each in found), default=0.0)
+        statistics.delay_ms = max((each.delay_ms for each in found), default=0)
+        self._forget_removed()
+        due = [each for each in found if each.due]
+        if not due:
+            self._busy = False
+            self._next_look_ms = self._clock.monotonic_ms() + self._settings().backoff_ms
+            return
+        chosen = max(due, key=lambda each: each.ratio)
+        log = chosen.log
+        if log.offline or not log.loaded:
+            self._look_again()
+            return
+        run = _Run(
+            (log.topic, log.partition),
+            log,
+            chosen,
+            log.truncations,
+            self._clock.monotonic_ms(),
+            chosen.clean_bytes + chosen.cleanable_bytes,
+        )
+        self._collect_producers(run, iter(list(log.producers.entries())), {})
+
+    def _forget_removed(self) -> None:
+        """Partitions that are gone, and what is told of the others."""
+        statistics = self.statistics
+        for key in [key for key in statistics.uncleanable if self._logs.get(*key) is None]:
+            del statistics.uncleanable[key]
+        logs = (self._logs.get(*key) for key in statistics.uncleanable)
+        statistics.uncleanable_bytes = sum(
+            log.size_bytes for log in logs if log is not None and log.loaded and not log.offline
+        )
+
+    def _look_again(self) -> None:
+        if not self._closed:
+            self._call_later(0, self._begin_look)
+
+    # ---- cleaning
+
+    def _collect_producers(
+        self, run: _Run, entries: Iterator[ProducerEntry], found: dict[int, LastRecord]
+    ) -> None:
+        """Some at a time. Whoever writes meanwhile writes behind what is cleaned: then a batch stays that
+        need not have."""
+        if self._closed or self._lost(run):
+            return
+        some = list(islice(entries, _PRODUCERS_AT_ONCE))
+        found.update(last_records(some, run.to_clean.upper_bound))
+        if some:
+            self._call_later(0, lambda: self._collect_producers(run, entries, found))
+        else:
+            self._runner.begin(self._job(run, found), lambda step: self._came_to(run, step))
+
+    def _job(self, run: _Run, producers: dict[int, LastRecord]) -> CleaningJob:
+        to_clean, config, settings = run.to_clean, run.log.config, self._settings()
+        return CleaningJob(
+            directory=run.log.directory,
+            segments=tuple((each.base_offset, each.size_bytes) for each in to_clean.sources),
+            later_bases=tuple(
+                each.base_offset
+                for each in run.log.segments
+                if each.base_offset >= to_clean.upper_bound
+            ),
+            first_dirty_offset=to_clean.first_dirty_offset,
+            upper_bound=to_clean.upper_bound,
+            now_ms=self._clock.wall_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            dedupe_buffer_bytes=settings.dedupe_buffer_bytes,
+            dedupe_load_factor=settings.dedupe_load_factor,
+            io_bytes_per_second=settings.io_bytes_per_second,
+            last_records=producers,
+        )
+
+    def _lost(self, run: _Run) -> bool:
+        """Is the log gone, offline or cut? Then the cleaning is given up, and others have their turn."""
+        log = run.log
+        if (
+            log.loaded
+            and not log.offline
+            and self._logs.get(*run.key) is log
+            and log.truncations == run.truncations
+        ):
+            return False
+        self._give_up(run)
+        return True
+
+    def _give_up(self, run: _Run) -> None:
+        self._runner.give_up()
+        self._set_aside.add(run.key)
+        self._look_again()
+
+    def _came_to(self, run: _Run, step: CleaningStep | CleaningFailed) -> None:
+        if self._closed or self._lost(run):
+            return
+        if isinstance(step, CleaningFailed):
+            self._failed(run, step)
+        elif isinstance(step, CleaningFinished):
+            self._finished(run, step)
+        else:
+            self._swap(run, step)
+
+    def _failed(self, run: _Run, problem: CleaningFailed) -> None:
+        name = run.log.name
+        if problem.failure is Failure.DAMAGED:
+            self._leave_alone(run.key, run.log, str(problem))
+        elif problem.failure is Failure.DIED:
+            self.statistics.deaths += 1
+            self._deaths[run.key] = self._deaths.get(run.key, 0) + 1
+            self.on_problem(name, str(problem))
+            if self._deaths[run.key] >= _DEATHS_MAX:
+                self._leave_alone(run.key, run.log, str(problem))
+        else:
+            self.on_problem(name, str(problem))
+            if problem.failure is Failure.INDEX:
+                with suppress(StorageError):
+                    # Whoever reads it has it made anew.
+                    run.log.aborted_transactions(run.log.log_start_offset, run.to_clean.upper_bound)
+        self._give_up(run)
+
+    def _leave_alone(self, key: TopicPartition, log: PartitionLog, problem: str) -> None:
+        self.statistics.uncleanable[key] = problem
+        self.on_problem(log.name, f"it is not compacted any more until the next start: {problem}")
+
+    def _finished(self, run: _Run, step: CleaningFinished) -> None:
+        took_ms = self._clock.monotonic_ms() - run.began_ms
+        self.statistics.finished(step, took_ms)
+        self._deaths.pop(run.key, None)
+        if step.end_offset <= run.to_clean.first_dirty_offset:
+            self._set_aside.add(run.key)
+        self._logs.cleaner_offsets[run.key] = step.end_offset
+        self._runner.give_up()
+        self.on_cleaned(
+            LogCleaned(
+                run.log.name,
+                step.end_offset,
+                step.bytes_read,
+                step.bytes_kept,
+                step.records_read,
+                step.records_kept,
+                step.keyless_records,
+                took_ms,
+            )
+        )
+        self._background(self._logs.cleaner_offsets_writer(), self._written)
+
+    def _written(self, problem: Exception | None) -> None:
+        """Without the checkpoint the next start cleans again what is clean."""
+        if self._closed:
+            return
+        try:
+            if problem is not None:
+                raise problem
+            self._logs.use_cleaner_offsets()
+        except OSError as trouble:
+            self.on_problem("cleaner-offset-checkpoint", str(trouble))
+        self._look_again()
+
+    # ---- swapping
+
+    def _swap(self, run: _Run, group: GroupCleaned) -> None:
+        """`begin_swap`, sync, `swap_in`, `retire_sources`, sync, `end_swap`, sync (L-27)."""
+        try:
+            if not run.log.begin_swap(group):
+                self._give_up(run)
+                return
+        except StorageError as problem:
+            self.on_problem(run.log.name, str(problem))
+            self._give_up(run)
+            return
+        self._sync(run, lambda: self._swap_in(run, group))
+
+    def _swap_in(self, run: _Run, group: GroupCleaned) -> None:
+        run.log.swap_in(group.size_bytes, self._clock.wall_ms())
+        self._retire(run)
+
+    def _retire(self, run: _Run) -> None:
+        if self._closed or self._lost(run):
+            return
+        try:
+            over = run.log.retire_sources(_SOURCES_AT_ONCE)
+        except StorageError as problem:
+            self.on_problem(run.log.name, str(problem))
+            self._give_up(run)
+            return
+        if over:
+            self._sync(run, lambda: self._end_swap(run))
+        else:
+            self._call_later(0, lambda: self._retire(run))
+
+    def _end_swap(self, run: _Run) -> None:
+        run.log.end_swap(self._clock.wall_ms())
+        self._sync(run, lambda: self._runner.go_on(lambda step: self._came_to(run, step)))
+
+    def _sync(self, run: _Run, then: Callable[[], None]) -> None:
+        """Have the steps so far on disk, then go on. Where that fails, nobody knows what a start would
+        find, and the partition goes offline (D5)."""
+
+        def synced(problem: Exception | None) -> None:
+            if self._closed or isinstance(problem, InterruptedError) or self._lost(run):
+                return
+            try:
+                if problem is not None:
+                    raise run.log.directory_sync_failed(problem)
+                then()
+            except StorageError as trouble:
+                self.on_problem(run.log.name, str(trouble))
+                self._give_up(run)
+
+        self._background(run.log.sync_directory, synced)

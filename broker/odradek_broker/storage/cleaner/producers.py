@@ -1,0 +1,39 @@
+"""What living producers wrote last, which a cleaner must not forget (L-24)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.cleaner.job import LastRecord
+from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_broker.storage.segment import segment_name
+
+
+def last_records(
+    entries: Iterable[ProducerEntry], upper_bound: int
+) -> Iterator[tuple[int, LastRecord]]:
+    """(producer id, what it wrote last) of those whose last batch lies below an offset, or of whom only
+    a marker is known, wherever that lies."""
+    for entry in entries:
+        offset = entry.last_offset
+        if offset < upper_bound:
+            yield entry.producer_id, LastRecord(offset, entry.epoch)
+
+
+def remove_old_snapshots(files: Files, directory: str, upper_bound: int) -> None:
+    """Before any marker below an offset goes: a snapshot from before it would open its transaction again,
+    for ever. From then on producers come from a newer one, which is on disk now, or from what is left of
+    the log. The removal is durable with the first cleaned segment. OSError."""
+    newer = f"{directory}/{segment_name(upper_bound)}.snapshot"
+    if files.exists(newer):
+        file = files.open(newer)
+        try:
+            file.sync()
+        finally:
+            file.close()
+        files.sync_dir(directory)
+    for name in files.list(directory):
+        stem, _, suffix = name.partition(".")
+        if suffix == "snapshot" and stem.isdigit() and int(stem) < upper_bound:
+            files.remove(f"{directory}/{name}")

@@ -1,0 +1,106 @@
+"""Where a cleaner runs: beside the loop, one log at a time.
+
+Heavy work in Python holds up every other thread of a process, so the broker has a child process for it
+(`odradek_broker.server.cleaner_process`). `BackgroundCleaner` does it in this one: where there is no
+child, as in a simulation.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Protocol
+
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.aborted_index import CorruptAbortedIndex
+from odradek_broker.storage.cleaner.cleaner import clean
+from odradek_broker.storage.cleaner.job import Cleaning, CleaningJob, CleaningStep
+from odradek_broker.storage.handles import BackgroundRunner
+from odradek_broker.storage.segment import SegmentCorrupt
+from odradek_protocol.records.batch import BatchError
+
+
+class Failure(enum.Enum):
+    """Why a cleaning was given up."""
+
+    DISK = "the disk failed"
+    DAMAGED = "batches are damaged"
+    INDEX = "a transaction index is damaged"
+    DIED = "the process died"
+
+
+class CleaningFailed(Exception):
+    """`failure`: of what kind; the text is for people."""
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+CleaningDone = Callable[[CleaningStep | CleaningFailed], None]
+
+
+class CleanerRunner(Protocol):
+    """Runs one cleaning after the other. What is given is called on the loop."""
+
+    def begin(self, job: CleaningJob, done: CleaningDone) -> None:
+        """Clean up to the first step, and call back with it."""
+        ...
+
+    def go_on(self, done: CleaningDone) -> None:
+        """As `begin`, up to the next step."""
+        ...
+
+    def give_up(self) -> None:
+        """Stop what runs. Its `done` is not called any more."""
+        ...
+
+    def close(self) -> None:
+        """Give up, and begin nothing more."""
+        ...
+
+
+def failed(problem: Exception) -> CleaningFailed:
+    """What an exception of `clean` means."""
+    if isinstance(problem, CorruptAbortedIndex):
+        return CleaningFailed(Failure.INDEX, str(problem))
+    if isinstance(problem, SegmentCorrupt | BatchError):
+        return CleaningFailed(Failure.DAMAGED, str(problem))
+    if isinstance(problem, OSError):
+        return CleaningFailed(Failure.DISK, str(problem))
+    return CleaningFailed(Failure.DIED, repr(problem))
+
+
+class BackgroundCleaner:
+    """Cleans in the background of this process; never throttled."""
+
+    def __init__(self, files: Files, background: BackgroundRunner) -> None:
+        self._files = files
+        self._background = background
+        self._cleaning: Cleaning | None = None
+
+    def begin(self, job: CleaningJob, done: CleaningDone) -> None:
+        """See `CleanerRunner`."""
+        self._cleaning = clean(job, self._files)
+        self.go_on(done)
+
+    def go_on(self, done: CleaningDone) -> None:
+        """See `CleanerRunner`."""
+        cleaning = self._cleaning
+        if cleaning is None:
+            return
+        steps: list[CleaningStep] = []
+
+        def finished(problem: Exception | None) -> None:
+            if self._cleaning is cleaning:
+                done(steps[0] if problem is None else failed(problem))
+
+        self._background(lambda: steps.append(next(cleaning)), finished)
+
+    def give_up(self) -> None:
+        """See `CleanerRunner`."""
+        self._cleaning = None
+
+    def close(self) -> None:
+        """See `CleanerRunner`."""
+        self.give_up()

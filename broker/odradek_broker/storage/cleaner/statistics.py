@@ -1,0 +1,45 @@
+"""What the cleaner did, for metrics and the broker's log. Names and meanings are Kafka's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from odradek_broker.storage.cleaner.job import CleaningFinished
+from odradek_broker.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LogCleaned:
+    """One cleaning of one log."""
+
+    name: str
+    end_offset: int
+    bytes_before: int
+    bytes_after: int
+    records_before: int
+    records_after: int
+    keyless_records: int
+    took_ms: int
+
+
+@dataclass(slots=True)
+class CleanerStatistics:
+    """`uncleanable`: logs that are left alone until the next start, and why. Of the last cleaning:
+    how full the map was, how much was kept, how long it took. Of the last look at all logs: the dirtiest,
+    the longest delay beyond max.compaction.lag.ms, and when it was, on the monotonic clock."""
+
+    uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
+    uncleanable_bytes: int = 0
+    map_used: float = 0.0
+    kept: float = 0.0
+    took_ms: int = 0
+    dirtiest: float = 0.0
+    delay_ms: int = 0
+    looked_at_ms: int = 0
+    deaths: int = 0
+
+    def finished(self, step: CleaningFinished, took_ms: int) -> None:
+        """Take a cleaning over."""
+        self.map_used = step.map_used
+        self.kept = step.bytes_kept / step.bytes_read if step.bytes_read else 0.0
+        self.took_ms = took_ms

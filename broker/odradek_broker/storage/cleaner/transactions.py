@@ -1,0 +1,68 @@
+"""Which transactions a cleaner has met: what of them may go, and what must be told of them (L-24).
+
+Kafka's CleanedTransactionMetadata.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from odradek_broker.storage.aborted_index import AbortedTransaction
+from odradek_broker.storage.producers.manager import read_end_marker
+from odradek_protocol.records.batch import BatchHeader
+from odradek_protocol.stored.control_marker import ControlType
+
+
+class CleanedTransactions:
+    """Told of every batch in the order of offsets. `aborted`: of at least the range that is read."""
+
+    __slots__ = ("_aborted", "_committed_seen", "_ongoing_aborted", "_with_data")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._aborted = [(each.first_offset, each) for each in aborted]
+        heapq.heapify(self._aborted)
+        self._ongoing_aborted: dict[int, AbortedTransaction] = {}
+        #: Of those, producers of whom a batch was met.
+        self._with_data: set[int] = set()
+        self._committed_seen: set[int] = set()
+
+    def _begin_up_to(self, header: BatchHeader) -> None:
+        """Take up what was aborted and had begun by then. What ended before that was never met."""
+        while self._aborted and self._aborted[0][0] <= header.last_offset:
+            _, transaction = heapq.heappop(self._aborted)
+            if transaction.last_offset >= header.base_offset:
+                self._ongoing_aborted.setdefault(transaction.producer_id, transaction)
+
+    def saw_data(self, header: BatchHeader) -> bool:
+        """Was this batch aborted?"""
+        self._begin_up_to(header)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._ongoing_aborted:
+            self._with_data.add(header.producer_id)
+            return True
+        self._committed_seen.add(header.producer_id)
+        return False
+
+    def saw_control(
+        self, header: BatchHeader, batch: memoryview
+    ) -> tuple[bool, AbortedTransaction | None]:
+        """Is nothing left of what this marker ended? And what belongs into the transaction index,
+        where something is. A marker that was emptied ended nothing that is left. CorruptBatch."""
+        self._begin_up_to(header)
+        if not header.record_count:
+            return True, None
+        marker = read_end_marker(header, batch)
+        if marker is None:
+            return False, None
+        producer_id = header.producer_id
+        if marker[0] == ControlType.COMMIT:
+            ended_data = producer_id in self._committed_seen
+            self._committed_seen.discard(producer_id)
+            return not ended_data, None
+        transaction = self._ongoing_aborted.pop(producer_id, None)
+        if transaction is None or producer_id not in self._with_data:
+            return True, None
+        self._with_data.discard(producer_id)
+        return False, transaction

@@ -1,0 +1,64 @@
+"""Whose a data directory is: its lock, and the cluster and node in its meta.properties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.checkpoints import (
+    LOCK,
+    META_PROPERTIES,
+    CorruptCheckpoint,
+    decode_meta_properties,
+    read_small_file,
+)
+from odradek_broker.storage.errors import DataDirectoryError, DataDirectoryInUse
+
+
+def take_lock(files: Files, data_dir: str) -> Callable[[], None]:
+    """Make the directory if it is not there, and lock it; call the result to give it back.
+
+    DataDirectoryInUse if another broker has it, DataDirectoryError if it cannot be used.
+    """
+    try:
+        if not files.exists(data_dir):
+            files.make_dirs(data_dir)
+            files.sync_dir(data_dir.rpartition("/")[0] or ".")
+        return files.lock(f"{data_dir}/{LOCK}")
+    except BlockingIOError:
+        raise DataDirectoryInUse(data_dir) from None
+    except OSError as problem:
+        raise DataDirectoryError(
+            f"the data directory {data_dir} cannot be used: {problem}; make it writable or"
+            " choose another --data-dir"
+        ) from problem
+
+
+def read_identity(files: Files, data_dir: str, cluster_id: str | None, node_id: int) -> str | None:
+    """The cluster id in meta.properties; None where there is no such file yet.
+
+    A directory keeps its cluster and its node for life: DataDirectoryError if they are not
+    `cluster_id` (None: any) and `node_id`, or if the file cannot be read.
+    """
+    path = f"{data_dir}/{META_PROPERTIES}"
+    try:
+        text = read_small_file(files, path)
+    except CorruptCheckpoint as problem:
+        raise DataDirectoryError(f"{problem}; this is not a broker's directory") from problem
+    except OSError as problem:
+        raise DataDirectoryError(f"{path} cannot be read: {problem}") from problem
+    if text is None:
+        return None
+    properties = decode_meta_properties(text)
+    found = properties.get("cluster.id", "")
+    if not found or properties.get("version") not in ("0", "1"):
+        raise DataDirectoryError(f"{path} names no cluster.id, or has a version other than 0 and 1")
+    if cluster_id is not None and found != cluster_id:
+        raise DataDirectoryError(f"{data_dir} belongs to cluster {found}, not {cluster_id}")
+    owner = properties.get("node.id", properties.get("broker.id", str(node_id)))
+    if owner != str(node_id):
+        raise DataDirectoryError(
+            f"{data_dir} belongs to node {owner}, this one is node {node_id}; set node.id"
+            " accordingly or choose another --data-dir"
+        )
+    return found

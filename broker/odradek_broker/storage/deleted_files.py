@@ -1,0 +1,142 @@
+"""Files and directories that were renamed to be deleted, until they are removed (L-01, L-38).
+
+What is due comes from a queue, so that a quiet broker looks at nothing; the disk is waited for in the
+background, one directory at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from odradek_broker.storage.handles import HandleCache
+
+#: Entries that are removed in one go. What else is due waits for the next call.
+_ENTRIES_AT_ONCE_MAX = 1_000
+_RETRY_MS = 60_000
+_PROBLEMS_MAX = 20
+
+
+@dataclass(order=True, slots=True)
+class _Entry:
+    """`paths` of a directory; None is the directory itself. `wanted` says whether they are still
+    this owner's to remove: the name of a directory may come again."""
+
+    due_ms: int
+    number: int
+    directory: str = field(compare=False)
+    paths: Sequence[str] | None = field(compare=False)
+    wanted: Callable[[], bool] = field(compare=False)
+
+
+def _always() -> bool:
+    return True
+
+
+class DeletedFiles:
+    """The queue of one broker. Everything but the removal itself happens on the loop."""
+
+    def __init__(self, handles: HandleCache) -> None:
+        self._handles = handles
+        self._files = handles.files
+        self._queue: list[_Entry] = []
+        self._added = 0
+        self._busy = False
+        self._problems: list[str] = []
+
+    def add_files(
+        self, due_ms: int, directory: str, paths: Sequence[str], wanted: Callable[[], bool]
+    ) -> None:
+        """Remove files of a directory from `due_ms` on (wall clock), if they are `wanted` then. The
+        list may still grow."""
+        self._add(due_ms, directory, paths, wanted)
+
+    def add_directory(self, due_ms: int, directory: str) -> None:
+        """Remove a directory and all that is in it from `due_ms` on."""
+        self._add(due_ms, directory, None, _always)
+
+    def _add(
+        self,
+        due_ms: int,
+        directory: str,
+        paths: Sequence[str] | None,
+        wanted: Callable[[], bool],
+    ) -> None:
+        self._added += 1
+        heapq.heappush(self._queue, _Entry(due_ms, self._added, directory, paths, wanted))
+
+    def remove_due(self, now_ms: int) -> int:
+        """Begin to remove what is due; how many entries. Nothing while the last removal is not over.
+
+        What fails is tried again later; `take_problems` tells of it.
+        """
+        if self._busy:
+            return 0
+        due: list[_Entry] = []
+        while self._queue and self._queue[0].due_ms <= now_ms and len(due) < _ENTRIES_AT_ONCE_MAX:
+            entry = heapq.heappop(self._queue)
+            if entry.wanted():
+                due.append(entry)
+        if due:
+            self._begin(due, now_ms)
+        return len(due)
+
+    def take_problems(self) -> list[str]:
+        """What could not be removed since the last call."""
+        taken, self._problems = self._problems, []
+        return taken
+
+    def _begin(self, due: list[_Entry], now_ms: int) -> None:
+        failed: list[tuple[_Entry, OSError]] = []
+
+        def work() -> None:
+            by_directory: dict[str, list[_Entry]] = {}
+            for entry in due:
+                by_directory.setdefault(entry.directory, []).append(entry)
+            for directory, entries in by_directory.items():
+                self._remove(directory, entries, failed)
+
+        def done(problem: Exception | None) -> None:
+            self._busy = False
+            for entry, error in failed:
+                self._again(entry, now_ms, error)
+            if problem is not None and not isinstance(problem, InterruptedError):
+                raise problem
+
+        self._busy = True
+        background = self._handles.background
+        if background is not None:
+            background(work, done)
+        else:
+            work()
+            done(None)
+
+    def _again(self, entry: _Entry, now_ms: int, error: OSError) -> None:
+        self._add(now_ms + _RETRY_MS, entry.directory, entry.paths, entry.wanted)
+        if len(self._problems) < _PROBLEMS_MAX:
+            self._problems.append(f"deleted files could not be removed: {error}")
+
+    def _remove(
+        self, directory: str, entries: list[_Entry], failed: list[tuple[_Entry, OSError]]
+    ) -> None:
+        """In the background. A start finishes what is left over when the directory is given up."""
+        entries = [entry for entry in entries if entry.wanted() and not self._handles.halted]
+        try:
+            if any(entry.paths for entry in entries):
+                # A start after a crash finishes from these files what was renamed in part.
+                self._files.sync_dir(directory)
+        except FileNotFoundError:
+            return  # The whole directory was renamed meanwhile, and goes later.
+        except OSError as problem:
+            failed += ((entry, problem) for entry in entries)
+            return
+        for entry in entries:
+            try:
+                if entry.paths is None:
+                    self._files.remove_tree(directory)
+                    continue
+                for path in entry.paths:
+                    self._files.remove(path)
+            except OSError as problem:
+                failed.append((entry, problem))

@@ -1,0 +1,49 @@
+"""Arguments for opening a partition log: those that all logs of a broker share, and how it was
+left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from odradek_broker.platform.seams import Files, Randomness
+from odradek_broker.storage.deleted_files import DeletedFiles
+from odradek_broker.storage.disk_watch import DiskWatch
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.producers.state import ProducerTally
+
+
+class UnopenedLog(Protocol):
+    """A log that could not be opened."""
+
+    def open_again(self, now_ms: int) -> bool:
+        """Try it; whether the log is served now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The parts that all logs of a broker share."""
+
+    files: Files
+    handles: HandleCache
+    randomness: Randomness
+    deleted: DeletedFiles
+    max_producer_ids: int = 100_000
+    producer_expiration_ms: int = 86_400_000
+    producer_tally: ProducerTally = field(default_factory=ProducerTally)
+    disk: DiskWatch = field(default_factory=DiskWatch)
+    #: By name. Opening them is tried again.
+    unopened: dict[str, UnopenedLog] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """How a log was left: by a clean stop (`clean`) at `log_end_offset`, or else flushed up to
+    `recovery_point`. `cleaned`: it was compacted once, so there may be gaps between its segments."""
+
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    recovery_point: int = 0
+    clean: bool = False
+    cleaned: bool = False

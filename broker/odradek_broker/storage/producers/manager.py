@@ -1,0 +1,266 @@
+"""Producer state of a partition together with its files: snapshots and aborted indexes.
+
+What a batch means for its producer is decided in `state`; here is where that is kept, and how it is
+found again (P-26..P-28, L-04).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.aborted_index import AbortedTransaction
+from odradek_broker.storage.aborted_indexes import AbortedIndexes
+from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.producers.snapshot import CorruptSnapshot, check_snapshot
+from odradek_broker.storage.producers.state import ProducerStateManager, ProducerTally
+from odradek_broker.storage.segment import Segment, read_batches, segment_name
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import BatchError, BatchHeader, CorruptBatch
+from odradek_protocol.records.record import read_records
+from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
+
+_SNAPSHOT = "snapshot"
+
+EndMarker = tuple[int, int]
+
+
+def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
+    """(control type, coordinator epoch) of a COMMIT or ABORT marker; None for other control
+    batches (R-31). Longer keys and values are accepted (R-32). CorruptBatch."""
+    records = read_records(batch, 0, header)
+    if not records:
+        return None  # Compaction may leave an empty one (R-19).
+    try:
+        marker = decode_marker(records[0].key, records[0].value)
+    except ControlMarkerError as problem:
+        raise CorruptBatch(f"batch at offset {header.base_offset}: {problem}") from problem
+    return None if marker is None else (int(marker.kind), marker.coordinator_epoch)
+
+
+class Producers:
+    """`state` is what appends are checked against; files are in `directory`."""
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_options",
+        "aborted_indexes",
+        "restored_to",
+        "state",
+        "unsynced",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        *,
+        max_producer_ids: int,
+        expiration_ms: int,
+        tally: ProducerTally | None = None,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._options: dict[str, Any] = {
+            "max_producer_ids": max_producer_ids,
+            "expiration_ms": expiration_ms,
+            "tally": tally,
+        }
+        self.state = ProducerStateManager(**self._options)
+        self.restored_to = 0
+        """The result of `load`: state of batches below this offset."""
+        self.unsynced: set[str] = set()
+        """Paths written since the last flush took them."""
+        self.aborted_indexes = AbortedIndexes(files, self.unsynced)
+
+    # ---- appended and replayed batches
+
+    def check_marker(
+        self,
+        header: BatchHeader,
+        batch: memoryview,
+        origin: AppendOrigin,
+        transaction_version: int,
+    ) -> EndMarker | None:
+        """The marker in a control batch that is about to be appended (T-41). AppendRejected."""
+        try:
+            marker = read_end_marker(header, batch)
+        except BatchError as problem:
+            raise AppendRejected(ErrorCode.INVALID_RECORD, str(problem)) from None
+        if marker is not None and origin is not AppendOrigin.REPLAY:
+            self.state.check_marker(
+                header.producer_id,
+                header.producer_epoch,
+                marker[1],
+                transaction_version=transaction_version,
+            )
+        return marker
+
+    def apply(
+        self,
+        header: BatchHeader,
+        marker: EndMarker | None,
+        segment: Segment,
+        base_offset: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Take over a batch that is in the log (P-18). OSError from the aborted index."""
+        self.state.update(header, base_offset, last_offset, now_ms)
+        if marker is not None:
+            aborted = self._apply_marker(header, marker, last_offset)
+            if aborted is not None:
+                self.aborted_indexes.append(segment, aborted)
+
+    def _apply_marker(
+        self, header: BatchHeader, marker: EndMarker, offset: int
+    ) -> AbortedTransaction | None:
+        control_type, coordinator_epoch = marker
+        return self.state.apply_marker(
+            header.producer_id,
+            header.producer_epoch,
+            coordinator_epoch,
+            control_type,
+            offset,
+            header.max_timestamp,
+        )
+
+    def replay(self, header: BatchHeader, batch: memoryview, segment: Segment) -> None:
+        """Take over a batch that a scan found, and fill the aborted index of its segment."""
+        marker = read_end_marker(header, batch) if header.is_control else None
+        self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
+
+    def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTransaction | None:
+        """Take over a batch whose aborted index is somebody else's business: what belongs there."""
+        marker = read_end_marker(header, batch) if header.is_control else None
+        self.state.update(header, header.base_offset, header.last_offset, 0)
+        if marker is None:
+            return None
+        return self._apply_marker(header, marker, header.last_offset)
+
+    # ---- loading
+
+    def load(
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        end_offset: int,
+        now_ms: int,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """State as of `end_offset`: the newest good snapshot, then the batches behind it (P-28).
+        `alone`: in whatever thread; nothing on disk is changed.
+
+        SegmentCorrupt, BatchError: a batch in between cannot be read.
+        """
+        start = self._load_snapshot(log_start_offset, end_offset, keep_damaged=alone)
+        self.state.remove_expired(now_ms)
+        for segment in segments:
+            if segment.next_offset <= start or segment.base_offset >= end_offset:
+                continue
+            position = 0
+            if start > segment.base_offset and not alone:
+                segment.load_indexes()
+                position = segment.position_of(start)
+            for _, header, batch in read_batches(segment, position):
+                if header.base_offset >= end_offset:
+                    break
+                if header.last_offset >= start:
+                    self.follow(header, batch)
+        self.state.map_end_offset = self.restored_to = end_offset
+        self.state.high_watermark_moved(end_offset)
+
+    def truncate_to(
+        self,
+        end_offset: int,
+        segments: Sequence[Segment],
+        gone: Sequence[Segment],
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """State as of `end_offset`, where the log was cut off: `segments` are left, `gone` are
+        removed (L-36). OSError, SegmentCorrupt, BatchError."""
+        for segment in gone:
+            self.aborted_indexes.forget(segment)
+        self.aborted_indexes.truncate_to(segments[-1], end_offset)
+        self.remove_snapshots(lambda at: at > end_offset)
+        self.load(segments, log_start_offset, end_offset, now_ms)
+
+    def _load_snapshot(self, log_start_offset: int, end_offset: int, *, keep_damaged: bool) -> int:
+        """The offset from which batches must be replayed."""
+        for offset in sorted(self.snapshot_offsets(), reverse=True):
+            if not log_start_offset < offset <= end_offset:
+                continue
+            path = self._snapshot_path(offset)
+            try:
+                self.state = ProducerStateManager.from_snapshot(
+                    self._read(path), map_end_offset=offset, **self._options
+                )
+            except CorruptSnapshot:
+                if not keep_damaged:
+                    self._files.remove(path)
+                continue
+            return offset
+        self.state = ProducerStateManager(**self._options)
+        return log_start_offset
+
+    def _read(self, path: str) -> bytes:
+        file = self._files.open(path)
+        try:
+            return file.read_at(0, file.size())
+        finally:
+            file.close()
+
+    def has_snapshot(self, offset: int) -> bool:
+        """Is there one that is whole? OSError."""
+        try:
+            check_snapshot(self._read(self._snapshot_path(offset)))
+        except (FileNotFoundError, CorruptSnapshot):
+            return False
+        return True
+
+    def snapshot_name(self, offset: int) -> str:
+        return f"{segment_name(offset)}.{_SNAPSHOT}"
+
+    def start_empty(self, offset: int) -> None:
+        self.state.map_end_offset = offset
+        self.remove_snapshots(lambda _: True)
+
+    # ---- snapshots
+
+    def snapshot_offsets(self) -> Iterator[int]:
+        for name in self._files.list(self._directory):
+            stem, _, suffix = name.partition(".")
+            if suffix == _SNAPSHOT and stem.isdigit():
+                yield int(stem)
+
+    def take_snapshot(self, offset: int) -> None:
+        """Write the state, which is that of `offset` (P-27). OSError.
+
+        Its checksum tells a torn one (P-26), so nothing waits for the disk here.
+        """
+        path = self._snapshot_path(offset)
+        self._files.remove(path)
+        file = self._files.open(path, create=True)
+        try:
+            file.append([self.state.snapshot()])
+        finally:
+            file.close()
+        self.unsynced.add(path)
+
+    def remove_snapshots(self, unwanted: Callable[[int], bool]) -> None:
+        for offset in list(self.snapshot_offsets()):
+            if unwanted(offset):
+                self._files.remove(self._snapshot_path(offset))
+
+    def remove_strays(self, segment_bases: Sequence[int], end_offset: int) -> None:
+        """Keep the snapshots at segment starts and at the end (P-27)."""
+        kept = {*segment_bases, end_offset}
+        self.remove_snapshots(lambda offset: offset not in kept)
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self._directory}/{self.snapshot_name(offset)}"

@@ -1,0 +1,513 @@
+"""Producer state of one partition: duplicates, epochs, sequences, open transactions (rules P,
+T-41).
+
+How the log drives it, in one critical section without an `await` (P-19):
+
+    batch   check -> write the bytes -> update
+    marker  check_marker -> write the bytes -> apply_marker -> aborted index -> flush
+    replay  update or apply_marker alone, for bytes that were checked when they were written (P-17)
+
+A check never changes state, so a failed write needs nothing undone (P-18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_broker.storage.aborted_index import AbortedTransaction
+from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.open_transactions import OpenTransactions
+from odradek_broker.storage.producers.entry import ProducerEntry
+from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_snapshot
+from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import BatchHeader, next_sequence
+
+ABORT_MARKER = 0  # R-31
+COMMIT_MARKER = 1
+
+
+class ProducerStateError(AppendRejected):
+    """A batch or marker does not fit its producer's state. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A batch that may be appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A batch that is in the log already: append nothing and answer NONE with these (P-10).
+
+    `timestamp`: the cached batch's largest, for the answer's log append time.
+    """
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+_ACCEPTED = Accepted()
+
+
+class _Situation(Enum):
+    """How the epoch of a batch relates to what is stored."""
+
+    UNKNOWN_PRODUCER = "nothing is known of the producer id"
+    OLDER_EPOCH = "the epoch is older"
+    NEWER_EPOCH = "the epoch is newer"
+    SAME_EPOCH_NO_BATCH = "the epoch is the same, but came from a marker"
+    SAME_EPOCH = "the epoch is the same"
+
+
+# P-13. The flag: does the batch's first sequence follow? It follows 0 where a new run of sequences
+# begins, else the last sequence (2147483647 is followed by 0, P-20).
+_VERDICTS: dict[tuple[_Situation, bool], ErrorCode] = {
+    # Its data may have been removed by retention or DeleteRecords (P-14).
+    (_Situation.UNKNOWN_PRODUCER, True): ErrorCode.NONE,
+    (_Situation.UNKNOWN_PRODUCER, False): ErrorCode.NONE,
+    (_Situation.OLDER_EPOCH, True): ErrorCode.INVALID_PRODUCER_EPOCH,
+    (_Situation.OLDER_EPOCH, False): ErrorCode.INVALID_PRODUCER_EPOCH,
+    (_Situation.NEWER_EPOCH, True): ErrorCode.NONE,
+    (_Situation.NEWER_EPOCH, False): ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    (_Situation.SAME_EPOCH_NO_BATCH, True): ErrorCode.NONE,
+    (_Situation.SAME_EPOCH_NO_BATCH, False): ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    (_Situation.SAME_EPOCH, True): ErrorCode.NONE,
+    (_Situation.SAME_EPOCH, False): ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+}
+
+
+class _Verification:
+    """A producer whose membership in a transaction is being verified (P-15)."""
+
+    __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms", "strict")
+
+    def __init__(
+        self, guard: int, epoch: int, lowest_sequence: int, strict: bool, started_ms: int
+    ) -> None:
+        self.guard = guard
+        self.epoch = epoch
+        self.lowest_sequence = lowest_sequence
+        self.strict = strict
+        self.started_ms = started_ms
+
+
+class ProducerTally:
+    """How many times a producer was taken into the state of a partition, of all partitions that
+    share this: their number has grown by no more than that, and nobody need count them to know."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made = 0
+
+
+class ProducerStateManager:
+    """Everything one partition knows of its producers. Not thread-safe; one per log.
+
+    `max_producer_ids`: beyond it the producer that wrote longest ago, and has no transaction open,
+    is forgotten, just as if it had expired. Where all have one open, a new one gets the
+    retriable NOT_ENOUGH_REPLICAS (as T-61 reports what passes by itself).
+    `expiration_ms`: `producer.id.expiration.ms` (P-24).
+    """
+
+    def __init__(
+        self,
+        *,
+        max_producer_ids: int = 100_000,
+        expiration_ms: int = 86_400_000,
+        tally: ProducerTally | None = None,
+    ) -> None:
+        if max_producer_ids < 1 or expiration_ms < 1:
+            raise ValueError("max_producer_ids and expiration_ms must be positive")
+        self.max_producer_ids = max_producer_ids
+        self.expiration_ms = expiration_ms
+        self._tally = tally or ProducerTally()
+        self.map_end_offset = 0
+        """The offset behind the last batch that went in; the log may set it (P-18, P-28)."""
+        # Ordered by last write: an entry that is written to moves to the end.
+        self._entries: dict[int, ProducerEntry] = {}
+        self._transactions = OpenTransactions()
+        self._verifications: dict[int, _Verification] = {}
+        self._last_guard = 0
+
+    def __len__(self) -> int:
+        """How many producer ids are known."""
+        return len(self._entries)
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """The state of a producer id. Read only."""
+        return self._entries.get(producer_id)
+
+    def entries(self) -> Iterator[ProducerEntry]:
+        """All of them, least recently written first. Read only; do not update meanwhile."""
+        return iter(self._entries.values())
+
+    # -- checks: they change nothing --------------------------------------------------------
+
+    def check(self, header: BatchHeader, origin: AppendOrigin, now_ms: int) -> Accepted | Duplicate:
+        """May this batch be appended?
+
+        Of clients' batches everything is checked, of coordinators' the epoch, of replayed ones
+        nothing (P-17). Raises ProducerStateError with INVALID_PRODUCER_EPOCH (P-12),
+        OUT_OF_ORDER_SEQUENCE_NUMBER (P-13, P-15), INVALID_TXN_STATE (P-16) or
+        NOT_ENOUGH_REPLICAS (too many producers).
+        """
+        producer_id = header.producer_id
+        if producer_id == NO_PRODUCER_ID or origin is AppendOrigin.REPLAY:
+            return _ACCEPTED
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            self._check_room(producer_id)
+        if header.is_control:
+            _check_epoch(header, entry)
+            return _ACCEPTED
+        if origin is AppendOrigin.CLIENT:
+            duplicate = self.find_duplicate(header)
+            if duplicate is not None:
+                return duplicate
+            self._check_sequence(header, entry)
+        else:
+            _check_epoch(header, entry)
+        _check_transaction(header, entry)
+        return _ACCEPTED
+
+    def find_duplicate(self, header: BatchHeader) -> Duplicate | None:
+        """Was a client's batch with just these sequences appended before (P-09)?"""
+        entry = self._entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        original = entry.find(header.base_sequence, header.last_sequence)
+        if original is None:
+            return None
+        return Duplicate(original.base_offset, original.last_offset, original.timestamp)
+
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        transaction_version: int = 1,
+    ) -> None:
+        """May this marker be appended (T-41)? One without an open transaction may (T-42).
+
+        `transaction_version`: 2 when the coordinator raises the epoch with every transaction
+        (KIP-890, KIP-1228); then an epoch that is not above the stored one belongs to an
+        earlier transaction, unless nothing is open: that is a marker sent again.
+        Raises ProducerStateError with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            self._check_room(producer_id)
+            return
+        late = producer_epoch == entry.epoch and entry.transaction_first_offset is not None
+        if producer_epoch < entry.epoch or (transaction_version >= 2 and late):
+            expected = f"above {entry.epoch}" if late else f"at least {entry.epoch}"
+            raise ProducerStateError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"marker of producer id {producer_id} has epoch {producer_epoch}, expected"
+                f" {expected}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise ProducerStateError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker of producer id {producer_id} comes from coordinator epoch"
+                f" {coordinator_epoch}, expected at least {entry.coordinator_epoch}",
+            )
+
+    def _check_room(self, producer_id: int) -> None:
+        if len(self._entries) < self.max_producer_ids:
+            return
+        if len(self._transactions) >= len(self._entries):
+            raise ProducerStateError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"no room for producer id {producer_id}: all {len(self._entries)} known to this"
+                " partition have a transaction open; try again when some have ended",
+            )
+
+    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> None:
+        situation = _situation(header.producer_epoch, entry)
+        expected = 0
+        if situation is _Situation.SAME_EPOCH and entry is not None:
+            expected = next_sequence(entry.last_sequence, 1)
+        verdict = _VERDICTS[situation, header.base_sequence == expected]
+        if verdict is ErrorCode.INVALID_PRODUCER_EPOCH:
+            _check_epoch(header, entry)
+        if verdict is not ErrorCode.NONE:
+            raise _out_of_order(header, str(expected), situation.value)
+        verification = self._verifications.get(header.producer_id)
+        if verification is not None:
+            _check_verification(header, situation, verification)
+
+    # -- changes: only for bytes that are in the log ------------------------------------------
+
+    def update(self, header: BatchHeader, base_offset: int, last_offset: int, now_ms: int) -> None:
+        """Take an appended batch over (P-18), as it was written: stamped offsets and timestamps.
+
+        A control batch moves only the map's end: `apply_marker` does the rest.
+        """
+        self.map_end_offset = last_offset + 1
+        producer_id = header.producer_id
+        if producer_id == NO_PRODUCER_ID or header.is_control:
+            return
+        entry = self._touch(producer_id)
+        entry.take_epoch(header.producer_epoch)
+        entry.add(
+            header.last_sequence, last_offset, last_offset - base_offset, header.max_timestamp
+        )
+        if header.is_transactional:
+            self._verifications.pop(producer_id, None)
+            if entry.transaction_first_offset is None:
+                self._transactions.begin(base_offset, producer_id)
+                entry.transaction_first_offset = base_offset
+
+    def apply_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        control_type: int,
+        offset: int,
+        timestamp: int,
+    ) -> AbortedTransaction | None:
+        """Take an appended COMMIT or ABORT marker over (T-41).
+
+        Returns what belongs into the aborted index: an aborted transaction that had data here;
+        None for a commit and for a marker that ended nothing (T-42). ValueError for other
+        control types.
+        """
+        if control_type not in (ABORT_MARKER, COMMIT_MARKER):
+            raise ValueError(f"control type {control_type} is not the end of a transaction")
+        self.map_end_offset = offset + 1
+        self._verifications.pop(producer_id, None)
+        entry = self._touch(producer_id)
+        entry.take_epoch(producer_epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        first_offset = entry.transaction_first_offset
+        if first_offset is None:
+            return None
+        entry.transaction_first_offset = None
+        last_stable_offset = self._transactions.finish(first_offset, offset)
+        if control_type == COMMIT_MARKER:
+            return None
+        return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
+
+    def _touch(self, producer_id: int) -> ProducerEntry:
+        """The producer's entry, made if need be, as the most recently written."""
+        entries = self._entries
+        entry = entries.pop(producer_id, None)
+        if entry is None:
+            entry = ProducerEntry(producer_id)
+            self._tally.made += 1
+            if len(entries) >= self.max_producer_ids:
+                self._forget_oldest()
+        entries[producer_id] = entry
+        return entry
+
+    def _forget_oldest(self) -> None:
+        for producer_id, entry in self._entries.items():
+            if entry.transaction_first_offset is None:
+                del self._entries[producer_id]
+                return
+        # Only in replay: `check` refuses before it comes to this. What is in the log goes in.
+
+    # -- verification of transactions (P-15, T-61, T-62) --------------------------------------
+
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        must_start_at_zero: bool,
+        now_ms: int,
+    ) -> int:
+        """A first transactional batch waits for the coordinator's word; returns a guard.
+
+        While one waits, the lowest sequence that came is remembered, and a later batch of the
+        producer cannot overtake it. `must_start_at_zero`: the producer speaks transactions v2
+        (Produce >= 12), where a partition without its state can only see sequence 0.
+        Not needed where `has_open_transaction`.
+        """
+        known = self._verifications.get(producer_id)
+        if known is None:
+            self._last_guard += 1
+            known = _Verification(
+                self._last_guard, producer_epoch, base_sequence, must_start_at_zero, now_ms
+            )
+            self._verifications[producer_id] = known
+            return known.guard
+        if producer_epoch > known.epoch:
+            known.epoch = producer_epoch
+            known.lowest_sequence = base_sequence
+        elif producer_epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, base_sequence)
+        known.strict = known.strict or must_start_at_zero
+        known.started_ms = now_ms
+        return known.guard
+
+    def forget_verification(self, producer_id: int) -> None:
+        """The coordinator does not know this transaction: nothing of it needs to be kept in order,
+        and whoever makes producer ids up shall not fill the memory."""
+        self._verifications.pop(producer_id, None)
+
+    @property
+    def verifications(self) -> int:
+        """How many producers have not appended yet what was, or is being, verified."""
+        return len(self._verifications)
+
+    def is_verified(self, producer_id: int, guard: int) -> bool:
+        """Is the coordinator's word still good? A marker or a batch in between revokes it."""
+        known = self._verifications.get(producer_id)
+        return known is not None and known.guard == guard
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Is a transaction of this producer and epoch open here (T-62)?"""
+        entry = self._entries.get(producer_id)
+        return (
+            entry is not None
+            and entry.epoch == producer_epoch
+            and entry.transaction_first_offset is not None
+        )
+
+    # -- last stable offset (T-45) ------------------------------------------------------------
+
+    @property
+    def first_open_transaction_offset(self) -> int | None:
+        """First offset of the earliest transaction that is neither committed nor aborted."""
+        return self._transactions.first_open_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """As above, and those whose marker is above the high watermark. LSO = min(this, HW)."""
+        return self._transactions.first_unstable_offset
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Call whenever it moves: markers below it no longer hold the LSO back."""
+        self._transactions.high_watermark_moved(high_watermark)
+
+    # -- lifetime -----------------------------------------------------------------------------
+
+    def remove_expired(self, now_ms: int) -> list[int]:
+        """Forget producers that were idle too long and have no transaction open (P-24).
+
+        Idle since the last timestamp they wrote. Returns their ids. Verifications that were
+        never answered go too.
+        """
+        oldest_ms = now_ms - self.expiration_ms
+        expired = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if entry.last_timestamp <= oldest_ms and entry.transaction_first_offset is None
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        for producer_id, verification in list(self._verifications.items()):
+            if verification.started_ms <= oldest_ms:
+                del self._verifications[producer_id]
+        return expired
+
+    def idle(self) -> Iterator[tuple[int, int]]:
+        """(last timestamp, producer id) of those that may be forgotten, longest unwritten first:
+        the timestamps are the clients', and need not rise."""
+        return (
+            (entry.last_timestamp, entry.producer_id)
+            for entry in self._entries.values()
+            if entry.transaction_first_offset is None
+        )
+
+    def forget(self, producer_id: int) -> None:
+        """As if it had expired; for one of `idle`."""
+        del self._entries[producer_id]
+
+    def snapshot(self) -> bytes:
+        """The content of `<map_end_offset>.snapshot` (P-26); see
+        `storage/producers/snapshot.py`."""
+        return encode_snapshot(self._entries.values())
+
+    @classmethod
+    def from_snapshot(
+        cls,
+        content: bytes,
+        *,
+        map_end_offset: int,
+        max_producer_ids: int = 100_000,
+        expiration_ms: int = 86_400_000,
+        tally: ProducerTally | None = None,
+    ) -> ProducerStateManager:
+        """State as it was when the snapshot at `map_end_offset` was taken (P-28).
+
+        Raises CorruptSnapshot: fall back to an older one, or replay from the log start.
+        """
+        manager = cls(max_producer_ids=max_producer_ids, expiration_ms=expiration_ms, tally=tally)
+        manager.map_end_offset = map_end_offset
+        entries = decode_snapshot(content, map_end_offset=map_end_offset)
+        manager._entries = {entry.producer_id: entry for entry in entries}
+        manager._tally.made += len(entries)
+        open_entries = [entry for entry in entries if entry.transaction_first_offset is not None]
+        open_entries.sort(key=lambda entry: entry.transaction_first_offset or 0)
+        for entry in open_entries:
+            manager._transactions.begin(entry.transaction_first_offset or 0, entry.producer_id)
+        return manager
+
+
+def _situation(producer_epoch: int, entry: ProducerEntry | None) -> _Situation:
+    if entry is None:
+        return _Situation.UNKNOWN_PRODUCER
+    if producer_epoch < entry.epoch:
+        return _Situation.OLDER_EPOCH
+    if producer_epoch > entry.epoch:
+        return _Situation.NEWER_EPOCH
+    return _Situation.SAME_EPOCH if entry.has_batches else _Situation.SAME_EPOCH_NO_BATCH
+
+
+def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:
+    """No batch of an older epoch (P-12): 47, not PRODUCER_FENCED, for clients take the former as
+    the end of a transaction and the latter as their own end."""
+    if entry is not None and header.producer_epoch < entry.epoch:
+        raise ProducerStateError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer id {header.producer_id} came with epoch {header.producer_epoch}, expected"
+            f" at least {entry.epoch}: a newer producer has taken its place",
+        )
+
+
+def _check_transaction(header: BatchHeader, entry: ProducerEntry | None) -> None:
+    """No batch outside of an open transaction of its producer (P-16)."""
+    if entry is None or header.is_transactional or entry.transaction_first_offset is None:
+        return
+    raise ProducerStateError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"producer id {header.producer_id} sent a batch outside of its transaction, which is open"
+        f" here since offset {entry.transaction_first_offset}; expected a transactional batch",
+    )
+
+
+def _check_verification(
+    header: BatchHeader, situation: _Situation, verification: _Verification
+) -> None:
+    """No transactional batch ahead of an earlier one that waits to be verified (P-15)."""
+    if not header.is_transactional:
+        return
+    if verification.strict and situation is _Situation.UNKNOWN_PRODUCER and header.base_sequence:
+        raise _out_of_order(header, "0", "the transaction begins on this partition")
+    if header.base_sequence > verification.lowest_sequence:
+        raise _out_of_order(
+            header,
+            f"at most {verification.lowest_sequence}",
+            "an earlier batch waits for the transaction to be verified",
+        )
+
+
+def _out_of_order(header: BatchHeader, expected: str, why: str) -> ProducerStateError:
+    return ProducerStateError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer id {header.producer_id} epoch {header.producer_epoch} came with sequence"
+        f" {header.base_sequence}, expected {expected} ({why})",
+    )

@@ -1,0 +1,1 @@
+"""Readers of a data directory that is not theirs: nothing here writes."""

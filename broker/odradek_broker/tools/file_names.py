@@ -1,0 +1,115 @@
+"""Names in a data directory: the format of a file, the partition of a directory (L-01)."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from odradek_broker.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    LOG_STARTS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+)
+from odradek_broker.topic_partition import TopicPartition
+
+QUORUM_STATE = "quorum-state"
+
+#: Behind the names of files that are being replaced, or wait for their removal.
+LEFTOVER_SUFFIXES = ("deleted", "compacted", "cleaned", "swap", "tmp", "next", "part")
+
+
+class FileKind(StrEnum):
+    """The formats of files."""
+
+    SEGMENT = "log"
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TRANSACTION_INDEX = "txnindex"
+    PRODUCER_SNAPSHOT = "snapshot"
+    METADATA_SNAPSHOT = "metadata-snapshot"
+    LEADER_EPOCHS = "leader-epochs"
+    OFFSET_CHECKPOINT = "offsets"
+    PARTITION_METADATA = "partition-metadata"
+    META_PROPERTIES = "meta-properties"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    QUORUM_STATE = "quorum-state"
+    SOURCES = "sources"
+
+
+class FileName(NamedTuple):
+    """`offset` is the one that the name begins with, or None; `leftover` the suffix that says that
+    the file is not in use, or empty."""
+
+    kind: FileKind
+    offset: int | None
+    leftover: str
+
+
+class DirectoryName(NamedTuple):
+    """A partition's directory; `fate` is `delete`, `stray` or `future`, or empty."""
+
+    partition: TopicPartition
+    fate: str
+
+
+_WHOLE_NAMES = {
+    LEADER_EPOCHS: FileKind.LEADER_EPOCHS,
+    PARTITION_METADATA: FileKind.PARTITION_METADATA,
+    META_PROPERTIES: FileKind.META_PROPERTIES,
+    CLEAN_SHUTDOWN: FileKind.CLEAN_SHUTDOWN,
+    QUORUM_STATE: FileKind.QUORUM_STATE,
+    **dict.fromkeys(
+        (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS), FileKind.OFFSET_CHECKPOINT
+    ),
+}
+_BY_SUFFIX = {
+    kind.value: kind
+    for kind in (
+        FileKind.SEGMENT,
+        FileKind.OFFSET_INDEX,
+        FileKind.TIME_INDEX,
+        FileKind.TRANSACTION_INDEX,
+        FileKind.PRODUCER_SNAPSHOT,
+        FileKind.SOURCES,
+    )
+}
+_OFFSET_NAME = re.compile(r"(\d{20})\.([a-z]+)((?:\.\w+)*)", re.ASCII)
+_METADATA_SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint((?:\.\w+)*)", re.ASCII)
+_BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
+_DIRECTORY = re.compile(
+    r"(?P<topic>.+)-(?P<index>\d+)(?:\.[0-9a-f]{32}-(?P<fate>delete|stray|future))?", re.ASCII
+)
+
+
+def parse_file(name: str) -> FileName | None:
+    """None for a name that is no log's and no broker's."""
+    stem, leftover = name, ""
+    while stem.rpartition(".")[2] in LEFTOVER_SUFFIXES:
+        stem, _, suffix = stem.rpartition(".")
+        # `.compacted.deleted` says less than `.deleted`, which tells of everything before it (L-27).
+        leftover = suffix if suffix == "compacted" else leftover or suffix
+    if stem in _WHOLE_NAMES:
+        return FileName(_WHOLE_NAMES[stem], None, leftover)
+    if stem == _BOOTSTRAP_SNAPSHOT:
+        return FileName(FileKind.METADATA_SNAPSHOT, None, leftover)
+    snapshot = _METADATA_SNAPSHOT.fullmatch(stem)
+    if snapshot is not None:
+        return FileName(FileKind.METADATA_SNAPSHOT, int(snapshot[1]), leftover)
+    found = _OFFSET_NAME.fullmatch(stem)
+    if found is None or found[2] not in _BY_SUFFIX:
+        return None
+    return FileName(_BY_SUFFIX[found[2]], int(found[1]), leftover)
+
+
+def parse_directory(name: str) -> DirectoryName | None:
+    """None for a directory that is no partition's."""
+    found = _DIRECTORY.fullmatch(name)
+    if found is None:
+        return None
+    return DirectoryName((found["topic"], int(found["index"])), found["fate"] or "")

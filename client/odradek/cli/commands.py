@@ -1,0 +1,69 @@
+"""The table of subcommands, and how one of them ends with an error.
+
+To add a subcommand, write `odradek/cli/<name>.py` with either a plain function in typer's style or
+a `typer.Typer` for a group, and add its row to `COMMANDS`. Conventions: data on stdout, everything
+else on stderr, `fail` for errors that a user can mend.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import NoReturn
+
+
+@dataclass(frozen=True)
+class CommandRow:
+    """One subcommand: `target` is "module:attribute", a function or a `typer.Typer`."""
+
+    name: str
+    target: str
+    help: str
+    panel: str
+
+
+BROKER = "Broker"
+CLUSTER = "Cluster"
+DATA = "Topics and records"
+TOOLS = "Tools"
+
+COMMANDS: tuple[CommandRow, ...] = (
+    CommandRow("serve", "odradek.cli.broker:serve", "Run a broker in the foreground.", BROKER),
+    CommandRow("start", "odradek.cli.broker:start", "Run a broker in the background.", BROKER),
+    CommandRow("stop", "odradek.cli.broker:stop", "Stop the background broker.", BROKER),
+    CommandRow("status", "odradek.cli.broker:status", "Say whether it is running.", BROKER),
+    CommandRow("cluster", "odradek.cli.cluster:cluster", "Show nodes, disks, features.", CLUSTER),
+    CommandRow("config", "odradek.cli.configs:app", "Describe, set, delete settings.", CLUSTER),
+    CommandRow("quota", "odradek.cli.quotas:app", "Describe, set, delete quotas.", CLUSTER),
+    CommandRow(
+        "topic", "odradek.cli.topics:app", "List, create, alter, trim, delete topics.", DATA
+    ),
+    CommandRow("produce", "odradek.cli.produce:produce", "Write records from stdin.", DATA),
+    CommandRow("consume", "odradek.cli.consume:consume", "Write records to stdout.", DATA),
+    CommandRow(
+        "group", "odradek.cli.groups:app", "List, describe, reset, delete consumer groups.", DATA
+    ),
+    CommandRow("txn", "odradek.cli.transactions:app", "List, describe, abort transactions.", DATA),
+    CommandRow("explain", "odradek.cli.explain:app", "Say what happened, in words.", DATA),
+    CommandRow("log", "odradek.cli.log:app", "Dump and verify files of a log.", TOOLS),
+    CommandRow("faults", "odradek.cli.faults:app", "Order faults of a broker under test.", TOOLS),
+    CommandRow("bench", "odradek.cli.bench:bench", "Measure a broker and a client.", TOOLS),
+    CommandRow("demo", "odradek.cli.demo:demo", "Show everything on real data.", TOOLS),
+)
+
+
+def fail(message: str, exit_code: int = 1) -> NoReturn:
+    """End with one line on stderr that says what was wrong and what to do."""
+    print(f"odradek: {message}", file=sys.stderr)
+    raise SystemExit(exit_code)
+
+
+def installed_version() -> str:
+    """The version of the installed distribution, or "unknown" from a bare checkout."""
+    # Costly, and few ask.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("odradek")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,231 @@
+"""`odradek faults ...`: orders for faults, to a broker that was started with `--testing`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from odradek.cli.commands import fail as end_with
+from odradek.cli.common import AsJson, print_table
+from odradek.faults import FaultRefused, Faults
+
+app = typer.Typer(help="Order faults of a broker under test.", no_args_is_help=True)
+
+Http = Annotated[
+    str,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        envvar="ODRADEK_FAULTS",
+        help="Where the broker takes orders; its ready line says it.",
+    ),
+]
+Api = Annotated[
+    str, typer.Argument(metavar="API", help="Produce, Fetch, ...; several with commas; * for all.")
+]
+Ms = Annotated[int, typer.Argument(metavar="MS", help="Milliseconds.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only requests about this topic.")]
+Partition = Annotated[int | None, typer.Option("--partition", help="Only about this partition.")]
+Group = Annotated[str | None, typer.Option("--group", help="Only requests about this group.")]
+TransactionalId = Annotated[
+    str | None, typer.Option("--transactional-id", help="Only requests about this id.")
+]
+ClientId = Annotated[str | None, typer.Option("--client-id", help="Only this client's requests.")]
+Times = Annotated[
+    int, typer.Option("--times", help="So many requests meet it; 0 for all until it is cleared.")
+]
+DiskTimes = Annotated[
+    int, typer.Option("--times", help="So many of them; 0 for all until it is cleared.")
+]
+Skip = Annotated[int, typer.Option("--skip", help="Let so many pass first.")]
+ForMs = Annotated[int | None, typer.Option("--for-ms", help="It is over after that time.")]
+
+
+def _order(http: str, fault: str, **fields: Any) -> None:
+    """Send an order, and print the broker's answer as JSON."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    if "times" in given:
+        given["times"] = given["times"] or None
+    if "api" in given:
+        given["api"] = given["api"].split(",")
+    typer.echo(json.dumps(_call(lambda: Faults.at(http).order(fault, **given))))
+
+
+def _call(what: Callable[[], Any]) -> Any:
+    try:
+        return what()
+    except FaultRefused as error:
+        end_with(str(error))
+
+
+@app.command()
+def fail(
+    api: Api,
+    code: Annotated[str, typer.Argument(metavar="ERROR", help="Kafka's name or number of it.")],
+    http: Http,
+    topic: Topic = None,
+    partition: Partition = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    client_id: ClientId = None,
+    times: Times = 1,
+    skip: Skip = 0,
+    for_ms: ForMs = None,
+) -> None:
+    """Answer an error instead of handling a request."""
+    fields = dict(locals())
+    fields["code"] = int(code) if code.lstrip("-").isdigit() else code
+    _order(fault="fail", **fields)
+
+
+@app.command()
+def delay(
+    api: Api,
+    ms: Ms,
+    http: Http,
+    topic: Topic = None,
+    partition: Partition = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    client_id: ClientId = None,
+    times: Times = 1,
+    skip: Skip = 0,
+    for_ms: ForMs = None,
+) -> None:
+    """Handle a request, and answer it later."""
+    _order(fault="delay", **locals())
+
+
+@app.command("drop-reply")
+def drop_reply(
+    api: Api,
+    http: Http,
+    topic: Topic = None,
+    partition: Partition = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    client_id: ClientId = None,
+    times: Times = 1,
+    skip: Skip = 0,
+    for_ms: ForMs = None,
+) -> None:
+    """Handle a request, and never answer it."""
+    _order(fault="drop_reply", **locals())
+
+
+@app.command()
+def cut(
+    api: Api,
+    http: Http,
+    handled: Annotated[
+        bool, typer.Option("--handled", help="Only after the request was handled.")
+    ] = False,
+    topic: Topic = None,
+    partition: Partition = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    client_id: ClientId = None,
+    times: Times = 1,
+    skip: Skip = 0,
+    for_ms: ForMs = None,
+) -> None:
+    """Close the connection instead of answering a request."""
+    _order(fault="cut", **locals())
+
+
+@app.command("slow-disk")
+def slow_disk(
+    ms: Ms, http: Http, times: DiskTimes = 0, skip: Skip = 0, for_ms: ForMs = None
+) -> None:
+    """Let flushes to disk take longer."""
+    _order(fault="slow_disk", **locals())
+
+
+@app.command("full-disk")
+def full_disk(http: Http, times: DiskTimes = 0, skip: Skip = 0, for_ms: ForMs = None) -> None:
+    """Let writes to disk fail."""
+    _order(fault="full_disk", **locals())
+
+
+@app.command("lose-leader")
+def lose_leader(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    http: Http,
+    partition: Partition = None,
+    times: Times = 1,
+    skip: Skip = 0,
+    for_ms: ForMs = None,
+) -> None:
+    """Answer as a broker that does not lead a topic's partitions any more."""
+    _order(fault="lose_leader", **locals())
+
+
+@app.command("move-coordinator")
+def move_coordinator(
+    http: Http,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    times: Times = 1,
+    skip: Skip = 0,
+    for_ms: ForMs = None,
+) -> None:
+    """Answer as a broker that does not coordinate a group, or an id, any more."""
+    _order(fault="move_coordinator", **locals())
+
+
+@app.command("expire-session")
+def expire_session(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    http: Http,
+    member: Annotated[
+        str | None, typer.Option("--member", help="A member id or a client id; all without it.")
+    ] = None,
+) -> None:
+    """End the sessions of a group's members at once."""
+    _order(http, "expire_session", group=group, member=member)
+
+
+@app.command("abort-transaction")
+def abort_transaction(
+    transactional_id: Annotated[str, typer.Argument(metavar="ID")], http: Http
+) -> None:
+    """Abort an open transaction at once, as if its timeout had passed."""
+    _order(http, "abort_transaction", transactional_id=transactional_id)
+
+
+@app.command("list")
+def list_all(http: Http, as_json: AsJson = False) -> None:
+    """The faults that are in force."""
+    found = _call(Faults.at(http).list)
+    if as_json:
+        rows = [
+            {"id": each.id, "met": each.met, "left": each.left, "over": each.over, **each.order}
+            for each in found
+        ]
+        typer.echo(json.dumps(rows))
+        return
+    print_table(
+        ["ID", "MET", "LEFT", "ORDER"],
+        [
+            [
+                str(each.id),
+                str(each.met),
+                "over" if each.over else "all" if each.left is None else str(each.left),
+                json.dumps(each.order),
+            ]
+            for each in found
+        ],
+    )
+
+
+@app.command()
+def clear(
+    http: Http,
+    number: Annotated[int | None, typer.Argument(metavar="ID", help="Only this one.")] = None,
+) -> None:
+    """Take all faults back, or one of them."""
+    faults = Faults.at(http)
+    _call(faults.clear if number is None else lambda: faults.remove(number))

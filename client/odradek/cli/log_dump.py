@@ -1,0 +1,260 @@
+"""`odradek log dump`: the content of the files of a data directory.
+
+Reads only, and takes no lock: the broker may run meanwhile, or be gone for good. Everything is checked
+as it is read; damage is named, and makes the command exit with 1.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.commands import fail
+from odradek.cli.common import AsJson, cell, tell
+
+if TYPE_CHECKING:
+    from odradek_broker.tools.dump import Row, Selection
+    from odradek_broker.tools.file_names import FileName
+
+#: Rows that are looked at for how wide the columns of a table are; later ones may be wider.
+_ROWS_AHEAD = 200
+#: Between two looks at a segment that ends inside of a batch, which the broker may be writing.
+_LOOK_AGAIN_S = 0.01
+
+
+class _Table:
+    """Rows of one kind under a heading, the rows of records below their batch."""
+
+    def __init__(self) -> None:
+        self._columns: list[str] = []
+        self._widths: list[int] = []
+        self._waiting: list[list[str] | str] = []
+
+    def add(self, row: Row) -> None:
+        if row["kind"] == "record":
+            self._put("| " + _fields(row))
+            return
+        cells = [_cell(value) for name, value in row.items() if name != "kind"]
+        if not self._columns:
+            self._columns = [name.upper().replace("_", "-") for name in row if name != "kind"]
+            self._put(self._columns)
+        self._put(cells)
+
+    def _put(self, line: list[str] | str) -> None:
+        if self._widths:
+            self._write(line)
+            return
+        self._waiting.append(line)
+        if len(self._waiting) >= _ROWS_AHEAD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits for the width of the columns."""
+        tables = [line for line in self._waiting if isinstance(line, list)]
+        width = max(map(len, tables), default=0)
+        self._widths = [
+            max(len(line[at]) for line in tables if at < len(line)) for at in range(width)
+        ]
+        waiting, self._waiting = self._waiting, []
+        for line in waiting:
+            self._write(line)
+
+    def _write(self, line: list[str] | str) -> None:
+        if isinstance(line, list):
+            padded = [
+                text.ljust(self._widths[at] if at < len(self._widths) else 0)
+                for at, text in enumerate(line)
+            ]
+            line = "  ".join(padded).rstrip()
+        sys.stdout.write(line + "\n")
+
+
+def _fields(row: Row) -> str:
+    return "  ".join(
+        f"{name}: {_cell(value)}" for name, value in row.items() if name != "kind" and value != []
+    )
+
+
+def _cell(value: Any) -> str:
+    value = _jsonable(value)
+    if isinstance(value, dict | list | bool):
+        return json.dumps(value, ensure_ascii=False)
+    return cell(value)
+
+
+def _jsonable(value: Any) -> Any:
+    """Bytes are text where they are UTF-8, else base64."""
+    if isinstance(value, dict):
+        return {name: _jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(each) for each in value]
+    if isinstance(value, str) and not value.isascii():
+        # Names of headers that were no UTF-8 hold their bytes as lone surrogates.
+        value = value.encode(errors="surrogateescape")
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    return value
+
+
+def _print_json(path: Path, row: Row) -> None:
+    sys.stdout.write(json.dumps({"file": str(path), **_jsonable(row)}, ensure_ascii=False) + "\n")
+
+
+def _found(paths: list[Path], only: set[str]) -> Iterator[tuple[Path, FileName, bool]]:
+    """(path, what its name says, was it asked for by name)."""
+    from odradek_broker.tools.file_names import parse_file
+
+    for path in paths:
+        if path.is_dir():
+            inside = list(_inside(path))
+            if not inside:
+                fail(f"there are no files of a log in {path}")
+            yield from ((each, name, False) for each, name in inside if name.kind in only)
+            continue
+        name = parse_file(path.name)
+        if name is None:
+            fail(f"{path} is no file of a log: its name tells which format it has", 2)
+        yield path, name, True
+
+
+def _inside(directory: Path) -> Iterator[tuple[Path, FileName]]:
+    """The files of a data directory or of a partition."""
+    from odradek_broker.tools.file_names import parse_directory, parse_file
+
+    for inner in sorted(directory.iterdir()):
+        if inner.is_dir():
+            if parse_directory(inner.name) is not None:
+                yield from _inside(inner)
+            continue
+        name = parse_file(inner.name)
+        if name is not None:
+            yield inner, name
+
+
+def _topic(path: Path, name: FileName) -> str:
+    from odradek_broker.metadata.cluster import METADATA_TOPIC
+    from odradek_broker.tools.file_names import FileKind, parse_directory
+
+    if name.kind is FileKind.METADATA_SNAPSHOT:
+        return METADATA_TOPIC
+    directory = parse_directory(path.resolve().parent.name)
+    return "" if directory is None else directory.partition[0]
+
+
+def _dump(path: Path, name: FileName, selection: Selection, as_json: bool) -> bool:
+    """Print one file; False if it is damaged. OSError."""
+    from odradek_broker.platform.machine import ReadOnlyFiles
+    from odradek_broker.tools.dump import dump_file
+    from odradek_broker.tools.segment_file import Damaged
+
+    table, whole = _Table(), True
+    topic = _topic(path, name)
+    try:
+        for row in dump_file(
+            ReadOnlyFiles(), str(path), name, topic, selection, lambda: time.sleep(_LOOK_AGAIN_S)
+        ):
+            if as_json:
+                _print_json(path, row)
+            else:
+                table.add(row)
+            if "problem" in row:
+                tell(f"odradek: {path}: the batch at byte {row['position']}: {row['problem']}")
+                whole = False
+    except Damaged as problem:
+        table.flush()
+        tell(f"odradek: {path}: {problem}")
+        return False
+    table.flush()
+    return whole
+
+
+def _kinds(only: list[str] | None) -> set[str]:
+    from odradek_broker.tools.file_names import FileKind
+
+    known = [kind.value for kind in FileKind]
+    for kind in only or ():
+        if kind not in known:
+            fail(f"--only {kind!r} must be one of {', '.join(known)}", 2)
+    return set(only or known)
+
+
+def dump(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH",
+            exists=True,
+            help="Files of a log, directories of partitions, or a data directory.",
+        ),
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", "-r", help="The records of every batch as well.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KIND",
+            help="Of directories only these files: log, index, timeindex, txnindex, snapshot, "
+            "metadata-snapshot, leader-epochs, offsets, partition-metadata, meta-properties, "
+            "clean-shutdown, quorum-state; repeatable.",
+        ),
+    ] = None,
+    offset: Annotated[
+        int,
+        typer.Option(
+            "--offset", "-o", metavar="N", min=0, help="Batches, records, entries from offset N on."
+        ),
+    ] = 0,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            "-c",
+            metavar="N",
+            min=1,
+            help="At most so many batches, with --records records, or lines of each file.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what is in the files of a log: segments, indexes, snapshots, checkpoints.
+
+    The broker may run: nothing is locked or written. Records of the broker's own topics are decoded.
+
+    Exits with 1 if a file is damaged, after everything up to the damage.
+    """
+    from odradek_broker.tools.dump import Selection
+
+    selection = Selection(offset, count, records)
+    headings = not as_json and (len(paths) > 1 or paths[0].is_dir())
+    whole = True
+    try:
+        for path, name, named in _found(paths, _kinds(only)):
+            if headings:
+                sys.stdout.write(f"{path}\n")
+            try:
+                whole = _dump(path, name, selection, as_json) and whole
+            except FileNotFoundError:
+                if named:
+                    raise
+                tell(f"odradek: {path} was removed meanwhile")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        fail(f"{os.fspath(error.filename)}: {error.strerror}")
+    if not whole:
+        raise typer.Exit(1)

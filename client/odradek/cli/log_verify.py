@@ -1,0 +1,165 @@
+"""`odradek log verify`: is a data directory sound, and what would the next start do?"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli.commands import fail
+from odradek.cli.common import AsJson, progress, tell
+
+if TYPE_CHECKING:
+    from odradek_broker.platform.seams import Files
+    from odradek_broker.tools.verify.findings import Finding, Findings
+
+EXIT_NOT_VERIFIED = 3
+_LOOK_AGAIN_S = 0.01
+_VERDICTS = (
+    "sound: the next start has nothing to repair",
+    "recoverable: the next start repairs it",
+    "not sound",
+)
+
+
+def verify(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A data directory, or the directory of one partition."),
+    ],
+    running: Annotated[
+        bool,
+        typer.Option(
+            "--running",
+            help="Also while a broker runs on it; what it is writing just now is not judged.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check all files of a data directory against each other, and say what the next start will do.
+
+    Nothing is written. No broker can start on the directory meanwhile.
+
+    Exits with 0 if it is sound, with 1 if the next start repairs it, with 2 if something has to be
+    done, and with 3 if it could not be checked, as when a broker runs on it.
+    """
+    from odradek_broker.platform.machine import ReadOnlyFiles
+    from odradek_broker.tools.verify.findings import Findings
+
+    files = ReadOnlyFiles()
+    findings = Findings(_print_json if as_json else _print)
+    with ExitStack() as stack:
+        _lock(files, directory, running, stack)
+        total_bytes = _segment_bytes(directory)
+        shown = stack.enter_context(progress("bytes", total_bytes, wanted=sys.stderr.isatty()))
+        done_bytes = 0
+
+        def advance(size_bytes: int) -> None:
+            nonlocal done_bytes
+            done_bytes += size_bytes
+            shown.show(done_bytes)
+
+        try:
+            looked_at = _verify(files, directory, findings, running, advance)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            fail(f"{os.fspath(error.filename)}: {error.strerror}", EXIT_NOT_VERIFIED)
+    tell(f"{directory}: {looked_at}: {_VERDICTS[findings.worst]}")
+    if findings.worst:
+        raise typer.Exit(int(findings.worst))
+
+
+def _lock(files: Files, directory: Path, running: bool, stack: ExitStack) -> None:
+    """Keep brokers away until the end, unless one may run. Directories that never had one, or are
+    copies, have no file to lock."""
+    from odradek_broker.storage.checkpoints import LOCK
+
+    if running:
+        return
+    home = directory if (directory / LOCK).exists() else directory.resolve().parent
+    try:
+        stack.callback(files.lock(str(home / LOCK)))
+    except FileNotFoundError:
+        return
+    except BlockingIOError:
+        fail(
+            f"a broker is running on {home}: stop it first, or look at it with --running",
+            EXIT_NOT_VERIFIED,
+        )
+    except OSError as error:
+        fail(f"{home / LOCK}: {error.strerror}", EXIT_NOT_VERIFIED)
+
+
+def _verify(
+    files: Files,
+    directory: Path,
+    findings: Findings,
+    running: bool,
+    advance: Callable[[int], None],
+) -> str:
+    """Counts of everything that was read, as a text. OSError."""
+    from odradek_broker.platform.machine import RealRandomness
+    from odradek_broker.tools.file_names import parse_directory
+    from odradek_broker.tools.verify.data_directory import DataDirectoryCheck, Totals
+    from odradek_broker.tools.verify.partition import Expected, PartitionCheck
+
+    def wait() -> None:
+        time.sleep(_LOOK_AGAIN_S)
+
+    if parse_directory(directory.resolve().name) is not None:
+        alone = Expected(clean=True, live=running)
+        check = PartitionCheck(files, str(directory), alone, findings, advance, wait)
+        totals = Totals()
+        totals.add(check.run())
+    else:
+        totals = DataDirectoryCheck(
+            files,
+            str(directory),
+            findings,
+            RealRandomness(),
+            live=running,
+            progress=advance,
+            wait=wait,
+        ).run()
+    if not totals.partitions:
+        fail(f"there are no partitions in {directory}", EXIT_NOT_VERIFIED)
+    return (
+        f"{totals.partitions} partitions, {totals.segments} segments, {totals.size_bytes:,} bytes"
+    )
+
+
+def _segment_bytes(directory: Path) -> int:
+    """For the progress bar; what goes away meanwhile does not count."""
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            if name.endswith(".log"):
+                try:
+                    total += os.stat(os.path.join(folder, name)).st_size
+                except OSError:
+                    continue
+    return total
+
+
+def _print(finding: Finding) -> None:
+    remedy = f"; {finding.remedy}" if finding.remedy else ""
+    label = finding.severity.name.lower()
+    sys.stdout.write(f"{label}: {finding.path}: {finding.problem}{remedy}\n")
+
+
+def _print_json(finding: Finding) -> None:
+    row = {
+        "severity": finding.severity.name.lower(),
+        "file": finding.path,
+        "problem": finding.problem,
+        "remedy": finding.remedy,
+    }
+    sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")

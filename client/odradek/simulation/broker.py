@@ -1,0 +1,251 @@
+"""The shipped broker on a simulated machine: started, killed, powered off, started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, TypeVar
+
+from odradek.simulation.clock import LoopClock
+from odradek.simulation.disk import MemoryFiles
+from odradek.simulation.network import Address, ProtocolFactory, SimulatedNetwork, SimulatedServer
+from odradek.simulation.process import Process
+from odradek_broker.config.broker import parse_config
+from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
+from odradek_broker.server.host import Background, Listener
+from odradek_broker.server.open_files import FileBudget
+from odradek_broker.server.server import Server
+from odradek_broker.storage.group_commit import GroupCommit
+
+T = TypeVar("T")
+
+_OPEN_FILES = FileBudget(segments=512, connections=1_000)
+#: What the broker has unless a simulation says otherwise: small, so that a short run meets all of it.
+SETTINGS: Mapping[str, object] = {
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.num.partitions": 2,
+    "log.segment.bytes": 16_384,
+    "log.index.interval.bytes": 512,
+}
+
+
+class SeededRandomness:
+    """`Randomness` of a seed (`odradek_broker.platform.seams`)."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def uuid(self) -> bytes:
+        """16 bytes with the marks of a version 4 UUID."""
+        drawn = bytearray(self._random.randbytes(16))
+        drawn[6] = drawn[6] & 0x0F | 0x40
+        drawn[8] = drawn[8] & 0x3F | 0x80
+        return bytes(drawn)
+
+    def below(self, bound: int) -> int:
+        """A random integer in [0, bound)."""
+        return self._random.randrange(bound)
+
+
+class _Listener:
+    """An address of the simulated network."""
+
+    def __init__(self, network: SimulatedNetwork, address: Address) -> None:
+        self._network = network
+        self.address = address
+
+    async def serve(self, factory: ProtocolFactory) -> SimulatedServer:
+        return self._network.listen(factory, *self.address)
+
+    def close(self) -> None:
+        self._network.stop_listening(self.address)
+
+
+class _DelayedCalls:
+    """As much of an event loop as group commit asks for: what comes of a flush comes late."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
+        self._loop = loop
+        self._delay_s = delay_s
+        self._began = False
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        if not args:
+            # The beginning of a flush; what follows, with its outcome, waits for the disk.
+            return self._loop.call_soon(callback)
+        return self._loop.call_later(self._delay_s(), callback, *args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+class _DelayedWork:
+    """`Background` without a thread: the work is done a little later."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
+        self._loop = loop
+        self._delay_s = delay_s
+        self._stopping = False
+
+    def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        self._loop.call_later(self._delay_s(), self._run, work, done)
+
+    def _run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        problem: Exception | None = None
+        try:
+            if self._stopping:
+                raise InterruptedError("the broker is stopping")
+            work()
+        except Exception as error:  # noqa: BLE001 - handed to `done`
+            problem = error
+        done(problem)
+
+    def refuse(self) -> None:
+        self._stopping = True
+
+    def wait(self) -> None:
+        pass
+
+
+class SimulatedHost:
+    """`odradek_broker.server.host.Host` on one loop, network and disk; all chance is of a seed.
+
+    `sync_delay_ms`: tells the least and the most that an fsync takes.
+    """
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        files: MemoryFiles,
+        random: Random,
+        clock: LoopClock,
+        sync_delay_ms: Callable[[], tuple[float, float]],
+    ) -> None:
+        self._network = network
+        self._loop = asyncio.get_running_loop()
+        self._random = random
+        self.clock = clock
+        self.randomness = SeededRandomness(random)
+        self.files = files
+        self.faults: FaultPoints = NO_FAULTS
+        self.armed = ""
+        self._sync_delay_ms = sync_delay_ms
+
+    def _disk_delay_s(self) -> float:
+        return self._random.uniform(*self._sync_delay_ms()) / 1000
+
+    def now_us(self) -> int:
+        """Of the loop's virtual time."""
+        return int(self._loop.time() * 1_000_000)
+
+    def open_files(self) -> FileBudget:
+        """The same for every simulated broker."""
+        return _OPEN_FILES
+
+    def bind(self, host: str, port: int) -> Listener:
+        """An address of the network."""
+        return _Listener(self._network, (host, port))
+
+    def background(self, loop: asyncio.AbstractEventLoop) -> Background:
+        """On the loop, a little later."""
+        return _DelayedWork(loop, self._disk_delay_s)
+
+    def group_commit(
+        self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
+    ) -> GroupCommit:
+        """Without threads; a flush takes its virtual time."""
+        delayed: Any = _DelayedCalls(loop, self._disk_delay_s)
+        return GroupCommit(delayed, workers=0, on_synced=on_synced, timer=loop.time)
+
+    def cleaner(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the background, which is this loop."""
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """On the loop, a little later."""
+        await asyncio.sleep(self._disk_delay_s())
+        return work()
+
+
+class SimulatedBroker:
+    """One broker and its disk. `server` is the one that runs, or ran last."""
+
+    server: Server
+    process: Process
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        random: Random,
+        settings: Mapping[str, object] | None = None,
+        address: Address = ("broker", 9092),
+    ) -> None:
+        self._network = network
+        self._random = random
+        self.address = address
+        host, port = address
+        given = {**SETTINGS, **(settings or {})}
+        given |= {"listeners": f"PLAINTEXT://{host}:{port}", "log.dirs": "data"}
+        self.config, _ = parse_config({name: str(value) for name, value in given.items()})
+        self.clock = LoopClock(asyncio.get_running_loop())
+        self.disk = MemoryFiles(now_ms=self.clock.wall_ms())
+        self.starts = 0
+        #: The least and the most that an fsync takes.
+        self.sync_delay_ms = (0.0, 2.0)
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients."""
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def running(self) -> bool:
+        """Has it been started, and not been killed or stopped since?"""
+        return self.starts > 0 and self.process.alive
+
+    async def start(self) -> bool:
+        """Start it on what its disk holds; False if it was killed before it was ready.
+
+        StartError, DataDirectoryError, as the broker itself.
+        """
+        self.starts += 1
+        self.disk.now_ms = self.clock.wall_ms()
+        process = self.process = Process(f"broker, start {self.starts}")
+        self.disk.on_crash = process.kill
+        host = SimulatedHost(
+            self._network, self.disk, self._random, self.clock, lambda: self.sync_delay_ms
+        )
+        self.server = process.call(Server, self.config, host)
+        starting = process.call(_task, self.server.start)
+        return await _until_killed(process, starting)
+
+    async def stop(self) -> bool:
+        """Stop it cleanly; False if it was killed meanwhile."""
+        process = self.process
+        stopped = await _until_killed(process, process.call(_task, self.server.stop))
+        process.alive = False
+        return stopped
+
+    def kill(self, *, power_lost: bool = False) -> None:
+        """Without a word; `power_lost`: of what was not synced a random part is lost, too."""
+        self.process.kill()
+        self.disk.crash(self._random, keep_page_cache=not power_lost)
+
+
+def _task(start: Callable[[], Any]) -> asyncio.Task[Any]:
+    return asyncio.get_running_loop().create_task(start())
+
+
+async def _until_killed(process: Process, task: asyncio.Task[Any]) -> bool:
+    """Wait for a task of a process; False if that is killed before. Raises what the task raises."""
+    killed = asyncio.Event()
+    process.on_killed.append(killed.set)
+    if not process.alive:
+        return False
+    waiting = asyncio.ensure_future(killed.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not process.alive:
+        return False
+    await task
+    return True

@@ -1,0 +1,76 @@
+"""Committed offsets never go back, except when an administrator has reset them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The knowledge when an observation begins: of each partition the least that it must show and
+    how that is known, and the number of resets that have begun."""
+
+    least: Mapping[str, tuple[int, str]]
+    resets: Mapping[str, int]
+
+
+class CommittedChecker:
+    """Told of acknowledged commits, and of what an observer fetches, one fetch after the other.
+
+    An observation must show at least what was acknowledged before it began, and what was observed
+    before; over restarts of the broker as well. Of a partition that was reset while it was under way
+    it says nothing: it may have been made before the reset or after it.
+    """
+
+    def __init__(self) -> None:
+        #: The least that a later observation must show, and how that is known.
+        self._least: dict[str, tuple[int, str]] = {}
+        #: Partitions whose reset has begun and was not acknowledged: of them nothing is known.
+        self._unknown: dict[str, None] = {}
+        self._resets: dict[str, int] = {}
+
+    def acknowledged(self, partition: str, offset: int, by: str) -> None:
+        """A commit of this offset was answered without an error."""
+        self._raise(partition, offset, f"acknowledged to {by}")
+
+    def begin(self) -> Beginning:
+        """An observation begins: bring this with what it shows."""
+        return Beginning(dict(self._least), dict(self._resets))
+
+    def observed(self, offsets: Mapping[str, int], beginning: Beginning) -> Iterator[str]:
+        """An OffsetFetch that began there has shown these, -1 being none."""
+        for partition, (offset, known) in beginning.least.items():
+            seen = offsets.get(partition, -1)
+            if seen < offset and not self._was_reset_since(partition, beginning):
+                yield f"{partition}: {seen} is committed, after {offset} was {known}"
+        for partition, offset in offsets.items():
+            if not self._was_reset_since(partition, beginning):
+                self._raise(partition, offset, "observed")
+
+    def _was_reset_since(self, partition: str, beginning: Beginning) -> bool:
+        resets = beginning.resets.get(partition, 0)
+        return partition in self._unknown or self._resets.get(partition, 0) != resets
+
+    def least(self, partition: str) -> int:
+        """The least that an observation that begins now must show."""
+        return self._least.get(partition, (0, ""))[0]
+
+    def reset(self, partition: str, offset: int) -> None:
+        """An administrator's reset to this offset was acknowledged."""
+        self._unknown.pop(partition, None)
+        self._least[partition] = (offset, "set by an administrator")
+
+    def reset_may_come(self, partition: str) -> None:
+        """An administrator's reset has begun: until it is over, anything may be seen."""
+        self._least.pop(partition, None)
+        self._unknown[partition] = None
+        self._resets[partition] = self._resets.get(partition, 0) + 1
+
+    def not_reset(self, partition: str) -> None:
+        """The reset that had begun was refused; an earlier try of it may have been carried out."""
+        self._unknown.pop(partition, None)
+
+    def _raise(self, partition: str, offset: int, how: str) -> None:
+        if partition not in self._unknown and offset > self._least.get(partition, (-1, ""))[0]:
+            self._least[partition] = (offset, how)

@@ -1,0 +1,80 @@
+"""What coordinators hold until later: deadlines, markers on their way, calls that wait for an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from odradek_broker.coordinator.groups.deadlines import Deadline as GroupDeadline
+from odradek_broker.coordinator.runtime import Runtime, RuntimeState
+from odradek_broker.coordinator.transactions.deadlines import Deadline as TransactionDeadline
+from odradek_broker.coordinator.transactions.shard import TransactionShard
+from odradek_broker.node import Node
+
+#: By how much a deadline may be overdue: the timer of the loop is a little late.
+_LATE_MS = 1_000
+#: Cancelled deadlines that the heap of a coordinator may still hold, besides one for each that counts.
+_STALE_MAX = 64
+#: Deadlines that are always set.
+_SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.TIMEOUTS)
+
+
+def check_coordinators(node: Node) -> Iterator[str]:
+    """At any time: deadlines that nobody acted on, and what is kept without a reason."""
+    now_ms = node.clock.monotonic_ms()
+    for name, shards in (("group", node.groups.shards), ("transaction", node.transactions.shards)):
+        for runtime in shards:
+            if runtime.state is RuntimeState.ACTIVE:
+                yield from _check_timers(f"a {name} shard", runtime, now_ms)
+    for runtime in node.transactions.shards:
+        if runtime.state is RuntimeState.ACTIVE:
+            yield from _check_markers(runtime.core)
+
+
+def _check_timers(where: str, runtime: Runtime[Any], now_ms: int) -> Iterator[str]:
+    for timers in (runtime.core.timers, runtime._held_timers):
+        if len(timers._heap) > 2 * len(timers) + _STALE_MAX:
+            yield f"{where} has {len(timers._heap)} deadlines in its heap, and {len(timers)} count"
+        for name, (at_ms, _) in timers._deadlines.items():
+            if at_ms < now_ms - _LATE_MS:
+                yield f"{where} has not acted on {name} for {now_ms - at_ms} ms"
+
+
+def _check_markers(shard: TransactionShard) -> Iterator[str]:
+    if shard.outbox:
+        yield f"{len(shard.outbox)} effects of a transaction shard are not carried out"
+    under_way, parked = shard._completion._under_way, shard._parking._calls
+    for name in under_way:
+        if name not in shard.transactions:
+            yield f"markers of {name!r} are on their way, which is no transactional id"
+    for timer in shard.timers._deadlines:
+        if timer.kind is TransactionDeadline.MARKERS and timer.transactional_id not in under_way:
+            yield f"markers of {timer.transactional_id!r} are due, and none are left"
+        if timer.kind is TransactionDeadline.PARKED and timer not in parked:
+            yield f"a call for {timer.transactional_id!r} is given up later, and none is parked"
+    for timer in parked:
+        if timer not in shard.timers:
+            yield f"a call for {timer.transactional_id!r} is parked for ever"
+
+
+def waiting_in_coordinators(node: Node) -> dict[str, int]:
+    """When no client is left: how much of what still waits, deadlines included."""
+    waiting: dict[str, int] = {}
+    for name, shards in (("group", node.groups.shards), ("transaction", node.transactions.shards)):
+        for runtime in shards:
+            waiting[f"answers held by a {name} shard"] = runtime.held_answers
+            for timer in runtime.core.timers._deadlines:
+                if timer.kind not in _SCANS:
+                    waiting[f"deadlines of a {name} shard ({timer})"] = 1
+    for shard in node.transactions.shards.cores:
+        waiting["calls parked by a transaction shard"] = len(shard._parking._calls)
+        waiting["transactions that wait for markers"] = len(shard._completion._under_way)
+        waiting["decided transactions that nobody ends"] = sum(
+            held.state.is_prepared for held in shard.transactions.values()
+        )
+    for core in node.groups.shards.cores:
+        for group in core.groups.values():
+            for member in group.members.values():
+                if member.awaits:
+                    waiting[f"parked calls of {member.member_id} in {group.group_id}"] = 1
+    return waiting

@@ -1,0 +1,107 @@
+"""A compacted topic: of each key the last committed write is there, and nothing that was not written.
+
+Each key has one writer, which numbers its writes, so that the order of the numbers is that of offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Fate(Enum):
+    """What a writer knows of a write."""
+
+    UNKNOWN = "may be there"
+    ACKNOWLEDGED = "is there"
+    ABORTED = "is not there"
+
+
+@dataclass(slots=True)
+class Write:
+    """One write of a key; a `tombstone` has no value. `offset`: -1 until it is acknowledged."""
+
+    number: int
+    tombstone: bool
+    fate: Fate = Fate.UNKNOWN
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class Writes:
+    """Those of one key, in order, and the partition that it belongs to."""
+
+    place: str
+    writes: list[Write] = field(default_factory=list)
+
+    def add(self, *, tombstone: bool) -> Write:
+        """The next write."""
+        write = Write(len(self.writes), tombstone)
+        self.writes.append(write)
+        return write
+
+
+#: (offset, key, number of the write), oldest first. The number of a tombstone is in a header.
+Found = Sequence[tuple[int, str, int]]
+
+
+def check_latest(
+    written: Mapping[str, Writes], found: Mapping[str, Found], *, whole: bool
+) -> Iterator[str]:
+    """`found`: by partition what a read_committed reader got; the `whole` log, or a part."""
+    for place, records in found.items():
+        by_key: dict[str, list[tuple[int, int]]] = {}
+        for offset, key, number in records:
+            by_key.setdefault(key, []).append((offset, number))
+        for key in sorted(by_key):
+            if key not in written or written[key].place != place:
+                yield f"{place} has the key {key}, which nobody wrote there"
+            else:
+                yield from _check_visible(key, written[key], by_key[key])
+    if whole:
+        for key, writes in written.items():
+            numbers = [number for _, name, number in found.get(writes.place, ()) if name == key]
+            yield from _check_last(key, writes.writes, max(numbers, default=-1))
+
+
+def _check_visible(key: str, writes: Writes, records: Iterable[tuple[int, int]]) -> Iterator[str]:
+    last = -1
+    for offset, number in records:
+        if number <= last:
+            yield f"{key}: write {number} comes behind write {last}, at offset {offset}"
+        last = max(last, number)
+        if not 0 <= number < len(writes.writes):
+            yield f"{key}: write {number} at offset {offset} was never made"
+            continue
+        write = writes.writes[number]
+        if write.fate is Fate.ABORTED:
+            yield f"{key}: write {number} at offset {offset} was aborted"
+        elif write.offset not in (-1, offset):
+            yield f"{key}: write {number} was at offset {write.offset}, and is at {offset} now"
+
+
+def _check_last(key: str, writes: Sequence[Write], visible: int) -> Iterator[str]:
+    """What is visible must not be older than the last acknowledged write; nothing may be visible only if a
+    tombstone can have removed the key."""
+    known = max((write.number for write in writes if write.fate is Fate.ACKNOWLEDGED), default=-1)
+    if visible >= known:
+        return
+    removed = any(
+        write.tombstone and write.number >= known and write.fate is not Fate.ABORTED
+        for write in writes
+    )
+    if visible >= 0 or not removed:
+        yield f"{key}: write {known} was acknowledged, but the last that is there is {visible}"
+
+
+def check_offsets_given_once(written: Mapping[str, Writes]) -> Iterator[str]:
+    """No offset belongs to two acknowledged writes."""
+    holders: dict[tuple[str, int], str] = {}
+    for key, writes in written.items():
+        for write in writes.writes:
+            if write.offset < 0:
+                continue
+            holder = holders.setdefault((writes.place, write.offset), key)
+            if holder != key:
+                yield f"{writes.place}: offset {write.offset} was given to {holder} and to {key}"

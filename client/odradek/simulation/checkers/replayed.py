@@ -1,0 +1,205 @@
+"""The state in a broker's memory is what replaying its logs gives: a second node reads a copy of
+the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from odradek.simulation.broker import SeededRandomness
+from odradek.simulation.clock import SimulatedClock, StoppedTimer
+from odradek.simulation.disk import MemoryFiles
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.coordinator.runtime import RuntimeState
+from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.node import Node
+from odradek_broker.storage.errors import DataDirectoryError
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.manager import LogManager
+
+#: What is durable, by a name that says what it is of.
+State = dict[str, object]
+
+_COMPLETING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_STEPS_MAX = 1_000
+
+
+class _LoadScheduler:
+    """Keeps what a load goes on with; of later timers nothing."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> StoppedTimer:
+        if delay_ms <= 0:
+            self.due.append(callback)
+        return StoppedTimer()
+
+
+def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
+    """A node on a disk, loaded to the end, without a broker around it. DataDirectoryError."""
+    clock = SimulatedClock(wall_start_ms=wall_ms)
+    randomness = SeededRandomness(Random(0))
+    logs = LogManager(
+        config.data_dir,
+        files,
+        clock,
+        randomness,
+        config.default_log_config(),
+        node_id=config.node_id,
+        producer_expiration_ms=config.producer_id_expiration_ms,
+    )
+    asked: dict[PartitionLog, None] = {}
+    scheduler = _LoadScheduler()
+    node = Node(
+        config,
+        clock=clock,
+        randomness=randomness,
+        logs=logs,
+        scheduler=scheduler,
+        request_flush=lambda log: asked.setdefault(log),
+        metrics=BrokerMetrics(lambda: 0),
+        on_fatal=lambda reason: None,
+    )
+    node.load()
+    for log in logs:
+        if not log.loaded and not log.offline:
+            log.load(wall_ms)
+    offline = [log.offline_reason for log in logs if log.offline]
+    if offline:
+        raise DataDirectoryError("; ".join(offline))
+    for _ in range(_STEPS_MAX):
+        if not asked and not scheduler.due:
+            break
+        flushed, asked = asked, {}
+        for log in flushed:
+            log.flush()
+        due, scheduler.due = scheduler.due, []
+        for callback in due:
+            callback()
+    return node
+
+
+def durable_state(node: Node) -> State:
+    """Everything of a node that a restart must find again. Logs that nobody has opened are left
+    out."""
+    return {
+        **_metadata_state(node.metadata),
+        **_log_states(node),
+        **_group_states(node),
+        **_transaction_states(node),
+    }
+
+
+def _metadata_state(metadata: ClusterMetadata) -> State:
+    state: State = {"next producer id": metadata._next_producer_id}
+    for topic in metadata.topics.values():
+        state[f"topic {topic.name}"] = (topic.topic_id.hex(), sorted(topic.partitions))
+    for resource_type, resources in metadata._configs.items():
+        for name, settings in resources.items():
+            if settings:
+                state[f"settings of {resource_type} {name!r}"] = dict(sorted(settings.items()))
+    return state
+
+
+def _log_states(node: Node) -> State:
+    state: State = {}
+    now_ms = node.clock.wall_ms()
+    for topic, _, partition in node.partitions():
+        log = partition.log
+        # The broker's own topics grow while they are loaded: markers, leader epochs.
+        if not log.loaded or log.offline or node.metadata.is_internal(topic):
+            continue
+        state[f"offsets of {log.name}"] = (
+            log.topic_id.hex(),
+            log.log_start_offset,
+            log.last_stable_offset,
+            log.log_end_offset,
+        )
+        for entry in log.producers.entries():
+            # Those of removed records may be forgotten by a restart (P-25).
+            left = tuple(
+                batch for batch in entry.batches() if batch.base_offset >= log.log_start_offset
+            )
+            # An idle one that has expired is in memory until the next look for such (P-24).
+            expires_ms = entry.last_timestamp + log.producers.expiration_ms
+            expired = entry.transaction_first_offset is None and expires_ms <= now_ms
+            if not expired and (left or log.log_start_offset == 0):
+                state[f"producer {entry.producer_id} in {log.name}"] = (
+                    entry.epoch,
+                    entry.coordinator_epoch if log.log_start_offset == 0 else None,
+                    entry.transaction_first_offset,
+                    left,
+                )
+    return state
+
+
+def _group_states(node: Node) -> State:
+    state: State = {}
+    for runtime in node.groups.shards:
+        if runtime.state is not RuntimeState.ACTIVE:
+            continue
+        core = runtime.core
+        for name, classic in core.groups.items():
+            if classic.stored is not None:
+                state[f"classic group {name}"] = classic.stored
+        for name, group in core.consumers.items():
+            if not group.is_new:
+                state[f"consumer group {name}"] = (
+                    group.epoch,
+                    group.assignment_epoch,
+                    dict(sorted(group.members.items())),
+                    dict(sorted(group.targets.items())),
+                )
+        for name in {**core.groups, **core.consumers}:
+            for where, value in core.offsets.of_group(name).items():
+                state[f"offset of {name} in {where[0]}-{where[1]}"] = value
+    return state
+
+
+def _transaction_states(node: Node) -> State:
+    return {
+        f"transactional id {name}": transaction
+        for runtime in node.transactions.shards
+        if runtime.state is RuntimeState.ACTIVE
+        for name, transaction in runtime.core.transactions.items()
+        # A load carries those on.
+        if transaction.state not in _COMPLETING
+    }
+
+
+def check_replayed(held: State, replayed: State) -> Iterator[str]:
+    """The differences between the state in memory and the one read from the disk."""
+    for name in {**held, **replayed}:
+        if held.get(name) != replayed.get(name):
+            yield (
+                f"{name}: {held.get(name, 'nothing')} in memory,"
+                f" {replayed.get(name, 'nothing')} after a replay of the logs"
+            )
+
+
+def compare_with_disk(
+    config: BrokerConfig, held: State, files: MemoryFiles, wall_ms: int
+) -> Iterator[str]:
+    """`check_replayed` against a copy of the disk, as a start would find it."""
+    try:
+        replayed = durable_state(load_node(config, files.copy(), wall_ms))
+    except DataDirectoryError as problem:
+        yield f"the disk cannot be loaded: {problem}"
+        return
+    opened = {name.removeprefix("offsets of ") for name in held if name.startswith("offsets of ")}
+    yield from check_replayed(
+        held,
+        {name: found for name, found in replayed.items() if _is_comparable(name, opened)},
+    )
+
+
+def _is_comparable(name: str, opened: set[str]) -> bool:
+    """Logs are compared where both have opened them."""
+    if name.startswith("offsets of "):
+        return name.removeprefix("offsets of ") in opened
+    if name.startswith("producer "):
+        return name.partition(" in ")[2] in opened
+    return True

@@ -1,0 +1,52 @@
+"""Log start <= last stable offset <= high watermark <= log end; none goes back while a broker
+runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek_broker.node import Node
+
+#: (log start, last stable offset, high watermark, log end)
+Offsets = tuple[int, int, int, int]
+
+
+class WatermarkChecker:
+    """Looks at every open log of a running broker, and remembers what it saw."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int, bytes], Offsets] = {}
+        #: The furthest that anybody was shown, over all starts of the broker (page cache aside).
+        self._shown: dict[tuple[str, int, bytes], int] = {}
+
+    def restarted(self) -> None:
+        """A broker begins anew: a log may be shorter, but not than what was readable."""
+        for key, offsets in self._seen.items():
+            self._shown[key] = max(self._shown.get(key, 0), offsets[2])
+        self._seen.clear()
+
+    def check(self, node: Node) -> Iterator[str]:
+        """The watermarks out of order now, or gone back since the last look."""
+        for log in node.logs:
+            if not log.loaded or log.offline:
+                continue
+            key = (log.topic, log.partition, log.topic_id)
+            now = (
+                log.log_start_offset,
+                log.last_stable_offset,
+                log.high_watermark,
+                log.log_end_offset,
+            )
+            if not now[0] <= now[1] <= now[2] <= now[3]:
+                yield f"{log.name}: start, stable, high watermark and end are {now}"
+            before = self._seen.get(key)
+            if before is not None and any(a < b for a, b in zip(now, before, strict=True)):
+                yield f"{log.name}: start, stable, high watermark and end went from {before} to {now}"
+            if before is None and now[2] < self._shown.get(key, 0):
+                yield (
+                    f"{log.name}: readers were shown records up to {self._shown[key]}, and after a"
+                    f" restart there are records up to {now[2]}"
+                )
+            self._seen[key] = now

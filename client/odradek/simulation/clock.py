@@ -1,0 +1,77 @@
+"""Virtual time: it passes when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+
+#: Where wall clocks begin unless somebody says otherwise: a day in November 2023.
+WALL_START_MS = 1_700_000_000_000
+
+
+class SimulatedClock:
+    """Both clocks of a broker (`odradek_broker.platform.seams.Clock`), milliseconds.
+
+    `now_ms` is the monotonic one, and may be set; the wall clock shows `wall_start_ms` more.
+    """
+
+    __slots__ = ("now_ms", "wall_start_ms")
+
+    def __init__(self, now_ms: int = 0, wall_start_ms: int = WALL_START_MS) -> None:
+        self.now_ms = now_ms
+        self.wall_start_ms = wall_start_ms
+
+    def monotonic_ms(self) -> int:
+        """Never goes back."""
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        """The wall clock; `jump` moves it."""
+        return self.wall_start_ms + self.now_ms
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass. ValueError for less than nothing."""
+        if duration_ms < 0:
+            raise ValueError(f"{duration_ms} ms cannot pass: time does not go back")
+        self.now_ms += duration_ms
+
+    def jump(self, by_ms: int) -> None:
+        """Set the wall clock, forwards or back, as an administrator or NTP does."""
+        self.wall_start_ms += by_ms
+
+
+class LoopClock:
+    """Both clocks of a broker, as an event loop's time has it; milliseconds."""
+
+    __slots__ = ("_loop", "wall_start_ms")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wall_start_ms: int = WALL_START_MS) -> None:
+        self._loop = loop
+        self.wall_start_ms = wall_start_ms
+
+    def monotonic_ms(self) -> int:
+        """Never goes back."""
+        return int(self._loop.time() * 1000)
+
+    def wall_ms(self) -> int:
+        """The wall clock; `jump` moves it."""
+        return self.wall_start_ms + int(self._loop.time() * 1000)
+
+    def jump(self, by_ms: int) -> None:
+        """Set the wall clock, forwards or back, as an administrator or NTP does."""
+        self.wall_start_ms += by_ms
+
+
+class StoppedTimer:
+    """A timer that nobody fires; see `StoppedScheduler`."""
+
+    def cancel(self) -> None:
+        """Nothing is left to cancel."""
+
+
+class StoppedScheduler:
+    """Takes timers (`odradek_broker.platform.seams.Scheduler`) and never fires one: for whoever
+    calls what is due."""
+
+    def call_later(self, delay_ms: float, callback: object, /) -> StoppedTimer:
+        """The callback is dropped."""
+        return StoppedTimer()

@@ -1,0 +1,126 @@
+"""The simulated cluster that a user's test gets, and how the test is run over its seeds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from random import Random
+from typing import Any
+
+from odradek.simulation.faults import FAULTS, draw_faults, play
+from odradek.simulation.simulate import simulate
+from odradek.simulation.world import World
+
+#: Within this time of the beginning faults begin.
+FAULTS_WITHIN_MS = 10_000
+#: Virtual time after which a test that has not ended fails with TimeoutError.
+LIMIT_S = 3_600
+_TRACE_TAIL = 40
+#: What may happen to a test that asks for faults; its own code is not killed.
+_KINDS = tuple(kind for kind in FAULTS if kind != "kill-client")
+
+
+class SimulatedCluster:
+    """A broker on virtual time. Clients in the same test reach it at `bootstrap`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def bootstrap(self) -> str:
+        """For `bootstrap_servers`."""
+        return self._world.broker.bootstrap
+
+    @property
+    def seed(self) -> int:
+        """Which of the test's seeds this is."""
+        return self._world.seed
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual milliseconds since the test began."""
+        return self._world.now_ms
+
+    def random(self, name: str = "test") -> Random:
+        """Chance that belongs to the seed."""
+        return self._world.chance(f"user/{name}")
+
+    def note(self, text: str) -> None:
+        """Write a line into the trace that a failure shows."""
+        self._world.note("test", text)
+
+    async def kill_broker(self, *, power_lost: bool = False, down_ms: int = 0) -> None:
+        """Kill -9, and a new start after so long. `power_lost`: what was not synced is lost, too."""
+        await self._world.kill_broker(power_lost=power_lost, down_ms=down_ms)
+
+    async def restart_broker(self, down_ms: int = 0) -> None:
+        """A clean stop, and a start after so long."""
+        await self._world.restart_broker(down_ms)
+
+    def start_client(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> asyncio.Task[Any]:
+        """Run something as a process of its own, which `kill_client` can end; the task of `main`."""
+        return self._world.start_client(name, main)
+
+    def kill_client(self, name: str) -> None:
+        """Kill -9: nothing of it runs any more, and its connections are reset. KeyError if it is not
+        running."""
+        self._world.note(name, "is killed")
+        self._world.clients[name].kill()
+
+    def cut_connections(self) -> None:
+        """Reset every connection."""
+        self._world.network.cut_all()
+
+    def jump_clock(self, by_ms: int) -> None:
+        """Set the broker's wall clock, forwards or back."""
+        self._world.broker.clock.jump(by_ms)
+
+
+def run_test(
+    name: str,
+    test: Callable[[SimulatedCluster], Awaitable[Any]],
+    seeds: Mapping[int, None] | range | list[int],
+    *,
+    faults: bool | tuple[str, ...] = False,
+    settings: Mapping[str, object] | None = None,
+) -> None:
+    """Run it once for each seed. `faults`: True for all kinds, or the names of some (FAULTS).
+
+    The first seed that fails raises what the test raised, with a note that names the seed, its faults
+    and the end of its trace. ValueError for a kind of fault that there is not.
+    """
+    kinds = _KINDS if faults is True else tuple(faults or ())
+    if unknown := [kind for kind in kinds if kind not in _KINDS]:
+        raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(_KINDS)}")
+    for seed in seeds:
+        _run_one(name, test, seed, kinds, settings)
+
+
+def _run_one(
+    name: str,
+    test: Callable[[SimulatedCluster], Awaitable[Any]],
+    seed: int,
+    kinds: tuple[str, ...],
+    settings: Mapping[str, object] | None,
+) -> None:
+    worlds: list[World] = []
+    random = Random(f"{seed}/faults/{name}")
+    drawn = draw_faults(random, FAULTS_WITHIN_MS, kinds=kinds) if kinds else []
+
+    async def story(world: World) -> None:
+        await world.start_broker()
+        playing = asyncio.ensure_future(play(world, drawn, 0))
+        async with asyncio.timeout(LIMIT_S):
+            await test(SimulatedCluster(world))
+        playing.cancel()
+
+    try:
+        simulate(name, seed, story, settings, explain=True, begun=worlds.append)
+    except BaseException as problem:
+        lines = [f"simulated with seed {seed}; faults:", *(f"  {fault}" for fault in drawn)]
+        if worlds:
+            lines += ["the end of its trace:", *worlds[0].trace[-_TRACE_TAIL:]]
+        problem.add_note("\n".join(lines))
+        raise

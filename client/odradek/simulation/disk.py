@@ -1,0 +1,417 @@
+"""`Files` in memory: it remembers what was synced, fails on demand, and crashes.
+
+The model of a disk: a file's bytes are durable up to what its last `sync` covered; its name is durable
+when its directory was synced after it appeared (or vanished), and a directory's name likewise. `crash` goes back to that, and lets a
+random part of the rest survive: kernels write back when they please, in any order.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import random
+from collections.abc import Callable, Sequence
+
+from odradek_broker.platform.seams import Buffer, Volume
+
+VOLUME_BYTES = 1 << 30
+
+
+class _Inode:
+    __slots__ = ("content", "durable", "modified_ms", "open_handles")
+
+    def __init__(self, modified_ms: int) -> None:
+        self.content = bytearray()
+        self.durable = b""
+        self.modified_ms = modified_ms
+        self.open_handles = 0
+
+
+class Failure:
+    """Fail the `nth` (from 1) operation of a kind, once or from then on.
+
+    `kind`: append, sync, sync_dir, truncate, open, rename, read, remove, volume. `path_part` narrows it to
+    paths that contain it. `torn_bytes` of a failing append still land.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        nth: int = 1,
+        *,
+        code: int = errno.EIO,
+        path_part: str = "",
+        torn_bytes: int = 0,
+        for_ever: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.remaining = nth
+        self.code = code
+        self.path_part = path_part
+        self.torn_bytes = torn_bytes
+        self.for_ever = for_ever
+        self.fired = 0
+
+
+class MemoryFile:
+    """One handle; see `odradek_broker.platform.seams.File`."""
+
+    def __init__(self, files: MemoryFiles, path: str, inode: _Inode) -> None:
+        self._files = files
+        self._path = path
+        self._inode: _Inode | None = inode
+        inode.open_handles += 1
+        files.open_handles += 1
+
+    @property
+    def _live(self) -> _Inode:
+        if self._inode is None:
+            raise OSError(errno.EBADF, f"{self._path} is closed")
+        return self._inode
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        inode = self._live
+        content = b"".join(bytes(buffer) for buffer in buffers)
+        failure = self._files.trip("append", self._path)
+        if failure is not None:
+            inode.content += content[: failure.torn_bytes]
+            raise OSError(failure.code, f"append to {self._path}")
+        inode.content += content
+        inode.modified_ms = self._files.now_ms
+        return len(content)
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        self._files.check("read", self._path)
+        if position < 0:
+            raise OSError(errno.EINVAL, f"read from {self._path} at {position}")
+        return bytes(self._live.content[position : position + size_bytes])
+
+    def size(self) -> int:
+        return len(self._live.content)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._files.check("truncate", self._path)
+        content = self._live.content
+        del content[size_bytes:]
+        content += bytes(size_bytes - len(content))
+
+    def sync(self) -> None:
+        inode = self._live
+        self._files.check("sync", self._path)
+        inode.durable = bytes(inode.content)
+
+    def close(self) -> None:
+        if self._inode is not None:
+            self._inode.open_handles -= 1
+            self._files.open_handles -= 1
+            self._inode = None
+
+
+class MemoryFiles:
+    """A tree of files; see `odradek_broker.platform.seams.Files`.
+
+    `operations` counts everything that changes the disk; `crash_at` raises `Crashed` just before
+    the operation of that number, so that a test can crash at any of them.
+    """
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self.open_handles = 0
+        self.operations = 0
+        self.crash_at: int | None = None
+        #: Called when `crash_at` is reached, before `Crashed` is raised.
+        self.on_crash: Callable[[], None] = _nothing
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._directories: set[str] = {"", "."}
+        self._durable_directories: set[str] = {"", "."}
+        #: Of directories, (source, target), oldest first.
+        self._unsynced_renames: list[tuple[str, str]] = []
+        self._locks: set[str] = set()
+        self._failures: list[Failure] = []
+        #: Since the last crash or start.
+        self.failed_syncs = 0
+
+    # ---- faults
+
+    def fail(self, failure: Failure) -> Failure:
+        self._failures.append(failure)
+        return failure
+
+    def heal(self) -> None:
+        """Drop all failures."""
+        self._failures.clear()
+
+    def trip(self, kind: str, path: str) -> Failure | None:
+        """The failure that this operation meets, if any."""
+        if kind != "read":
+            if self.crash_at is not None and self.operations >= self.crash_at:
+                self.on_crash()
+                raise Crashed(f"before operation {self.operations}: {kind} {path}")
+            self.operations += 1
+        for failure in self._failures:
+            if failure.kind != kind or failure.path_part not in path:
+                continue
+            failure.remaining -= 1
+            if failure.remaining == 0 or (failure.for_ever and failure.remaining < 0):
+                failure.fired += 1
+                self.failed_syncs += kind == "sync"
+                return failure
+        return None
+
+    def check(self, kind: str, path: str) -> None:
+        failure = self.trip(kind, path)
+        if failure is not None:
+            raise OSError(failure.code, f"{kind} {path}")
+
+    def crash(self, rng: random.Random | None = None, *, keep_page_cache: bool = False) -> None:
+        """The machine goes down: open handles and locks are gone.
+
+        `keep_page_cache`: only the process died, so every written byte is there. Otherwise
+        unsynced bytes survive up to a random point (none without `rng`), sometimes as zeros, and
+        unsynced names survive or not.
+        """
+        self._locks.clear()
+        self.open_handles = 0
+        self._failures.clear()
+        self.failed_syncs = 0
+        self.crash_at = None
+        if not keep_page_cache:
+            self._undo_directory_renames(rng)
+            self._lose_names(rng)
+            for path in sorted(self._names):
+                _lose_bytes(self._names[path], rng)
+        for inode in self._names.values():
+            inode.open_handles = 0
+            inode.durable = bytes(inode.content)
+        self._durable_names = dict(self._names)
+        self._durable_directories = set(self._directories)
+
+    def _lose_names(self, rng: random.Random | None) -> None:
+        def survives(is_durable: bool) -> bool:
+            return is_durable or (rng is not None and rng.random() < 0.5)
+
+        directories = {"", "."}
+        for path in sorted(self._directories):
+            # Sorted: parents come first.
+            if _parent(path) in directories and survives(path in self._durable_directories):
+                directories.add(path)
+        names: dict[str, _Inode] = {}
+        for path in sorted({*self._names, *self._durable_names}):
+            now, durable = self._names.get(path), self._durable_names.get(path)
+            inode = now if now is durable or survives(False) else durable
+            if inode is not None and _parent(path) in directories:
+                names[path] = inode
+        self._undo_lost_renames(names, directories)
+        self._names, self._directories = names, directories
+
+    def _undo_lost_renames(self, names: dict[str, _Inode], directories: set[str]) -> None:
+        """A renamed file has its old name or its new one: never none."""
+        found = {id(inode) for inode in names.values()}
+        known = {id(inode) for inode in self._names.values()}
+        for path, inode in self._durable_names.items():
+            if id(inode) in known and id(inode) not in found and _parent(path) in directories:
+                names.setdefault(path, inode)
+
+    def copy(self) -> MemoryFiles:
+        """Another disk with the same files, all of them durable, which nobody uses yet."""
+        disk = MemoryFiles(self.now_ms)
+        for path, inode in self._names.items():
+            disk.put(path, inode.content)
+            disk._names[path].modified_ms = inode.modified_ms
+        disk._directories |= self._directories
+        disk._durable_directories |= self._directories
+        return disk
+
+    # ---- Files
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        path = _clean(path)
+        inode = self._names.get(path)
+        if inode is None and not create:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        if inode is None:
+            if _parent(path) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", _parent(path))
+            self.check("open", path)
+            inode = self._names[path] = _Inode(self.now_ms)
+        return MemoryFile(self, path, inode)
+
+    def exists(self, path: str) -> bool:
+        path = _clean(path)
+        return path in self._names or path in self._directories
+
+    def list(self, path: str) -> list[str]:
+        path = _clean(path)
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        prefix = path + "/" if path else ""
+        inside = (name for name in {*self._names, *self._directories} if name.startswith(prefix))
+        return sorted({name[len(prefix) :].split("/")[0] for name in inside} - {"", "."})
+
+    def make_dirs(self, path: str) -> None:
+        path = _clean(path)
+        while path not in self._directories:
+            self.trip("make_dirs", path)
+            self._directories.add(path)
+            path = _parent(path)
+
+    def rename(self, source: str, target: str) -> None:
+        source, target = _clean(source), _clean(target)
+        self.check("rename", source)
+        if source in self._names:
+            self._names[target] = self._names.pop(source)
+            return
+        if source not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        if target in self._directories and self.list(target):
+            raise OSError(errno.ENOTEMPTY, "directory not empty", target)
+        self._move_directory(source, target)
+        self._unsynced_renames.append((source, target))
+
+    def _move_directory(self, source: str, target: str) -> None:
+        """Both parents' entries change, and nothing below: what lies there moves along, what is
+        durable of it too."""
+        prefix = source + "/"
+        for names in (self._names, self._durable_names):
+            for path in [path for path in names if path.startswith(prefix)]:
+                names[target + "/" + path[len(prefix) :]] = names.pop(path)
+        for directories in (self._directories, self._durable_directories):
+            moved = {path for path in directories if path == source or path.startswith(prefix)}
+            directories -= moved
+            directories |= {target + path[len(source) :] for path in moved}
+
+    def _undo_directory_renames(self, rng: random.Random | None) -> None:
+        """File systems journal renames in order: those behind some point are lost, and with them
+        whatever took the old name since."""
+        kept = 0 if rng is None else rng.randint(0, len(self._unsynced_renames))
+        for source, target in reversed(self._unsynced_renames[kept:]):
+            prefix = source + "/"
+            for names in (self._names, self._durable_names):
+                for path in [path for path in names if path.startswith(prefix)]:
+                    del names[path]
+            for directories in (self._directories, self._durable_directories):
+                directories -= {
+                    path for path in directories if path == source or path.startswith(prefix)
+                }
+            if target in self._directories:
+                self._move_directory(target, source)
+        self._unsynced_renames.clear()
+
+    def remove(self, path: str) -> None:
+        path = _clean(path)
+        if path in self._names:
+            self.check("remove", path)
+            del self._names[path]
+
+    def remove_tree(self, path: str) -> None:
+        path = _clean(path)
+        prefix = path + "/"
+        for name in [name for name in self._names if name.startswith(prefix)]:
+            self.remove(name)
+        self._directories -= {
+            name for name in self._directories if name == path or name.startswith(prefix)
+        }
+
+    def sync_dir(self, path: str) -> None:
+        path = _clean(path)
+        self.check("sync_dir", path)
+        for names in (set(self._names), set(self._durable_names)):
+            for name in names:
+                if _parent(name) != path:
+                    continue
+                if name in self._names:
+                    self._durable_names[name] = self._names[name]
+                else:
+                    del self._durable_names[name]
+        below = {name for name in self._directories if name and _parent(name) == path}
+        gone = {name for name in self._durable_directories if name and _parent(name) == path}
+        self._durable_directories = (self._durable_directories - gone) | below
+        self._unsynced_renames = [
+            pair for pair in self._unsynced_renames if path not in map(_parent, pair)
+        ]
+
+    def modified_ms(self, path: str) -> int:
+        inode = self._names.get(_clean(path))
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return inode.modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        inode = self._names.get(_clean(path))
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        inode.modified_ms = modified_ms
+
+    def volume(self, path: str) -> Volume:
+        path = _clean(path)
+        self.check("volume", path)
+        used = sum(len(inode.content) for inode in self._names.values())
+        return Volume(f"/{path}", VOLUME_BYTES, VOLUME_BYTES - used)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        path = _clean(path)
+        if path in self._locks:
+            raise BlockingIOError(errno.EWOULDBLOCK, "locked", path)
+        if path not in self._names:
+            self._names[path] = _Inode(self.now_ms)
+        self._locks.add(path)
+        return lambda: self._locks.discard(path)
+
+    # ---- for tests
+
+    def content(self, path: str) -> bytes:
+        return bytes(self._names[_clean(path)].content)
+
+    def put(self, path: str, content: bytes | bytearray) -> None:
+        """Write a durable file, as if by somebody else."""
+        path = _clean(path)
+        parent = _parent(path)
+        while parent:
+            self._directories.add(parent)
+            self._durable_directories.add(parent)
+            parent = _parent(parent)
+        inode = self._names[path] = _Inode(self.now_ms)
+        inode.content[:] = content
+        inode.durable = bytes(content)
+        self._durable_names[path] = inode
+
+    def paths(self) -> builtins.list[str]:
+        return sorted(self._names)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Crashed(BaseException):
+    """The simulated machine went down in the middle of an operation. Not an Exception: nothing
+    that handles errors may survive it."""
+
+
+def _lose_bytes(inode: _Inode, rng: random.Random | None) -> None:
+    content, durable = inode.content, inode.durable
+    if rng is None:
+        inode.content = bytearray(durable)
+        return
+    common = min(len(content), len(durable))
+    if bytes(content[:common]) != durable[:common] or len(content) < len(durable):
+        # Truncated or rewritten since the sync: either state may be what is found.
+        if rng.random() < 0.5:
+            inode.content = bytearray(durable)
+        return
+    kept = rng.randint(len(durable), len(content))
+    torn = bytearray(content[:kept])
+    if kept > len(durable) and rng.random() < 0.3:
+        # The length reached the disk, the blocks did not.
+        hole = rng.randint(len(durable), kept)
+        torn[hole:] = bytes(kept - hole)
+    inode.content = torn
+
+
+def _clean(path: str) -> str:
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

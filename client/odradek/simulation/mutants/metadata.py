@@ -1,0 +1,34 @@
+"""Bugs of cluster metadata: topics that come again, and producer ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.simulation.mutants.base import Mutant
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.storage.manager import LogManager
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _unrecorded(self: ClusterMetadata) -> list[Any]:
+    self._coming_block = range(self._next_producer_id, self._next_producer_id + 1_000)
+    return []
+
+
+METADATA = (
+    Mutant(
+        "a topic that is created again finds the old records",
+        "admin-churn",
+        1,
+        {(LogManager, "_schedule_removal"): _nothing},
+    ),
+    Mutant(
+        "producer ids that are handed out again after a crash",
+        "produce",
+        1,
+        {(ClusterMetadata, "producer_id_block"): _unrecorded},
+    ),
+)

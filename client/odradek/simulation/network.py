@@ -1,0 +1,399 @@
+"""Connections without sockets: bytes that take their time, come in pieces, are cut or never arrive.
+
+Of one connection the bytes arrive in order, as TCP has it; between connections any order may come of
+their delays. All chance is that of one `random.Random`, so that a seed gives the same network again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from odradek.simulation.process import process_of
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+Address = tuple[str, int]
+_Bytes = bytes | bytearray | memoryview
+
+#: What may wait to be delivered before the writer is told to pause, and from when on it may go on.
+HIGH_WATER_BYTES = 64 * 1024
+#: Ports that are given out for port 0, and to those who connect.
+_FIRST_PORT = 20_000
+
+
+@dataclass(slots=True)
+class Weather:
+    """How a network treats what is sent from now on.
+
+    `delay_ms`: the least and the most that a piece takes. `piece_bytes_max`: pieces are cut at
+    random, none longer than this; 0 leaves each write whole.
+    """
+
+    delay_ms: tuple[float, float] = (0.0, 0.0)
+    piece_bytes_max: int = 0
+
+
+class SimulatedServer:
+    """A listening address, as `create_server` returns it."""
+
+    def __init__(self, network: SimulatedNetwork, address: Address) -> None:
+        self._network = network
+        self.address = address
+
+    def close(self) -> None:
+        """Take no more connections; those that stand go on."""
+        self._network.stop_listening(self.address)
+
+    def pause(self) -> None:
+        """Let those who connect wait."""
+        self._network.pause(self.address)
+
+    def resume(self) -> None:
+        """Take those who wait."""
+        self._network.resume(self.address)
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for."""
+
+    def is_serving(self) -> bool:
+        """Does it take connections?"""
+        return self._network.listens(self.address)
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        protocol: asyncio.BaseProtocol,
+        here: Address,
+        there: Address,
+        context: Context,
+    ) -> None:
+        super().__init__({"peername": there, "sockname": here})
+        self._network = network
+        self._protocol = protocol
+        #: What the protocol is called in: that of the process which this end belongs to.
+        self._context = context
+        self.process = process_of(context)
+        self._peer: SimulatedTransport
+        self._arrived: deque[bytes] = deque()
+        self._reading = True
+        self._closing = False
+        self._lost = False
+        self._ended = False
+        self._paused = False
+        self._high_bytes = HIGH_WATER_BYTES
+        self._low_bytes = HIGH_WATER_BYTES // 4
+        #: Sent, and not yet taken by the peer's protocol.
+        self.unread_bytes = 0
+        self._on_the_way: deque[Callable[[], None]] = deque()
+        #: When the last piece that was sent arrives: no later one may be earlier.
+        self._last_arrival_s = 0.0
+        #: Nothing of what it sends arrives any more, and nobody is told (a half-open connection).
+        self.silent = False
+
+    # --- What a protocol calls ---
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Who is told of what arrives."""
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Tell somebody else from now on."""
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        """Is nothing sent any more?"""
+        return self._closing
+
+    def write(self, data: _Bytes) -> None:
+        """Send; the bytes are copied. Ignored after `close`."""
+        if self._closing or not data:
+            return
+        for piece in self._network.cut(bytes(data)):
+            self.unread_bytes += len(piece)
+            self._send(lambda piece=piece: self._peer.arrive(piece))  # type: ignore[misc]
+        if self.unread_bytes > self._high_bytes and not self._paused:
+            self._paused = True
+            self._tell(self._protocol.pause_writing)
+
+    def writelines(self, list_of_data: Iterable[_Bytes]) -> None:
+        """Send one after the other."""
+        for data in list_of_data:
+            self.write(data)
+
+    def can_write_eof(self) -> bool:
+        """Kafka's protocol has no use for half a connection."""
+        return False
+
+    def close(self) -> None:
+        """Send what was written, then end."""
+        if not self._closing:
+            self._closing = True
+            self._send(self._peer.arrive_end)
+            self._network.soon(self._tell_lost)
+
+    def abort(self) -> None:
+        """End at once: what is on its way is lost, and the peer sees a reset."""
+        if not self._lost:
+            self._closing = True
+            peer = self._peer
+            self._network.soon(lambda: peer.cut(ConnectionResetError("reset by peer")))
+            self._network.soon(self._tell_lost)
+
+    def pause_reading(self) -> None:
+        """Keep what arrives."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Hand on what was kept, and go on."""
+        if not self._reading:
+            self._reading = True
+            self._network.soon(self._hand_on)
+
+    def is_reading(self) -> bool:
+        """Is what arrives handed on?"""
+        return self._reading and not self._closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When the protocol is told to pause and to go on; bytes."""
+        self._high_bytes = HIGH_WATER_BYTES if high is None else high
+        self._low_bytes = self._high_bytes // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return self.unread_bytes
+
+    # --- What the network does ---
+
+    def join(self, peer: SimulatedTransport) -> None:
+        """Two ends make a connection."""
+        self._peer = peer
+
+    def begin(self) -> None:
+        """Tell the protocol that the connection stands."""
+        self._tell(self._protocol.connection_made, self)
+
+    def _tell(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Call the protocol as its process; a killed one hears nothing."""
+        if self.process is None or process_of() is self.process:
+            return method(*args)
+        return self._context.run(method, *args) if self.process.alive else None
+
+    def killed(self) -> None:
+        """Its process is gone: the kernel resets the connection, and the peer learns it."""
+        if not self._lost:
+            self._lost = self._closing = True
+            self._network.forget(self)
+            self._send(lambda: self._peer.cut(ConnectionResetError("reset by peer")))
+
+    def _send(self, arrive: Callable[[], None]) -> None:
+        """Deliver after the network's delay, and never before what was sent earlier."""
+        at_s = max(self._network.arrival_s(), self._last_arrival_s)
+        self._last_arrival_s = at_s
+        # Timers of one moment fire in any order, so each takes what was sent first.
+        self._on_the_way.append(arrive)
+        self._network.at(at_s, self._deliver)
+
+    def _deliver(self) -> None:
+        arrive = self._on_the_way.popleft()
+        if not self.silent:
+            arrive()
+
+    def arrive(self, piece: bytes) -> None:
+        """Bytes of the peer are here."""
+        if not self._lost:
+            self._arrived.append(piece)
+            self._hand_on()
+
+    def arrive_end(self) -> None:
+        """The peer has closed."""
+        self._ended = True
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        while self._arrived and self._reading and not self._closing:
+            piece = self._arrived.popleft()
+            self._tell(self._receive, piece)
+            self._peer.taken(len(piece))
+        if self._ended and not self._arrived and not self._closing:
+            keep = isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+            if not (keep and self._tell(self._protocol.eof_received)):  # type: ignore[attr-defined]
+                self._closing = True
+                self._network.soon(self._tell_lost)
+
+    def _receive(self, piece: bytes) -> None:
+        protocol = self._protocol
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            protocol.data_received(piece)  # type: ignore[attr-defined]
+            return
+        rest = memoryview(piece)
+        while rest and not self._closing:
+            room = memoryview(protocol.get_buffer(len(rest)))
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            protocol.buffer_updated(count)
+            rest = rest[count:]
+
+    def taken(self, size_bytes: int) -> None:
+        """The peer's protocol has taken so much."""
+        self.unread_bytes -= size_bytes
+        if self._paused and self.unread_bytes <= self._low_bytes and not self._lost:
+            self._paused = False
+            self._tell(self._protocol.resume_writing)
+
+    def cut(self, problem: Exception | None) -> None:
+        """The connection is gone, here; what was on its way is lost."""
+        self._closing = True
+        self._tell_lost(problem)
+
+    def _tell_lost(self, problem: Exception | None = None) -> None:
+        if not self._lost:
+            self._lost = True
+            self._arrived.clear()
+            self._network.forget(self)
+            self._tell(self._protocol.connection_lost, problem)
+
+
+class SimulatedNetwork:
+    """Who listens where, and every connection that stands.
+
+    `weather` may be changed at any time; `cut_all`, `unreachable` and the transports' `silent` are
+    the faults.
+    """
+
+    def __init__(self, random: Random | None = None, weather: Weather | None = None) -> None:
+        self.random = random or Random(0)
+        self.weather = weather or Weather()
+        #: Of no process.
+        self._context = Context()
+        #: Who accepts where, and in whose context.
+        self._listening: dict[Address, tuple[ProtocolFactory, Context]] = {}
+        self._loop: asyncio.AbstractEventLoop
+        self._next_port = _FIRST_PORT
+        #: Every end of every connection that stands, in the order in which they were made.
+        self.transports: dict[SimulatedTransport, None] = {}
+        #: Addresses that cannot be reached although somebody listens there.
+        self.unreachable: set[Address] = set()
+        #: Addresses where whoever connects waits to be accepted, and for what.
+        self._paused: dict[Address, asyncio.Event] = {}
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop whose time this network lives on."""
+        self._loop = loop
+
+    # --- Ends ---
+
+    def listen(self, factory: ProtocolFactory, host: str, port: int) -> SimulatedServer:
+        """OSError if somebody listens there already. Port 0 is a free one."""
+        if not port:
+            port = self._free_port()
+        address = (host, port)
+        if address in self._listening:
+            raise OSError(98, f"{host}:{port} is in use")
+        self._listening[address] = (factory, copy_context())
+        process = process_of()
+        if process is not None:
+            process.on_killed.append(lambda: self.stop_listening(address))
+        return SimulatedServer(self, address)
+
+    def listens(self, address: Address) -> bool:
+        """Does somebody take connections there?"""
+        return address in self._listening
+
+    def stop_listening(self, address: Address) -> None:
+        """From now on connections are refused there."""
+        self._listening.pop(address, None)
+        self.resume(address)
+
+    def pause(self, address: Address) -> None:
+        """Whoever connects there waits, but for those whose connection stands."""
+        self._paused.setdefault(address, asyncio.Event())
+
+    def resume(self, address: Address) -> None:
+        """Undo `pause`."""
+        paused = self._paused.pop(address, None)
+        if paused is not None:
+            paused.set()
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[SimulatedTransport, asyncio.BaseProtocol]:
+        """ConnectionRefusedError if nobody listens there; TimeoutError, as the kernel's, at once if
+        it cannot be reached."""
+        there, here = (host, port), ("client", self._free_port())
+        await asyncio.sleep(self.arrival_s() - self._loop.time())
+        while there in self._paused:
+            await self._paused[there].wait()
+        if there in self.unreachable:
+            raise TimeoutError(110, f"{host}:{port} cannot be reached")
+        listening = self._listening.get(there)
+        if listening is None:
+            raise ConnectionRefusedError(111, f"connection refused by {host}:{port}")
+        accept, context = listening
+        near = SimulatedTransport(self, factory(), here, there, copy_context())
+        far = SimulatedTransport(self, context.copy().run(accept), there, here, context.copy())
+        near.join(far)
+        far.join(near)
+        self.transports |= {near: None, far: None}
+        for end in (far, near):
+            if end.process is not None:
+                end.process.on_killed.append(end.killed)
+            end.begin()
+        return near, near.get_protocol()
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def forget(self, transport: SimulatedTransport) -> None:
+        """This end is gone."""
+        self.transports.pop(transport, None)
+
+    def cut_all(self, address: Address | None = None) -> int:
+        """Cut every connection (`address`: those of who listens there), both ends at once; how
+        many ends."""
+        ends = [
+            end
+            for end in self.transports
+            if address is None
+            or address in (end.get_extra_info("peername"), end.get_extra_info("sockname"))
+        ]
+        for end in ends:
+            end.cut(ConnectionResetError("the connection was cut"))
+        return len(ends)
+
+    # --- Time and chance ---
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The pieces in which these bytes travel."""
+        most = self.weather.piece_bytes_max
+        if not most:
+            return [data]
+        pieces = []
+        while data:
+            size = self.random.randint(1, most)
+            pieces.append(data[:size])
+            data = data[size:]
+        return pieces
+
+    def arrival_s(self) -> float:
+        """When a piece arrives that is sent now."""
+        least, most = self.weather.delay_ms
+        delay_ms = self.random.uniform(least, most) if most else 0.0
+        return self._loop.time() + delay_ms / 1000
+
+    def at(self, when_s: float, callback: Callable[[], Any]) -> None:
+        """Call at that time, whoever has been killed until then."""
+        self._loop.call_at(when_s, callback, context=self._context)
+
+    def soon(self, callback: Callable[[], Any]) -> None:
+        """Call when what is ready now has run, whoever has been killed until then."""
+        self._loop.call_soon(callback, context=self._context)

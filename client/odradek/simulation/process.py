@@ -1,0 +1,53 @@
+"""Processes that share one event loop and die alone.
+
+What a process calls, and whatever comes of that, runs in its context. When it is killed, nothing of
+it runs any more: no callback, no `finally`, just as after SIGKILL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_CURRENT: ContextVar[Process | None] = ContextVar("odradek_simulated_process", default=None)
+
+
+class Process:
+    """A broker or a client. `on_killed` is called once, from outside of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.on_killed: list[Callable[[], None]] = []
+        self._context = copy_context()
+        self._context.run(_CURRENT.set, self)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call as this process: what it starts belongs to it."""
+        return self._context.copy().run(function, *args)
+
+    @property
+    def context(self) -> Context:
+        """A context of this process, for tasks and callbacks."""
+        return self._context.copy()
+
+    def kill(self) -> None:
+        """End it now. Nothing the second time."""
+        if self.alive:
+            self.alive = False
+            for callback in self.on_killed:
+                callback()
+
+
+def process_of(context: Context | None = None) -> Process | None:
+    """Whose context this is (None: the current one); None for that of the simulation itself."""
+    return _CURRENT.get() if context is None else context.get(_CURRENT)
+
+
+def run_unless_killed(process: Process, callback: Callable[..., object], *args: Any) -> None:
+    """Call it if its process lives."""
+    if process.alive:
+        callback(*args)

@@ -1,0 +1,35 @@
+"""Clients that follow one another for as long as things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from odradek.simulation.world import World
+from odradek_client.errors import OdradekError
+
+
+async def keep_running(
+    world: World, kind: str, count: int, main: Callable[[str], Coroutine[Any, Any, object]]
+) -> None:
+    """So many clients of a kind at a time, each called by its name, until the faults are over; when
+    one ends, fails or is killed, another takes its place. Raises what is a bug of theirs."""
+    started = 0
+
+    async def follow() -> None:
+        nonlocal started
+        while not world.faults_over.is_set():
+            started += 1
+            name = f"{kind}-{started}"
+            task = world.start_client(name, lambda name=name: main(name))  # type: ignore[misc]
+            process = world.clients[name]
+            while not task.done() and process.alive:
+                await world.sleep(20)
+            if task.done():
+                try:
+                    task.result()
+                except OdradekError as problem:
+                    world.note(name, f"gives up: {problem}")
+
+    await asyncio.gather(*(follow() for _ in range(count)))

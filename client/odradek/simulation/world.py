@@ -1,0 +1,186 @@
+"""The world of one seed: a broker, its disk, a network, clients, faults, and what was seen of
+them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from random import Random
+from typing import Any
+
+from odradek.simulation.broker import SimulatedBroker
+from odradek.simulation.network import SimulatedNetwork, Weather
+from odradek.simulation.process import Process
+from odradek_broker.server.server import Server
+
+#: After the faults stop: how long everything may take that must come to an end.
+LIVENESS_MS = 900_000
+#: The longest that an fsync takes, on the slowest disk.
+_SYNC_MS_MAX = 1_000
+#: How soon a broker that gave up is started again.
+_RESTART_MS = 100
+_TRACE_LINES_MAX = 20_000
+
+
+class Violation(Exception):
+    """A property that did not hold; the text says which, and of what."""
+
+
+class World:
+    """The common state of workloads, faults and checkers. Made inside of its own loop.
+
+    `chance(name)` gives each of them a stream of its own, so that leaving one fault out changes
+    nothing of what the others draw.
+    """
+
+    def __init__(
+        self, seed: int, network: SimulatedNetwork, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.seed = seed
+        self.network = network
+        self.loop = asyncio.get_running_loop()
+        self.trace: list[str] = []
+        self.violations: list[str] = []
+        self.broker = SimulatedBroker(network, self.chance("broker"), settings)
+        self.network.weather = Weather((0.1, 2.0))
+        #: Clients that live, in the order in which they were started.
+        self.clients: dict[str, Process] = {}
+        self.faults_over = asyncio.Event()
+        self._restarting = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def chance(self, name: str) -> Random:
+        """A stream of random numbers for one purpose."""
+        return Random(f"{self.seed}/{name}")
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual time since the beginning."""
+        return int(self.loop.time() * 1000)
+
+    @property
+    def sync_delay_ms(self) -> tuple[float, float]:
+        """The least and the most that an fsync of the broker takes."""
+        return self.broker.sync_delay_ms
+
+    @sync_delay_ms.setter
+    def sync_delay_ms(self, delay_ms: tuple[float, float]) -> None:
+        self.broker.sync_delay_ms = delay_ms
+
+    async def sleep(self, duration_ms: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(duration_ms / 1000)
+
+    def note(self, who: str, what: str) -> None:
+        """One line of the trace."""
+        if len(self.trace) < _TRACE_LINES_MAX:
+            self.trace.append(f"{self.now_ms:>9} ms  {who:<12} {what}")
+
+    def violated(self, checker: str, what: str) -> None:
+        """Something does not hold."""
+        self.violations.append(f"{checker}: {what}")
+        self.note("CHECKER", f"{checker}: {what}")
+
+    # --- The broker ---
+
+    async def start_broker(self) -> None:
+        """Start it; again and again, should it be killed or not come up meanwhile."""
+        for _ in range(20):
+            try:
+                if await self.broker.start():
+                    self.note("broker", f"is ready (start {self.broker.starts})")
+                    self._follow(self._supervise(self.broker.server))
+                    return
+                self.note("broker", "was killed while it started")
+            except Exception as problem:  # noqa: BLE001 - a disk that fails, too
+                self.note("broker", f"did not start: {problem}")
+                self.broker.process.kill()
+            self.broker.disk.crash(self.chance("restart"), keep_page_cache=True)
+            await self.sleep(100)
+        raise Violation("start: the broker does not start any more")
+
+    async def kill_broker(self, *, power_lost: bool, down_ms: int) -> None:
+        """Kill it, and start it again later."""
+        async with self._restarting:
+            self.note("broker", "loses its power" if power_lost else "is killed")
+            self.broker.kill(power_lost=power_lost)
+            await self.sleep(down_ms)
+            await self.start_broker()
+
+    async def restart_broker(self, down_ms: int = 0) -> None:
+        """Stop it cleanly, and start it again."""
+        async with self._restarting:
+            self.note("broker", "is stopped")
+            await self._restart(down_ms)
+
+    async def _restart(self, down_ms: int) -> None:
+        await self.broker.stop()
+        self.broker.disk.crash(None, keep_page_cache=True)
+        await self.sleep(down_ms)
+        await self.start_broker()
+
+    async def _supervise(self, server: Server) -> None:
+        """Start it again when it has given up, as on a metadata log that cannot be written."""
+        await server.ended.wait()
+        async with self._restarting:
+            if server is self.broker.server and self.broker.running:
+                self.note("broker", f"stops: {server.failure}")
+                await self._restart(_RESTART_MS)
+
+    def _follow(self, main: Coroutine[Any, Any, object]) -> None:
+        task = self.loop.create_task(main)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- Clients ---
+
+    def start_client(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, object]]
+    ) -> asyncio.Task[Any]:
+        """Run a client as a process of its own; the task of its `main`."""
+        process = Process(name)
+        self.clients[name] = process
+        task = process.call(self.loop.create_task, main())
+        self._tasks.add(task)
+
+        def ended(done: asyncio.Task[Any] | None) -> None:
+            if self.clients.get(name) is process:
+                del self.clients[name]
+            if done is not None and not done.cancelled() and done.exception() is not None:
+                self.note(name, f"ends with {done.exception()!r}")
+
+        task.add_done_callback(ended)
+        process.on_killed.append(lambda: ended(None))
+        return task
+
+    def kill_client(self, number: int) -> str | None:
+        """Kill one of them; its name, None if there is none."""
+        if not self.clients:
+            return None
+        name = list(self.clients)[number % len(self.clients)]
+        self.note(name, "is killed")
+        self.clients[name].kill()
+        return name
+
+    def _offline(self) -> bool:
+        broker = self.broker
+        return broker.running and any(log.offline for log in broker.server.node.logs)
+
+    async def heal(self) -> None:
+        """End all faults; what a failed fsync took offline comes back by a restart."""
+        self.network.unreachable.clear()
+        self.network.weather = Weather((0.1, 2.0))
+        self.network.cut_all()
+        self.broker.disk.crash_at = None
+        self.broker.disk.heal()
+        self.sync_delay_ms = (0.0, 2.0)
+        if self.broker.disk.failed_syncs and not self._offline():
+            # The broker may not know yet.
+            await self.sleep(_SYNC_MS_MAX)
+        async with self._restarting:
+            if not self.broker.running:
+                await self.start_broker()
+            elif self._offline():
+                self.note("broker", "is stopped")
+                await self._restart(0)
+        self.note("FAULT", "none any more")

@@ -1,0 +1,50 @@
+"""The admin client: topics, configurations, partitions, groups and transactions of a cluster."""
+
+from odradek_client.admin.admin import Admin
+from odradek_client.admin.cluster import BrokerDescription, ClusterDescription, LogDir
+from odradek_client.admin.configs import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+from odradek_client.admin.groups import GroupDescription, GroupListing, GroupMember
+from odradek_client.admin.partitions import EARLIEST, LATEST
+from odradek_client.admin.producers import ProducerDescription
+from odradek_client.admin.quotas import QuotaEntity, QuotaName
+from odradek_client.admin.topics import (
+    CreatedTopic,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+)
+from odradek_client.admin.transactions import TransactionDescription, TransactionListing
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Admin",
+    "BrokerDescription",
+    "ClusterDescription",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigOperation",
+    "ConfigResource",
+    "ConfigSource",
+    "CreatedTopic",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "LogDir",
+    "NewTopic",
+    "PartitionDescription",
+    "ProducerDescription",
+    "QuotaEntity",
+    "QuotaName",
+    "ResourceType",
+    "TopicDescription",
+    "TransactionDescription",
+    "TransactionListing",
+]

@@ -1,0 +1,78 @@
+"""The public admin client.
+
+    async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+        await admin.create_topics(NewTopic("flights", partitions=6))
+
+A call about one thing raises its error. A call about many tries all of them and raises the first
+error afterwards, with the others in its notes; with `raise_errors=False` it leaves the errors in
+`Results.errors` instead. Changes go to the controller; one that has moved is looked up again.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from types import TracebackType
+from typing import Any, Self
+
+from odradek_client.admin.cluster import ClusterAdmin
+from odradek_client.admin.configs import ConfigAdmin
+from odradek_client.admin.group_offsets import GroupOffsetAdmin
+from odradek_client.admin.groups import GroupAdmin
+from odradek_client.admin.history import HistoryAdmin
+from odradek_client.admin.partitions import PartitionAdmin
+from odradek_client.admin.producers import ProducerAdmin
+from odradek_client.admin.quotas import QuotaAdmin
+from odradek_client.admin.requests import AdminRequests
+from odradek_client.admin.topics import TopicAdmin
+from odradek_client.admin.transactions import TransactionAdmin
+from odradek_client.backoff import Backoff
+from odradek_client.config.admin import AdminConfig
+from odradek_client.network.client import NetworkClient
+
+
+class Admin(
+    TopicAdmin,
+    ConfigAdmin,
+    PartitionAdmin,
+    ClusterAdmin,
+    GroupAdmin,
+    GroupOffsetAdmin,
+    TransactionAdmin,
+    ProducerAdmin,
+    HistoryAdmin,
+    QuotaAdmin,
+):
+    """Administers a cluster. Settings are the rows of `AdminConfig`.
+
+    Use it with `async with`, or call `start` and `close`. Every call tries for
+    `default_api_timeout_ms` at most.
+    """
+
+    def __init__(self, *, random: random_module.Random | None = None, **settings: Any) -> None:
+        self.config = AdminConfig.from_settings(settings)
+        rng = random or random_module.Random()
+        self._network = NetworkClient(self.config, random=rng)
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, rng)
+        self._requests = AdminRequests(self.config, self._network, backoff)
+
+    async def start(self, timeout_ms: float | None = None) -> None:
+        """Connect. MetadataTimeout if no broker can be reached within `timeout_ms`
+        (default_api_timeout_ms if None).
+        """
+        await self._network.start(timeout_ms)
+
+    async def close(self) -> None:
+        """Close. May be called again."""
+        await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

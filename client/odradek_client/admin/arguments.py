@@ -1,0 +1,33 @@
+"""Checks of what callers give, before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def each_of(given: Any, kind: type[T], what: str, give: str) -> list[T]:
+    """One thing, or several, as a list. TypeError for anything else, before it is sent."""
+    try:
+        items: list[Any] = [given] if isinstance(given, kind | str) else list(given)
+    except TypeError:
+        items = [given]
+    for item in items:
+        if not isinstance(item, kind):
+            raise TypeError(f"{what}: {item!r} is {type(item).__name__}; give {give}")
+    return items
+
+
+def whole_number(given: Any, what: str) -> int:
+    """TypeError that names `what` for anything but an int."""
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise TypeError(f"{what} is {type(given).__name__}; give a whole number")
+    return given
+
+
+def text(given: Any, what: str) -> str | None:
+    """TypeError that names `what` for anything but a string or None."""
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"{what} is {type(given).__name__}; give a string, as {str(given)!r}")
+    return given

@@ -1,0 +1,261 @@
+"""Configurations of topics, brokers and groups: described and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from odradek_client.admin.arguments import each_of, text
+from odradek_client.admin.requests import AdminPart
+from odradek_client.admin.results import Outcomes, Results
+from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
+from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.schemas.describe_configs import (
+    DOCUMENTATION_SINCE,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from odradek_protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class ResourceType(IntEnum):
+    """The kinds of resources that have a configuration."""
+
+    TOPIC = RESOURCE_TOPIC
+    BROKER = RESOURCE_BROKER
+    GROUP = RESOURCE_GROUP
+
+
+class ConfigOperation(IntEnum):
+    """The change of one setting; APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True)
+class ConfigResource:
+    """A topic, a broker or a group whose configuration is meant. A broker's name is its node id."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        """A topic."""
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int | None) -> ConfigResource:
+        """A broker; None for the default of all brokers."""
+        return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> ConfigResource:
+        """A consumer group (KIP-848)."""
+        return cls(ResourceType.GROUP, group_id)
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One setting. `value` is None if it is sensitive or not set."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+    documentation: str | None = None
+
+
+@dataclass(frozen=True)
+class ConfigChange:
+    """One setting to change."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+class ConfigAdmin(AdminPart):
+    """The calls about configurations."""
+
+    async def describe_configs(
+        self,
+        resources: ConfigResource | Iterable[ConfigResource],
+        *,
+        names: Iterable[str] | None = None,
+        documentation: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
+        """The settings of topics, brokers and groups; all of them, or those named.
+
+        Raises UnknownTopicOrPartition, TopicAuthorizationFailed, ClusterAuthorizationFailed.
+        """
+        wanted = each_of(resources, ConfigResource, "resources", 'ConfigResource.topic("name")')
+        keys = None if names is None else list(names)
+
+        async def ask(
+            node_id: int, some: list[ConfigResource]
+        ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=r.type, resource_name=r.name, configuration_keys=keys
+                    )
+                    for r in some
+                ],
+            )
+            version = await self._network.version_for(node_id, ApiKey.DESCRIBE_CONFIGS)
+            request.include_documentation = documentation and version >= DOCUMENTATION_SINCE
+            response: DescribeConfigsResponse = await self._network.send(
+                node_id, request, max_version=version
+            )
+            outcomes: Outcomes[ConfigResource, dict[str, ConfigEntry]] = {}
+            for result in response.results:
+                resource = _resource(result)
+                outcomes[resource] = (
+                    _error(resource, result)
+                    if result.error_code
+                    else {config.name: _entry(config) for config in result.configs}
+                )
+            return outcomes
+
+        async def ask_nodes(
+            asked: list[ConfigResource],
+        ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
+            return await self._requests.ask_nodes(await self._by_node(asked), ask)
+
+        return await self._requests.for_each(
+            wanted, ask_nodes, raise_errors, partition_of=lambda resource: (resource.name, 0)
+        )
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None] | Iterable[ConfigChange]],
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, None]:
+        """Change single settings and leave the others (KIP-339); by resource.
+
+        Changes are name to value, None going back to the default, or `ConfigChange`s. Raises
+        InvalidConfig, UnknownTopicOrPartition, TopicAuthorizationFailed, PolicyViolation.
+        """
+        each_of(changes, ConfigResource, "changes", 'ConfigResource.topic("name")')
+        wanted = {resource: _changes(resource, given) for resource, given in changes.items()}
+
+        async def ask(node_id: int, some: list[ConfigResource]) -> Outcomes[ConfigResource, None]:
+            request = IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=r.type, resource_name=r.name, configs=wanted[r]
+                    )
+                    for r in some
+                ],
+                validate_only=validate_only,
+            )
+            response: IncrementalAlterConfigsResponse = await self._network.send(node_id, request)
+            outcomes: Outcomes[ConfigResource, None] = {}
+            for result in response.responses:
+                resource = _resource(result)
+                outcomes[resource] = _error(resource, result) if result.error_code else None
+            return outcomes
+
+        async def ask_nodes(asked: list[ConfigResource]) -> Outcomes[ConfigResource, None]:
+            return await self._requests.ask_nodes(await self._by_node(asked), ask)
+
+        return await self._requests.for_each(
+            wanted, ask_nodes, raise_errors, final=(UnknownTopicOrPartition,)
+        )
+
+    async def _by_node(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[int, list[ConfigResource]]:
+        """Which node to ask: a broker about itself, any about topics."""
+        by_node: dict[int, list[ConfigResource]] = {}
+        for resource in resources:
+            if resource.type is ResourceType.BROKER and resource.name:
+                node_id = int(resource.name)
+            else:
+                node_id = await self._network.least_loaded_node()
+            by_node.setdefault(node_id, []).append(resource)
+        return by_node
+
+
+def _resource(result: DescribeConfigsResult | AlterConfigsResourceResponse) -> ConfigResource:
+    return ConfigResource(ResourceType(result.resource_type), result.resource_name)
+
+
+def _error(
+    resource: ConfigResource, result: DescribeConfigsResult | AlterConfigsResourceResponse
+) -> OdradekError:
+    return error_for(result.error_code, result.error_message, about=_named(resource))
+
+
+def _named(resource: ConfigResource) -> str:
+    return f"{resource.type.name.lower()} {resource.name!r}"
+
+
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
+    try:
+        source = ConfigSource(config.config_source)
+    except ValueError:
+        source = ConfigSource.UNKNOWN
+    return ConfigEntry(
+        config.name,
+        config.value,
+        source,
+        source is ConfigSource.DEFAULT or config.is_default,
+        config.read_only,
+        config.is_sensitive,
+        config.documentation,
+    )
+
+
+def _changes(
+    resource: ConfigResource, given: Mapping[str, str | None] | Iterable[ConfigChange]
+) -> list[AlterableConfig]:
+    if isinstance(given, Mapping):
+        given = [
+            ConfigChange(
+                name, value, ConfigOperation.DELETE if value is None else ConfigOperation.SET
+            )
+            for name, value in given.items()
+        ]
+    return [
+        AlterableConfig(
+            name=c.name,
+            config_operation=c.operation,
+            value=text(c.value, f"{c.name} of {_named(resource)}"),
+        )
+        for c in given
+    ]

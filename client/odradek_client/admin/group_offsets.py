@@ -1,0 +1,171 @@
+"""Committed offsets of groups for administrators: listed, altered, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from odradek_client.admin.groups import group_error
+from odradek_client.admin.requests import AdminPart, require_version
+from odradek_client.admin.results import Outcomes, Results
+from odradek_client.consumer.group.offset_requests import (
+    OFFSET_COMMIT_NEWEST,
+    OFFSET_FETCH_NEWEST,
+    offset_commit_request,
+    offset_fetch_request,
+)
+from odradek_client.errors import UnknownTopicOrPartition
+from odradek_client.structs import OffsetAndMetadata, TopicPartition, group_by_topic
+from odradek_protocol.constants import GROUP_COORDINATOR, NO_GENERATION
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.schemas.offset_commit import OffsetCommitResponse, OffsetCommitResponseTopic
+from odradek_protocol.schemas.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponseTopic,
+)
+from odradek_protocol.schemas.offset_fetch import (
+    ALL_TOPICS_SINCE,
+    REQUIRE_STABLE_SINCE,
+    OffsetFetchResponse,
+)
+
+
+class GroupOffsetAdmin(AdminPart):
+    """The calls about committed offsets."""
+
+    async def list_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets of a group: all, or for these partitions, None where there is none.
+
+        A group that does not exist has committed nothing. With `require_stable` offsets of open
+        transactions are waited for. Raises GroupAuthorizationFailed, TopicAuthorizationFailed,
+        UnsupportedByBroker.
+        """
+        wanted = None if partitions is None else [TopicPartition(*each) for each in partitions]
+
+        async def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            node_id = await self._network.find_coordinator(group_id, GROUP_COORDINATOR)
+            version = await self._network.version_for(
+                node_id, ApiKey.OFFSET_FETCH, max_version=OFFSET_FETCH_NEWEST
+            )
+            stable = require_stable and version >= REQUIRE_STABLE_SINCE
+            request = offset_fetch_request(group_id, wanted or [], require_stable=stable)
+            if wanted is None:
+                require_version(version, ALL_TOPICS_SINCE, "all offsets of a group")
+                request.topics = None
+            response: OffsetFetchResponse = await self._requests.to_coordinator(
+                group_id, GROUP_COORDINATOR, request, max_version=version
+            )
+            if response.error_code:
+                raise group_error(self._requests, group_id, response.error_code)
+            return self._committed(group_id, response)
+
+        return await self._requests.retrying(ask)
+
+    def _committed(
+        self, group_id: str, response: OffsetFetchResponse
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.name, answer.partition_index)
+                if answer.error_code:
+                    raise group_error(self._requests, group_id, answer.error_code, tp)
+                found[tp] = None
+                if answer.committed_offset >= 0:
+                    found[tp] = OffsetAndMetadata(
+                        answer.committed_offset,
+                        answer.metadata or "",
+                        answer.committed_leader_epoch,
+                    )
+        return dict(sorted(found.items()))
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
+        *,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, None]:
+        """Have a group begin at these offsets, by partition; a group that does not exist is made.
+
+        Raises InvalidGroup if it has members: they would not notice, and commit over it. Otherwise
+        UnknownTopicOrPartition, GroupAuthorizationFailed, TopicAuthorizationFailed.
+        """
+        wanted = {
+            TopicPartition(*tp): OffsetAndMetadata(given) if isinstance(given, int) else given
+            for tp, given in offsets.items()
+        }
+
+        async def ask(asked: list[TopicPartition]) -> Outcomes[TopicPartition, None]:
+            request = offset_commit_request(
+                group_id,
+                {tp: wanted[tp] for tp in asked},
+                generation=NO_GENERATION,
+                member_id="",
+                group_instance_id=None,
+            )
+            response: OffsetCommitResponse = await self._requests.to_coordinator(
+                group_id, GROUP_COORDINATOR, request, max_version=OFFSET_COMMIT_NEWEST
+            )
+            return self._by_partition(group_id, response.topics)
+
+        return await self._requests.for_each(wanted, ask, raise_errors, partition_of=lambda tp: tp)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
+    ) -> Results[TopicPartition, None]:
+        """Delete what a group has committed for partitions; by partition.
+
+        Raises InvalidGroup if the group does not exist or is subscribed to the topic,
+        UnknownTopicOrPartition, GroupAuthorizationFailed, TopicAuthorizationFailed.
+        """
+        wanted = [TopicPartition(*each) for each in partitions]
+
+        async def ask(asked: list[TopicPartition]) -> Outcomes[TopicPartition, None]:
+            request = OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name=topic,
+                        partitions=[
+                            OffsetDeleteRequestPartition(partition_index=each.partition)
+                            for each in some
+                        ],
+                    )
+                    for topic, some in group_by_topic(asked).items()
+                ],
+            )
+            response: OffsetDeleteResponse = await self._requests.to_coordinator(
+                group_id, GROUP_COORDINATOR, request
+            )
+            if response.error_code:
+                error = group_error(self._requests, group_id, response.error_code)
+                return dict.fromkeys(asked, error)
+            return self._by_partition(group_id, response.topics)
+
+        return await self._requests.for_each(
+            wanted, ask, raise_errors, final=(UnknownTopicOrPartition,)
+        )
+
+    def _by_partition(
+        self,
+        group_id: str,
+        topics: Iterable[OffsetCommitResponseTopic | OffsetDeleteResponseTopic],
+    ) -> Outcomes[TopicPartition, None]:
+        return {
+            (tp := TopicPartition(topic.name, answer.partition_index)): group_error(
+                self._requests, group_id, answer.error_code, tp
+            )
+            if answer.error_code
+            else None
+            for topic in topics
+            for answer in topic.partitions
+        }

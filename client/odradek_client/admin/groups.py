@@ -1,0 +1,303 @@
+"""Groups as an administrator sees them: listed, described with their members, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from odradek_client.admin.requests import AdminPart, AdminRequests, require_version
+from odradek_client.admin.results import Outcomes, Results
+from odradek_client.errors import (
+    OdradekError,
+    Refused,
+    UnsupportedByBroker,
+    error_for,
+)
+from odradek_client.structs import TopicPartition
+from odradek_protocol.constants import GROUP_COORDINATOR
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from odradek_protocol.schemas.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from odradek_protocol.schemas.list_groups import (
+    STATES_SINCE,
+    TYPES_SINCE,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from odradek_protocol.stored.assignment import decode_assignment
+from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
+
+#: Every state a group of either protocol can be in.
+GROUP_STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Assigning",
+    "Reconciling",
+    "Empty",
+    "Dead",
+)
+_CLASSIC, _CONSUMER = "classic", "consumer"
+GROUP_TYPES = (_CLASSIC, _CONSUMER, "share", "streams")
+_DEAD = "Dead"
+_NO_SUCH_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+
+
+@dataclass(frozen=True)
+class GroupListing:
+    """One group. `state` is None where the broker is too old to say, and `type` "classic";
+    `protocol_type` is empty if nobody ever joined. `coordinator` is a node id."""
+
+    group_id: str
+    protocol_type: str
+    state: str | None
+    type: str
+    coordinator: int
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """One member. `host` as the broker prints it; the topics and partitions are those of a consumer,
+    and empty until the group is stable. `epoch`: of a member of a consumer group (KIP-848), which
+    has what `assignment` says and is on its way to what the group's epoch gives it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    topics: list[str] = field(default_factory=list)
+    assignment: list[TopicPartition] = field(default_factory=list)
+    epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """One group in detail, of either protocol (`type`). `assignor`: what its members agreed on, empty
+    until the group is stable. `epoch`: of a consumer group (KIP-848). `coordinator` is a node id."""
+
+    group_id: str
+    coordinator: int
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: list[GroupMember]
+    epoch: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has members, so that nobody else may move its offsets."""
+        return self.state not in ("Empty", _DEAD)
+
+
+class GroupAdmin(AdminPart):
+    """The calls about groups."""
+
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """The groups of all coordinators, by name; each filter given must fit.
+
+        `states` are Kafka's names such as "Stable", `types` "classic" and "consumer", in upper or
+        lower case. Raises Refused for a name that does not exist, UnsupportedByBroker (a filter, and
+        a broker too old for it: states came with Kafka 2.6, types with 3.8).
+        """
+        wanted_states = [_known(state, GROUP_STATES, "group state") for state in states]
+        wanted_types = [_known(kind, GROUP_TYPES, "group type") for kind in types]
+
+        async def ask(node_id: int) -> list[GroupListing]:
+            version = await self._network.version_for(node_id, ApiKey.LIST_GROUPS)
+            require_version(version, STATES_SINCE if wanted_states else 0, "state")
+            require_version(version, TYPES_SINCE if wanted_types else 0, "type")
+            request = ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
+            response: ListGroupsResponse = await self._network.send(
+                node_id, request, max_version=version
+            )
+            if response.error_code:
+                raise error_for(response.error_code, about=f"groups of node {node_id}")
+            return [
+                GroupListing(
+                    each.group_id,
+                    each.protocol_type,
+                    each.group_state if version >= STATES_SINCE else None,
+                    each.group_type.lower() or _CLASSIC,
+                    node_id,
+                )
+                for each in response.groups
+            ]
+
+        found = await self._requests.of_every_broker(ask)
+        return sorted(found, key=lambda each: each.group_id)
+
+    async def describe_groups(
+        self, group_ids: str | Iterable[str], *, raise_errors: bool = True
+    ) -> Results[str, GroupDescription]:
+        """State and members of groups, by name.
+
+        Raises InvalidGroup for one that does not exist, GroupAuthorizationFailed.
+        """
+
+        async def ask(node_id: int, names: list[str]) -> Outcomes[str, GroupDescription]:
+            request = DescribeGroupsRequest(groups=names)
+            response: DescribeGroupsResponse = await self._network.send(node_id, request)
+            outcomes: Outcomes[str, GroupDescription] = {}
+            for answer in response.groups:
+                # Before version 6 a group that does not exist is just dead (KIP-1043).
+                code = answer.error_code or (
+                    ErrorCode.GROUP_ID_NOT_FOUND if answer.group_state == _DEAD else 0
+                )
+                outcomes[answer.group_id] = (
+                    group_error(self._requests, answer.group_id, code)
+                    if code
+                    else _classic_description(node_id, answer)
+                )
+            missing = [name for name in names if _is_missing(outcomes.get(name))]
+            return outcomes | await self._describe_consumer_groups(node_id, missing)
+
+        return await self._requests.for_each_coordinated(
+            group_ids, GROUP_COORDINATOR, ask, raise_errors
+        )
+
+    async def _describe_consumer_groups(
+        self, node_id: int, names: list[str]
+    ) -> Outcomes[str, GroupDescription]:
+        """To DescribeGroups a group of the new protocol (KIP-848) does not exist."""
+        if not names:
+            return {}
+        request = ConsumerGroupDescribeRequest(group_ids=names)
+        try:
+            response: ConsumerGroupDescribeResponse = await self._network.send(node_id, request)
+        except UnsupportedByBroker:
+            return {}
+        return {
+            answer.group_id: group_error(self._requests, answer.group_id, answer.error_code)
+            if answer.error_code
+            else _consumer_description(node_id, answer)
+            for answer in response.groups
+            # Where the protocol is switched off there is none of its groups either.
+            if answer.error_code not in _NO_SUCH_CONSUMER_GROUP
+        }
+
+    async def delete_groups(
+        self, group_ids: str | Iterable[str], *, raise_errors: bool = True
+    ) -> Results[str, None]:
+        """Delete groups that have no members, and all that they have committed; by name.
+
+        Raises InvalidGroup for one that has members or does not exist, GroupAuthorizationFailed.
+        """
+
+        async def ask(node_id: int, names: list[str]) -> Outcomes[str, None]:
+            request = DeleteGroupsRequest(groups_names=names)
+            response: DeleteGroupsResponse = await self._network.send(node_id, request)
+            return {
+                answer.group_id: group_error(self._requests, answer.group_id, answer.error_code)
+                if answer.error_code
+                else None
+                for answer in response.results
+            }
+
+        return await self._requests.for_each_coordinated(
+            group_ids, GROUP_COORDINATOR, ask, raise_errors
+        )
+
+
+def group_error(
+    requests: AdminRequests, group_id: str, code: int, partition: TopicPartition | None = None
+) -> OdradekError:
+    """The error for what a coordinator answered about a group, or a partition of its offsets."""
+    about = f"group {group_id!r}"
+    if partition is not None:
+        about += f", {partition.topic}-{partition.partition}"
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        # What a group with members says to a commit from outside.
+        code = ErrorCode.NON_EMPTY_GROUP
+    return requests.coordinator_error(code, group_id, GROUP_COORDINATOR, about)
+
+
+def _known(name: str, names: Iterable[str], what: str) -> str:
+    """As Kafka writes it: older brokers take no other case."""
+    found = next((each for each in names if each.lower() == name.lower()), None)
+    if found is None:
+        raise Refused(f"there is no {what} {name!r}; there are {', '.join(names)}")
+    return found
+
+
+def _is_missing(outcome: GroupDescription | OdradekError | None) -> bool:
+    return isinstance(outcome, OdradekError) and outcome.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def _classic_description(node_id: int, answer: DescribedGroup) -> GroupDescription:
+    consumers = answer.protocol_type == PROTOCOL_TYPE
+    return GroupDescription(
+        group_id=answer.group_id,
+        coordinator=node_id,
+        type=_CLASSIC,
+        state=answer.group_state,
+        protocol_type=answer.protocol_type,
+        assignor=answer.protocol_data,
+        members=[_member(member, consumers) for member in answer.members],
+    )
+
+
+def _member(answer: DescribedGroupMember, is_consumer: bool) -> GroupMember:
+    """Of other members, such as Connect's workers, nobody but they can read what they said."""
+    topics: list[str] = []
+    assignment: list[TopicPartition] = []
+    if is_consumer and answer.member_metadata:
+        try:
+            topics = sorted(decode_subscription(answer.member_metadata).topics)
+            assignment = sorted(
+                TopicPartition(part.topic, index)
+                for part in decode_assignment(answer.member_assignment).assigned_partitions
+                for index in part.partitions
+            )
+        except DecodeError:
+            topics, assignment = [], []
+    return GroupMember(
+        member_id=answer.member_id,
+        instance_id=answer.group_instance_id,
+        client_id=answer.client_id,
+        host=answer.client_host,
+        topics=topics,
+        assignment=assignment,
+    )
+
+
+def _consumer_description(node_id: int, answer: DescribedConsumerGroup) -> GroupDescription:
+    return GroupDescription(
+        group_id=answer.group_id,
+        coordinator=node_id,
+        type=_CONSUMER,
+        state=answer.group_state,
+        protocol_type=PROTOCOL_TYPE,
+        assignor=answer.assignor_name,
+        members=[
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                topics=sorted(member.subscribed_topic_names),
+                assignment=sorted(
+                    TopicPartition(part.topic_name, index)
+                    for part in member.assignment.topic_partitions
+                    for index in part.partitions
+                ),
+                epoch=member.member_epoch,
+            )
+            for member in answer.members
+        ],
+        epoch=answer.group_epoch,
+    )

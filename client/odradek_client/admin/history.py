@@ -1,0 +1,184 @@
+"""The history of a transactional id, a producer id or a group, in words.
+
+Only Odradek's broker keeps a history; others raise UnsupportedByBroker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_client.admin.requests import AdminPart
+from odradek_client.errors import (
+    ConnectionLost,
+    CoordinatorUnavailable,
+    NotCoordinator,
+    Refused,
+    RequestTimedOut,
+    UnsupportedByBroker,
+    error_for,
+)
+from odradek_protocol.constants import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas import describe_history as wire
+from odradek_protocol.schemas.describe_history import (
+    DescribeHistoryRequest,
+    DescribeHistoryResponse,
+)
+
+
+class Subject(Enum):
+    """The kinds of things that have a history. The value is the kind's name."""
+
+    TRANSACTIONAL_ID = "transactional id"
+    PRODUCER_ID = "producer id"
+    GROUP = "group"
+
+
+_TYPES = {
+    Subject.TRANSACTIONAL_ID: wire.TRANSACTIONAL_ID,
+    Subject.PRODUCER_ID: wire.PRODUCER_ID,
+    Subject.GROUP: wire.GROUP,
+}
+_COORDINATORS = {
+    Subject.TRANSACTIONAL_ID: TRANSACTION_COORDINATOR,
+    Subject.GROUP: GROUP_COORDINATOR,
+}
+_UNKNOWN = {
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+}
+
+
+class NothingKnown(Refused):
+    """The broker knows nothing of the subject: neither a past nor a present."""
+
+
+@dataclass(frozen=True)
+class HistoryEvent:
+    """One thing that happened, or the same thing `times` times, last at `last_time_ms`.
+
+    Times in milliseconds since 1970, by the broker's clock. `name` and `details` are for programs.
+    """
+
+    time_ms: int
+    last_time_ms: int
+    times: int
+    name: str
+    text: str
+    details: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CurrentState:
+    """The state at the moment of the question; of several partitions or members one each."""
+
+    name: str
+    text: str
+    details: dict[str, str]
+
+
+@dataclass(frozen=True)
+class HistoryDescription:
+    """The past, oldest first, and the present, of one subject on one broker.
+
+    The events are whole from `complete_since_ms` on. `started_ms`: when the broker began to keep
+    them, at its start; `dropped`: how many of this subject's it has forgotten since, as far as it
+    knows.
+    """
+
+    node_id: int
+    now_ms: int
+    started_ms: int
+    complete_since_ms: int
+    dropped: int
+    events: list[HistoryEvent]
+    states: list[CurrentState]
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether events since the broker's start may be missing."""
+        return self.complete_since_ms > self.started_ms
+
+
+class HistoryAdmin(AdminPart):
+    """The call about histories."""
+
+    async def describe_history(
+        self, subject: Subject, name: str, *, limit: int = -1
+    ) -> list[HistoryDescription]:
+        """The history of a subject: the events its coordinator remembers; for a producer id, those
+        that every broker does that knows it.
+
+        `limit`: the newest so many events. Raises NothingKnown, UnsupportedByBroker where the broker
+        is not Odradek's, AuthorizationFailed.
+        """
+        request = DescribeHistoryRequest(subject_type=_TYPES[subject], subject=name, limit=limit)
+
+        async def ask_coordinator() -> list[HistoryDescription]:
+            kind = _COORDINATORS[subject]
+            node_id = await self._network.find_coordinator(name, kind)
+            try:
+                return [await self._ask_history(node_id, request, subject)]
+            except (ConnectionLost, RequestTimedOut, NotCoordinator, CoordinatorUnavailable):
+                self._network.forget_coordinator(name, kind)
+                raise
+
+        async def ask_all() -> list[HistoryDescription]:
+            found, unknown = [], None
+            for node_id in sorted(self._network.cluster.brokers):
+                try:
+                    found.append(await self._ask_history(node_id, request, subject))
+                except NothingKnown as error:
+                    unknown = error
+            if not found and unknown is not None:
+                raise unknown
+            return found
+
+        if subject is Subject.PRODUCER_ID:
+            await self._network.refresh_metadata()
+            return await self._requests.retrying(ask_all)
+        return await self._requests.retrying(ask_coordinator)
+
+    async def _ask_history(
+        self, node_id: int, request: DescribeHistoryRequest, subject: Subject
+    ) -> HistoryDescription:
+        about = f"{subject.value} {request.subject!r}"
+        try:
+            answer: DescribeHistoryResponse = await self._network.send(node_id, request)
+        except UnsupportedByBroker as error:
+            raise UnsupportedByBroker(
+                "this broker keeps no history for people: that is something of Odradek's own brokers, "
+                "and Apache Kafka has nothing like it"
+            ) from error
+        if answer.error_code in _UNKNOWN:
+            raise NothingKnown(answer.error_message or f"nothing is known of {about}")
+        if answer.error_code:
+            raise error_for(answer.error_code, answer.error_message, about=about)
+        return HistoryDescription(
+            node_id=node_id,
+            now_ms=answer.now_ms,
+            started_ms=answer.started_ms,
+            complete_since_ms=answer.complete_since_ms,
+            dropped=answer.dropped,
+            events=[
+                HistoryEvent(
+                    event.time_ms,
+                    event.last_time_ms,
+                    event.times,
+                    event.name,
+                    event.text,
+                    {detail.name: detail.value for detail in event.details},
+                )
+                for event in answer.events
+            ],
+            states=[
+                CurrentState(
+                    state.name,
+                    state.text,
+                    {detail.name: detail.value for detail in state.details},
+                )
+                for state in answer.states
+            ],
+        )

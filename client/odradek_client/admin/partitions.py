@@ -1,0 +1,142 @@
+"""Partitions for administrators: offsets by time, and deleting records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek_client.admin.requests import AdminPart, partition_error
+from odradek_client.admin.results import Outcomes, Results
+from odradek_client.structs import OffsetAndTimestamp, TopicPartition, group_by_topic
+from odradek_client.timestamps import Time, as_ms
+from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from odradek_protocol.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EARLIEST = EARLIEST_TIMESTAMP
+LATEST = LATEST_TIMESTAMP
+
+
+class PartitionAdmin(AdminPart):
+    """The calls about partitions."""
+
+    async def list_offsets(
+        self,
+        timestamps: Mapping[tuple[str, int], Time],
+        *,
+        read_committed: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the offset at a time (a datetime, or ms since 1970), EARLIEST or
+        LATEST.
+
+        It is the first record at that time or later; None if there is none. LATEST is the offset
+        that the next record gets, or the last stable offset if `read_committed`. Raises
+        UnknownTopicOrPartition, TopicAuthorizationFailed.
+        """
+        wanted = {
+            TopicPartition(*tp): as_ms(at, f"the time for {tp[0]}-{tp[1]}")
+            for tp, at in timestamps.items()
+        }
+
+        async def ask(
+            node_id: int, asked: list[TopicPartition]
+        ) -> Outcomes[TopicPartition, OffsetAndTimestamp | None]:
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(read_committed),
+                topics=[
+                    ListOffsetsTopic(
+                        name=topic,
+                        partitions=[
+                            ListOffsetsPartition(partition_index=tp.partition, timestamp=wanted[tp])
+                            for tp in some
+                        ],
+                    )
+                    for topic, some in group_by_topic(asked).items()
+                ],
+            )
+            response: ListOffsetsResponse = await self._network.send(node_id, request)
+            return {
+                (tp := TopicPartition(topic.name, part.partition_index)): partition_error(
+                    tp, part.error_code
+                )
+                if part.error_code
+                else _first_record(part)
+                for topic in response.topics
+                for part in topic.partitions
+            }
+
+        return await self._requests.for_each_partition(wanted, ask, raise_errors)
+
+    async def delete_records(
+        self, before: Mapping[tuple[str, int], Time], *, raise_errors: bool = True
+    ) -> Results[TopicPartition, int]:
+        """Delete the oldest records of partitions; the offset at which each begins now.
+
+        `before`: for each partition the offset of the first record that stays; or a datetime, which
+        stands for the first record at that time or later; or LATEST for everything that there is.
+        Raises OffsetOutOfRange (behind the end), UnknownTopicOrPartition, PolicyViolation (the topic
+        is compacted only), TopicAuthorizationFailed.
+        """
+        offsets = await self._first_offsets(before)
+
+        async def ask(node_id: int, asked: list[TopicPartition]) -> Outcomes[TopicPartition, int]:
+            request = DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(
+                        name=topic,
+                        partitions=[
+                            DeleteRecordsPartition(partition_index=tp.partition, offset=offsets[tp])
+                            for tp in some
+                        ],
+                    )
+                    for topic, some in group_by_topic(asked).items()
+                ],
+                timeout_ms=self.config.request_timeout_ms,
+            )
+            response: DeleteRecordsResponse = await self._network.send(node_id, request)
+            return {
+                (tp := TopicPartition(topic.name, part.partition_index)): partition_error(
+                    tp, part.error_code
+                )
+                if part.error_code
+                else part.low_watermark
+                for topic in response.topics
+                for part in topic.partitions
+            }
+
+        return await self._requests.for_each_partition(offsets, ask, raise_errors)
+
+    async def _first_offsets(
+        self, before: Mapping[tuple[str, int], Time]
+    ) -> dict[TopicPartition, int]:
+        """The offsets of the records that stay; times are looked up."""
+        times: dict[tuple[str, int], Time] = {}
+        offsets: dict[TopicPartition, int] = {}
+        for (topic, partition), at in before.items():
+            tp = TopicPartition(topic, partition)
+            if isinstance(at, int) and not isinstance(at, bool):
+                offsets[tp] = at
+            else:
+                times[tp] = as_ms(at, f"the end for {topic}-{partition}")
+        found = await self.list_offsets(times) if times else {}
+        for tp, first in found.items():
+            offsets[tp] = LATEST if first is None else first.offset
+        return offsets
+
+
+def _first_record(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:
+    if answer.offset < 0:
+        return None
+    return OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)

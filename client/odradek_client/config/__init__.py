@@ -1,0 +1,1 @@
+"""The settings of producer, consumer and admin: how one is declared, and the tables of them."""

@@ -1,0 +1,16 @@
+"""The settings of an admin client."""
+
+from __future__ import annotations
+
+from odradek_client.config.common import ClientConfig
+from odradek_client.config.definition import config, setting
+
+
+@config
+class AdminConfig(ClientConfig):
+    """Settings of `Admin`."""
+
+    client_id: str = setting("odradek-admin", doc="A name that the broker shows in its logs.")
+    allow_auto_create_topics: bool = setting(
+        False, doc="Whether asking about an unknown topic may create it."
+    )

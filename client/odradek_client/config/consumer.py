@@ -1,0 +1,139 @@
+"""The settings of a consumer, and the rules between them (K-35, K-54)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek_client.config.common import ClientConfig, resolve_protection
+from odradek_client.config.definition import INT32_MAX, config, setting
+from odradek_client.consumer.assignors import Assignor
+from odradek_client.consumer.assignors import resolve as resolve_assignors
+from odradek_client.consumer.offset_reset import parse_reset
+from odradek_client.errors import ConfigError
+
+
+@config
+class ConsumerConfig(ClientConfig):
+    """Settings of `Consumer`."""
+
+    client_id: str = setting("odradek-consumer", doc="A name that the broker shows in its logs.")
+    group_id: str | None = setting(
+        None, kind="str", doc="The group that shares the partitions and keeps the offsets."
+    )
+    group_instance_id: str | None = setting(
+        None, kind="str", doc="Names a static member, which may restart without a rebalance."
+    )
+    group_protocol: str = setting(
+        "classic",
+        choices=("classic", "consumer"),
+        doc='How the group is run: "classic", by its members; "consumer", by the broker (KIP-848).',
+    )
+    group_remote_assignor: str | None = setting(
+        None,
+        kind="str",
+        doc='With group_protocol="consumer": how the broker divides partitions, "uniform" or '
+        '"range"; None for what it prefers.',
+    )
+    auto_offset_reset: Any = setting(
+        "latest",
+        kind="object",
+        doc="Where to begin without a committed offset: earliest, latest, none (raise), or "
+        "by_duration:PT1H (in Python also a timedelta) for the records of the last hour.",
+    )
+    enable_auto_commit: bool = setting(
+        True, doc="Commit in the background what earlier polls returned."
+    )
+    auto_commit_interval_ms: int = setting(
+        5_000, at_least=0, at_most=INT32_MAX, doc="How often to commit in the background."
+    )
+    session_timeout_ms: int = setting(
+        45_000, at_least=1, at_most=INT32_MAX, doc="The group drops a member silent for so long."
+    )
+    heartbeat_interval_ms: int = setting(
+        3_000, at_least=1, at_most=INT32_MAX, doc="How often a member says that it is alive."
+    )
+    max_poll_interval_ms: int = setting(
+        300_000, at_least=1, at_most=INT32_MAX, doc="The longest pause between two polls."
+    )
+    max_poll_records: int = setting(
+        500, at_least=1, at_most=INT32_MAX, doc="The most records one poll returns."
+    )
+    fetch_min_bytes: int = setting(
+        1, at_least=0, at_most=INT32_MAX, doc="The broker waits until it has so much to send."
+    )
+    fetch_max_wait_ms: int = setting(
+        500, at_least=0, at_most=INT32_MAX, doc="But no longer than this."
+    )
+    fetch_max_bytes: int = setting(
+        52_428_800, at_least=0, at_most=INT32_MAX, doc="Bytes of one fetch, over all partitions."
+    )
+    max_partition_fetch_bytes: int = setting(
+        1_048_576, at_least=0, at_most=INT32_MAX, doc="Bytes of one fetch, of one partition."
+    )
+    check_crcs: bool = setting(True, doc="Check that batches arrived undamaged.")
+    isolation_level: str = setting(
+        "read_uncommitted",
+        choices=("read_uncommitted", "read_committed"),
+        doc="Whether records of open and aborted transactions are left out.",
+    )
+    partition_assignment_strategy: tuple[str | Assignor, ...] = setting(
+        ("range", "cooperative-sticky"),
+        kind="assignors",
+        doc="How partitions are divided, best first: range, roundrobin, sticky, cooperative-sticky, "
+        "or Assignor objects of your own.",
+    )
+    exclude_internal_topics: bool = setting(
+        True, doc="Whether patterns pass over the broker's own topics."
+    )
+    key_deserializer: Callable[[bytes], Any] | None = setting(
+        None, kind="function", doc="Makes keys of bytes; not called for null."
+    )
+    value_deserializer: Callable[[bytes], Any] | None = setting(
+        None, kind="function", doc="Makes values of bytes; not called for null."
+    )
+
+    @classmethod
+    def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
+        """K-35, K-54. A group without a name is none."""
+        resolve_protection(values)
+        for name in ("group_id", "group_instance_id"):
+            if values[name] == "":
+                raise ConfigError(f"{name} is empty; leave it out or give a name")
+        _resolve_group_protocol(values, given)
+        try:
+            parse_reset(values["auto_offset_reset"])
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        heartbeat_ms, session_ms = values["heartbeat_interval_ms"], values["session_timeout_ms"]
+        if heartbeat_ms >= session_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={heartbeat_ms} must be below "
+                f"session_timeout_ms={session_ms}; a third of it is usual"
+            )
+        try:
+            resolve_assignors(values["partition_assignment_strategy"])
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
+#: What the broker decides for groups of the next protocol.
+_BROKERS_SAY = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "partition_assignment_strategy",
+)
+
+
+def _resolve_group_protocol(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Refuse settings that cannot go with the chosen group protocol (KIP-848)."""
+    if values["group_protocol"] != "consumer":
+        if values["group_remote_assignor"] is not None:
+            raise ConfigError('group_remote_assignor needs group_protocol="consumer"')
+        return
+    for name in _BROKERS_SAY:
+        if name in given:
+            raise ConfigError(
+                f'{name} cannot go with group_protocol="consumer", where the broker decides it; '
+                f"leave it out"
+            )

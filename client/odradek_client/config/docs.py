@@ -1,0 +1,61 @@
+"""docs/use/client-settings.md, made from the tables of `config`:
+
+python -m odradek_client.config.docs > docs/use/client-settings.md
+"""
+
+from __future__ import annotations
+
+from odradek_client.config.admin import AdminConfig
+from odradek_client.config.common import ClientConfig
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.config.definition import Row, Settings
+from odradek_client.config.producer import ProducerConfig
+
+_TOP = """\
+# Client settings
+
+<!-- Made by `python -m odradek_client.config.docs > docs/use/client-settings.md`; a test holds it equal. -->
+
+`Producer`, `Consumer` and `Admin` take Kafka's settings by Kafka's names, with underscores or (in a
+dictionary, `Consumer(**{"group.id": "billing"})`) with dots. An unknown name or a value
+that is not allowed raises `ConfigError`, which says what is allowed.
+"""
+
+_SECTIONS: tuple[tuple[str, type[Settings]], ...] = (
+    ("All clients", ClientConfig),
+    ("Producer", ProducerConfig),
+    ("Consumer", ConsumerConfig),
+    ("Admin", AdminConfig),
+)
+
+
+def page() -> str:
+    """The whole file."""
+    shared = ClientConfig.rows()
+    parts = [_TOP]
+    for title, settings in _SECTIONS:
+        rows = [
+            row
+            for name, row in settings.rows().items()
+            if settings is ClientConfig or shared.get(name) != row
+        ]
+        lines = [_line(row) for row in rows]
+        parts.append(f"\n## {title}\n\n| Setting | Default | What it is |\n|---|---|---|\n")
+        parts.append("".join(lines))
+    return "".join(parts)
+
+
+def _line(row: Row) -> str:
+    doc = f"{row.doc} One of {', '.join(row.choices)}." if row.choices else row.doc
+    return f"| `{row.name}` | {_default(row.default)} | {doc} |\n"
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "none"
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"`{text}`"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

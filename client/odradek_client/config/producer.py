@@ -1,0 +1,150 @@
+"""The settings of a producer, and the rules between them (C-01 to C-04)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek_client.config.common import ClientConfig, resolve_protection
+from odradek_client.config.definition import INT32_MAX, INT64_MAX, config, setting
+from odradek_client.errors import ConfigError
+
+#: With more than this in flight a broker could not recognize duplicates (P-05).
+IDEMPOTENT_IN_FLIGHT_MAX = 5
+
+
+@config
+class ProducerConfig(ClientConfig):
+    """Settings of `Producer`."""
+
+    client_id: str = setting("odradek-producer", doc="A name that the broker shows in its logs.")
+    acks: int = setting(
+        -1,
+        kind="acks",
+        doc='When a record counts as written: "all" (or -1), 1 by the leader, 0 when sent.',
+    )
+    enable_idempotence: bool = setting(
+        True, doc="Every record once and in order per partition, whatever is retried."
+    )
+    retries: int = setting(
+        INT32_MAX, at_least=0, at_most=INT32_MAX, doc="Retries of a batch within its time."
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        5, at_least=1, at_most=INT32_MAX, doc="Unanswered produce requests per broker."
+    )
+    batch_size: int = setting(
+        16_384, at_least=0, at_most=INT32_MAX, doc="Bytes of a batch that is full."
+    )
+    linger_ms: int = setting(
+        5, at_least=0, at_most=INT32_MAX, doc="How long a record may wait for others."
+    )
+    buffer_memory: int = setting(
+        33_554_432, at_least=1, at_most=INT64_MAX, doc="Bytes of records that wait for the broker."
+    )
+    max_request_size: int = setting(
+        1_048_576, at_least=1, at_most=INT32_MAX, doc="The largest request, and the largest record."
+    )
+    max_block_ms: int = setting(
+        60_000,
+        at_least=0,
+        at_most=INT32_MAX,
+        doc="How long `send` may wait for metadata or for room.",
+    )
+    delivery_timeout_ms: int = setting(
+        120_000,
+        at_least=1,
+        at_most=INT32_MAX,
+        doc="How long a record may take from `send` to its answer.",
+    )
+    compression_type: str = setting(
+        "none",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        doc="How batches are compressed.",
+    )
+    partitioner: str | Callable[[str, bytes | None, int], int] = setting(
+        "default",
+        kind="partitioner",
+        doc='"default" (by key, else sticky), "round_robin", or f(topic, key, partitions) -> number.',
+    )
+    key_serializer: Callable[[Any], bytes | None] | None = setting(
+        None, kind="function", doc="Makes bytes of keys."
+    )
+    value_serializer: Callable[[Any], bytes | None] | None = setting(
+        None, kind="function", doc="Makes bytes of values."
+    )
+    metadata_max_idle_ms: int = setting(
+        300_000, at_least=5_000, at_most=INT64_MAX, doc="Forget topics that were not used so long."
+    )
+    transactional_id: str | None = setting(
+        None, kind="str", doc="Names the producer across restarts; turns transactions on."
+    )
+    transaction_timeout_ms: int = setting(
+        60_000, at_least=1, at_most=INT32_MAX, doc="When the broker aborts an open transaction."
+    )
+    transaction_two_phase_commit_enable: bool = setting(
+        False, doc="Let no transaction time out, so that prepared ones are safe (KIP-939)."
+    )
+
+    @property
+    def start_timeout_ms(self) -> int:
+        """How long starting may take."""
+        return self.max_block_ms
+
+    @classmethod
+    def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
+        resolve_protection(values)
+        _resolve_idempotence(values, given)
+        _resolve_delivery_timeout(values, given)
+        _resolve_transactions(values, given)
+
+
+def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Whether the producer is idempotent, and what that needs (C-01, C-02)."""
+    in_the_way = []
+    if values["acks"] != -1:
+        in_the_way.append('acks must be "all"')
+    if values["retries"] == 0:
+        in_the_way.append("retries must be above 0")
+    transactional = values["transactional_id"] is not None
+    if values["enable_idempotence"] and in_the_way:
+        if "enable_idempotence" in given:
+            raise ConfigError(f"enable_idempotence=True: {' and '.join(in_the_way)}")
+        values["enable_idempotence"] = False
+    if transactional and not values["enable_idempotence"]:
+        reason = " and ".join(in_the_way) or "enable_idempotence must not be False"
+        raise ConfigError(f"transactional_id is set, which needs idempotence: {reason}")
+    in_flight = values["max_in_flight_requests_per_connection"]
+    if values["enable_idempotence"] and in_flight > IDEMPOTENT_IN_FLIGHT_MAX:
+        raise ConfigError(
+            f"max_in_flight_requests_per_connection={in_flight}: with idempotence at most "
+            f"{IDEMPOTENT_IN_FLIGHT_MAX} are possible; lower it or set enable_idempotence=False"
+        )
+
+
+def _resolve_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> None:
+    """delivery_timeout_ms, at least as long as one attempt (C-04)."""
+    needed = min(values["linger_ms"] + values["request_timeout_ms"], INT32_MAX)
+    if values["delivery_timeout_ms"] >= needed:
+        return
+    if "delivery_timeout_ms" in given:
+        raise ConfigError(
+            f"delivery_timeout_ms={values['delivery_timeout_ms']} is too small; it must be at "
+            f"least linger_ms + request_timeout_ms = {needed}"
+        )
+    values["delivery_timeout_ms"] = needed
+
+
+def _resolve_transactions(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Refuse settings that contradict a transactional id or prepared transactions (C-02,
+    KIP-939)."""
+    if values["transactional_id"] == "":
+        raise ConfigError("transactional_id is empty; leave it out or give a name")
+    if not values["transaction_two_phase_commit_enable"]:
+        return
+    if values["transactional_id"] is None:
+        raise ConfigError("transaction_two_phase_commit_enable=True needs a transactional_id")
+    if "transaction_timeout_ms" in given:
+        raise ConfigError(
+            "transaction_timeout_ms cannot go with transaction_two_phase_commit_enable=True, which "
+            "lets no transaction time out; leave one of them out"
+        )

@@ -1,0 +1,40 @@
+"""Partitions and offsets in the forms that the consumer's methods take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+
+Partition = TopicPartition | tuple[str, int]
+Offset = OffsetAndMetadata | int
+
+
+def as_partition(given: Partition) -> TopicPartition:
+    """TypeError for what names no partition."""
+    try:
+        topic, number = given
+    except (TypeError, ValueError):
+        topic = number = None  # type: ignore[assignment]
+    if not isinstance(topic, str) or not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(
+            f'a partition is a (topic, number) pair, as in ("orders", 0), not {given!r}'
+        )
+    return TopicPartition(topic, number)
+
+
+def as_offset(given: Offset) -> OffsetAndMetadata:
+    """TypeError for what is no offset."""
+    at = OffsetAndMetadata(given) if isinstance(given, int) else given
+    if not isinstance(at, OffsetAndMetadata):
+        raise TypeError(f"an offset is a number or an OffsetAndMetadata, not {given!r}")
+    return at
+
+
+def as_offsets(
+    offsets: Mapping[Partition, Offset] | None,
+) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Errors as `as_partition` and `as_offset`; None stays None."""
+    if offsets is None:
+        return None
+    return {as_partition(partition): as_offset(at) for partition, at in offsets.items()}

@@ -1,0 +1,63 @@
+"""Assignor: the interface of assignment strategies, and the members they divide partitions among (K-50
+to K-55)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek_client.structs import TopicPartition
+
+MemberAssignment = dict[str, list[TopicPartition]]
+"""Member id to partitions; every member is in it."""
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """One member as the leader sees it: who it is, what it wants, what it has from before."""
+
+    member_id: str
+    topics: tuple[str, ...]
+    group_instance_id: str | None = None
+    owned_partitions: tuple[TopicPartition, ...] = ()
+    generation_id: int = -1
+    rack_id: str | None = None
+    user_data: bytes | None = field(default=None, repr=False)
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Members are sorted static ones first, by instance id, then the others by member id."""
+        if self.group_instance_id is not None:
+            return 0, self.group_instance_id
+        return 1, self.member_id
+
+
+class Assignor(ABC):
+    """Subclass it for a strategy of your own.
+
+    `name`: as on the wire, the same in every member. Assignments must give every partition of
+    every subscribed topic to exactly one subscribed member (K-55); those of a cooperative one may
+    leave out what its holder must give up first (K-53).
+
+    `cooperative`: whether members may keep what they have while the group is rebalanced. They do if
+    every assignor in their list is (K-54).
+    """
+
+    name: str
+    cooperative: bool = False
+
+    @abstractmethod
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Iterable[GroupMember]
+    ) -> MemberAssignment:
+        """Who reads what. `partition_counts`: of the topics that exist; others are left out."""
+
+    def user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Bytes for the leader in this member's subscription, besides its topics."""
+        return None
+
+    def on_assignment(  # noqa: B027  there is nothing that every assignor must do
+        self, assignment: list[TopicPartition], user_data: bytes | None, generation_id: int
+    ) -> None:
+        """Called in every member when its assignment has come (K-32)."""

@@ -1,0 +1,35 @@
+"""range: each topic by itself, in consecutive pieces (K-50)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from odradek_client.consumer.assignors.base import Assignor, GroupMember, MemberAssignment
+from odradek_client.structs import TopicPartition
+
+
+class RangeAssignor(Assignor):
+    """Of a topic's n partitions and m members, the first n mod m members get one more than the rest.
+
+    Partitions with one number go to one member across topics that have equally many partitions
+    and the same subscribers: joins by key stay local.
+    """
+
+    name = "range"
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Iterable[GroupMember]
+    ) -> MemberAssignment:
+        ranked = sorted(members, key=lambda member: member.rank)
+        assignment: MemberAssignment = {member.member_id: [] for member in ranked}
+        for topic in sorted(partition_counts):
+            takers = [member.member_id for member in ranked if topic in member.topics]
+            if not takers:
+                continue
+            least, more = divmod(partition_counts[topic], len(takers))
+            start = 0
+            for index, taker in enumerate(takers):
+                end = start + least + (index < more)
+                assignment[taker] += [TopicPartition(topic, n) for n in range(start, end)]
+                start = end
+        return assignment

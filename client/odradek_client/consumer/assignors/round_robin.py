@@ -1,0 +1,29 @@
+"""roundrobin: all partitions of all topics dealt one by one (K-51)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import cycle
+
+from odradek_client.consumer.assignors.base import Assignor, GroupMember, MemberAssignment
+from odradek_client.structs import TopicPartition
+
+
+class RoundRobinAssignor(Assignor):
+    """Sorted partitions around the sorted members, passing over those not subscribed to the topic."""
+
+    name = "roundrobin"
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Iterable[GroupMember]
+    ) -> MemberAssignment:
+        ranked = sorted(members, key=lambda member: member.rank)
+        assignment: MemberAssignment = {member.member_id: [] for member in ranked}
+        wanted = {topic for member in ranked for topic in member.topics}
+        around = cycle(ranked)
+        for topic in sorted(wanted & set(partition_counts)):
+            for number in range(partition_counts[topic]):
+                # Ends: somebody wants the topic.
+                taker = next(member for member in around if topic in member.topics)
+                assignment[taker.member_id].append(TopicPartition(topic, number))
+        return assignment

@@ -1,0 +1,309 @@
+"""CompletedFetch: the answer of one fetch for one partition, handed out piece by piece.
+
+Batches are decoded one at a time, when their turn comes: what is dropped before (a seek, a
+rebalance) costs nothing, and a partition's share of memory stays what the broker sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from struct import Struct as Packer
+from typing import Any
+
+from odradek_client.consumer.errors import CorruptRecord, DeserializationFailed, OversizedRecord
+from odradek_client.structs import ConsumerRecord, TopicPartition
+from odradek_protocol.records.aborted import AbortedBatches
+from odradek_protocol.records.arrow import ArrowRows
+from odradek_protocol.records.batch import (
+    BatchError,
+    BatchHeader,
+    Buffer,
+    TruncatedBatch,
+    read_header,
+    verify_crc,
+)
+from odradek_protocol.records.layout import LENGTH_AT, LOG_OVERHEAD_BYTES
+from odradek_protocol.records.record import RecordColumns, TimestampType, body_columns, read_body
+from odradek_protocol.schemas.fetch import AbortedTransaction
+from odradek_protocol.stored.control_marker import ControlMarkerError
+
+Deserializer = Callable[[bytes], Any]
+
+_INT32 = Packer(">i")
+_KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSettings:
+    """How batches become records. `key`, `value`: deserializers, not called for null."""
+
+    check_crcs: bool = True
+    read_committed: bool = False
+    key: Deserializer | None = None
+    value: Deserializer | None = None
+
+
+class CompletedFetch:
+    """Buffered data of one partition.
+
+    `next_offset` is where it stands: if the subscription's position is another, this is stale and
+    must be dropped (K-11). `take` hands out records and moves it on.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_at",
+        "_batch_at",
+        "_batch_next_offset",
+        "_body",
+        "_data",
+        "_failure",
+        "_settings",
+        "cursor",
+        "leader_epoch",
+        "next_offset",
+        "partition",
+        "records",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        fetch_offset: int,
+        data: Buffer,
+        aborted: Sequence[AbortedTransaction] | None,
+        settings: DecodeSettings,
+    ) -> None:
+        self.partition = partition
+        self.next_offset = fetch_offset
+        #: Of the batch that was opened last.
+        self.leader_epoch = -1
+        #: The batch at hand, decoded, and how many of it were handed out.
+        self.records: list[ConsumerRecord] = []
+        self.cursor = 0
+        self._batch_next_offset = fetch_offset
+        self._data = memoryview(data)
+        self._at = self._batch_at = 0
+        # Of the batch at `_at`, if a part of it was poured out as Arrow rows.
+        self._body: bytes | None = None
+        self._settings = settings
+        self._aborted = AbortedBatches(aborted)
+        self._failure: DeserializationFailed | None = None
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing more to take: neither of the batch at hand nor a complete one behind it (R-14)."""
+        if self.cursor < len(self.records) or self._failure is not None:
+            return False
+        left_bytes = len(self._data) - self._at
+        if left_bytes < LOG_OVERHEAD_BYTES:
+            return True
+        (length,) = _INT32.unpack_from(self._data, self._at + LENGTH_AT)
+        # A damaged length is for `take` to complain of.
+        return bool(length + LOG_OVERHEAD_BYTES > left_bytes)
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` records from `next_offset` on; fewer only at the end.
+
+        Raises DeserializationFailed, CorruptRecord or OversizedRecord only if there is nothing
+        to return before it; `next_offset` then stays at what could not be read.
+        """
+        taken: list[ConsumerRecord] = []
+        while (room := limit - len(taken)) > 0:
+            cursor, have = self.cursor, len(self.records)
+            if cursor < have:
+                if cursor == 0 and have <= room:
+                    taken += self.records
+                    self.cursor = have
+                else:
+                    taken += self.records[cursor : cursor + room]
+                    self.cursor = min(have, cursor + room)
+                self._advance()
+                continue
+            try:
+                if not self._next_batch(self._decode):
+                    break
+            except (CorruptRecord, DeserializationFailed, OversizedRecord):
+                if taken:
+                    break
+                raise
+        return taken
+
+    def take_rows(self, rows: ArrowRows, limit: int) -> int:
+        """As `take`, into `rows` as they were written: deserializers are not called.
+
+        Returns how many; fewer than `limit` at the end, and where `rows` is full.
+        """
+        if self.cursor < len(self.records) or self._failure is not None:
+            # What `take` left of the batch at hand: decode it again.
+            self._at = self._batch_at
+            self.records, self.cursor, self._failure = [], 0, None
+        before = rows.count
+        while (room := limit - (rows.count - before)) > 0 and not rows.is_full:
+            try:
+                if not self._next_batch(partial(self._add_rows, rows, room)):
+                    break
+            except (CorruptRecord, OversizedRecord):
+                if rows.count > before:
+                    break
+                raise
+            if self._body is not None:
+                self._at = self._batch_at
+        return rows.count - before
+
+    def take_one(self) -> ConsumerRecord | None:
+        """The next record of the decoded batch, None if there is none; cheaper than `take` for a single one."""
+        cursor = self.cursor
+        if cursor >= len(self.records):
+            return None
+        record = self.records[cursor]
+        self.cursor = cursor + 1
+        self._advance()
+        return record
+
+    def _advance(self) -> None:
+        """Move `next_offset` behind the last record handed out; if that was the batch's last, behind the
+        batch, gaps and all."""
+        if self.cursor < len(self.records):
+            self.next_offset = self.records[self.cursor - 1].offset + 1
+        elif self._failure is None:
+            self.next_offset = self._batch_next_offset
+        else:
+            self.next_offset = self._failure.offset
+
+    def _next_batch(self, open_batch: Callable[[BatchHeader], bool]) -> bool:
+        """Go on to a batch with records to hand out. False if the data is at its end."""
+        if self._failure is not None:
+            self.next_offset = self._failure.offset
+            raise self._failure.again()
+        while len(self._data) - self._at >= LOG_OVERHEAD_BYTES:
+            header: BatchHeader | None = None
+            try:
+                header = read_header(self._data, self._at)
+                if self._settings.check_crcs and self._body is None:
+                    verify_crc(self._data, self._at, header)
+                found = self._may_have_records(header) and open_batch(header)
+            except TruncatedBatch as truncated:
+                if self._at == 0:
+                    raise OversizedRecord(
+                        self.partition, self.next_offset, truncated.needed_bytes
+                    ) from truncated
+                # Whatever length it claims: what is cut is left to the next fetch (R-14).
+                self._at = len(self._data)
+                return False
+            except (BatchError, ControlMarkerError) as error:
+                raise CorruptRecord(
+                    self.partition, self.next_offset, str(error), self._span(header)
+                ) from error
+            self._batch_at = self._at
+            self._at += header.size_bytes
+            if found:
+                self.leader_epoch = header.leader_epoch
+                return True
+            self._body = None
+            self.next_offset = max(self.next_offset, header.next_offset)
+        if self._at == 0 and len(self._data):
+            raise OversizedRecord(self.partition, self.next_offset, LOG_OVERHEAD_BYTES)
+        return False
+
+    def _span(self, header: BatchHeader | None) -> tuple[int, int] | None:
+        """First and last offset of a batch that cannot be read, if its header makes sense."""
+        if header is None or header.last_offset < max(self.next_offset, header.base_offset):
+            return None
+        return header.base_offset, header.last_offset
+
+    def _may_have_records(self, header: BatchHeader) -> bool:
+        """Whether the batch may have something for the application."""
+        if self._settings.read_committed and self._aborted.hides(self._data, self._at, header):
+            return False
+        return not header.is_control and header.next_offset > self.next_offset
+
+    def _read_body(self, header: BatchHeader) -> bytes:
+        body, self._body = self._body, None
+        return read_body(self._data, self._at, header) if body is None else body
+
+    def _add_rows(self, rows: ArrowRows, limit: int, header: BatchHeader) -> bool:
+        """The batch's records into `rows`. False if it has nothing for the application; `_body` is
+        kept if something was left."""
+        body = self._read_body(header)
+        before, first = rows.count, self.next_offset
+        left = rows.add(*self.partition, header, body, first=first, limit=limit)
+        if rows.count == before:
+            return False
+        if left < 0:
+            self.next_offset = header.next_offset
+        else:
+            self._body = body
+            # A broker whose offsets do not ascend must not have us stand still.
+            self.next_offset = max(left, first + 1)
+        return True
+
+    def _decode(self, header: BatchHeader) -> bool:
+        """Decode a batch into `records`. False if it has nothing for the application."""
+        columns = body_columns(self._read_body(header), header)
+        skip = _before(columns.offsets, self.next_offset)
+        if skip == len(columns.offsets):
+            return False
+        if skip:
+            columns = RecordColumns(
+                columns.offsets[skip:],
+                columns.timestamps[skip:],
+                columns.keys[skip:],
+                columns.values[skip:],
+                columns.headers[skip:],
+            )
+        self._batch_next_offset = header.next_offset
+        self.records = self._records(header, columns)
+        self.cursor = 0
+        return True
+
+    def _records(self, header: BatchHeader, columns: RecordColumns) -> list[ConsumerRecord]:
+        keys: Sequence[Any] = columns.keys
+        values: Sequence[Any] = columns.values
+        if self._settings.key is not None:
+            keys = self._deserialized(columns, columns.keys, self._settings.key, "key")
+        if self._settings.value is not None:
+            values = self._deserialized(columns, columns.values, self._settings.value, "value")
+        # Rows and records are made without a bytecode in between: this is the hot loop.
+        rows = zip(
+            repeat(self.partition.topic),
+            repeat(self.partition.partition),
+            columns.offsets,
+            columns.timestamps,
+            repeat(_KINDS[header.is_log_append_time]),
+            keys,
+            values,
+            columns.headers,
+            repeat(header.leader_epoch),
+            strict=False,
+        )
+        return list(map(tuple.__new__, repeat(ConsumerRecord), rows))
+
+    def _deserialized(
+        self,
+        columns: RecordColumns,
+        column: Sequence[bytes | None],
+        deserialize: Deserializer,
+        what: str,
+    ) -> list[Any]:
+        """The column up to the first record that fails, which ends the batch and is raised when its turn
+        comes (K-15)."""
+        out: list[Any] = []
+        try:
+            for data in column:
+                out.append(None if data is None else deserialize(data))
+        except Exception as error:  # noqa: BLE001  it is the user's code; what it raises is passed on
+            offset = columns.offsets[len(out)]
+            if self._failure is None or offset < self._failure.offset:
+                self._failure = DeserializationFailed(self.partition, offset, what, error)
+        return out
+
+
+def _before(offsets: Sequence[int], offset: int) -> int:
+    """How many of the ascending offsets lie before `offset`."""
+    if not offsets or offsets[0] >= offset:
+        return 0
+    return sum(1 for each in offsets if each < offset)

@@ -1,0 +1,419 @@
+"""Membership in a group, classic protocol: requests to the coordinator, and the meaning of its
+answers.
+
+A member is in one of these states; `JOIN_STATE_STEPS` has the legal steps (K-30)::
+
+    UNJOINED   not in the group's current generation: the next poll joins
+    JOINING    JoinGroup was sent; heartbeats pause (K-31)
+    SYNCING    in the new generation; as leader, to assign; SyncGroup was sent or is about to be
+    STABLE     the assignment has come; heartbeats go out, also while `rejoin_reason` waits for a poll
+
+Every answer of an older generation than the current one is ignored (K-35).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_client.consumer.assignors import Assignor
+from odradek_client.consumer.errors import IllegalState
+from odradek_client.consumer.group.classic_errors import (
+    HEARTBEAT_ERRORS,
+    JOIN_ERRORS,
+    SYNC_ERRORS,
+    ErrorMeaning,
+)
+from odradek_client.consumer.group.leader_assignment import LeaderAssignment
+from odradek_client.consumer.group.membership import (
+    NO_MEMBER_ID,
+    Action,
+    GroupSettings,
+    Membership,
+)
+from odradek_client.consumer.subscription_state import SubscriptionState
+from odradek_client.errors import OdradekError, error_for
+from odradek_client.network.cluster import ClusterView
+from odradek_client.structs import TopicPartition, numbers_by_topic
+from odradek_protocol.constants import NO_GENERATION
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.heartbeat import HeartbeatRequest
+from odradek_protocol.schemas.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from odradek_protocol.schemas.leave_group import (
+    MEMBERS_SINCE,
+    REASON_SINCE,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from odradek_protocol.schemas.sync_group import (
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from odradek_protocol.stored.assignment import (
+    decode_assignment,
+)
+from odradek_protocol.stored.subscription import (
+    PROTOCOL_TYPE,
+    ConsumerSubscription,
+    OwnedPartitions,
+    encode_subscription,
+)
+
+LEAVE_GROUP_NEWEST = 5
+#: How much longer than the rebalance timeout a JoinGroup may take on the wire (K-36).
+JOIN_SLACK_MS = 5_000
+
+
+class JoinState(Enum):
+    """The state of a member, classic protocol."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    STABLE = "stable"
+
+
+JOIN_STATE_STEPS: dict[JoinState, frozenset[JoinState]] = {
+    JoinState.UNJOINED: frozenset({JoinState.UNJOINED, JoinState.JOINING}),
+    JoinState.JOINING: frozenset({JoinState.UNJOINED, JoinState.SYNCING}),
+    JoinState.SYNCING: frozenset({JoinState.UNJOINED, JoinState.STABLE}),
+    JoinState.STABLE: frozenset({JoinState.UNJOINED, JoinState.JOINING}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroupSettings(GroupSettings):
+    """The constants of a membership in the classic protocol."""
+
+    heartbeat_interval_ms: int = 3_000
+
+
+class ClassicMembership(Membership):
+    """One consumer's membership in its group, classic protocol.
+
+    Requests carry the generation of their time; answers are brought with it.
+    """
+
+    state: JoinState
+
+    def __init__(
+        self,
+        settings: ClassicGroupSettings,
+        subscription: SubscriptionState,
+        assignors: Mapping[str, Assignor],
+    ) -> None:
+        super().__init__(settings, NO_MEMBER_ID, JOIN_STATE_STEPS, {JoinState.STABLE})
+        self._heartbeat_interval_ms = settings.heartbeat_interval_ms
+        self._subscription = subscription
+        self._assignors = assignors
+        self.state = JoinState.UNJOINED
+        self.generation = NO_GENERATION
+        #: Set when the partitions held may be others' already: on_lost instead of on_revoked.
+        self.lost = False
+        #: Why the next poll joins; None if it need not.
+        self.rejoin_reason: str | None = "the first join"
+        self._protocol = ""
+        #: While this member leads.
+        self._leader_assignment: LeaderAssignment | None = None
+        self._joined_topics: frozenset[str] = frozenset()
+        self._assigned: list[TopicPartition] = []
+        self._user_data: bytes | None = None
+
+    @property
+    def generation_or_epoch(self) -> int:
+        """The generation."""
+        return self.generation
+
+    @property
+    def in_group(self) -> bool:
+        """Whether partitions are this consumer's, unless the session has expired."""
+        return self.generation != NO_GENERATION and not self.lost
+
+    @property
+    def may_commit(self) -> bool:
+        """Only in a generation whose assignment has come."""
+        return self.state is JoinState.STABLE
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member leads the current generation: it assigned it, or is to, or came back
+        as its static leader."""
+        return self._leader_assignment is not None
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether partitions are kept over a rebalance: only if no assignor offered is eager
+        (K-54)."""
+        return all(assignor.cooperative for assignor in self._assignors.values())
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether a join is needed or going on."""
+        return self.state is not JoinState.STABLE or self.rejoin_reason is not None
+
+    def request_rejoin(self, reason: str) -> None:
+        """Join at the next poll; the first reason stays."""
+        if self.rejoin_reason is None:
+            self.rejoin_reason = reason
+
+    # --- JoinGroup ---
+
+    def join_request(self) -> JoinGroupRequest:
+        """Enter the join phase with the subscription as it is now."""
+        subscription = self._subscription
+        topics = sorted(subscription.topics)
+        # An assignor of the application may raise: before anything has changed.
+        protocols = [
+            JoinGroupRequestProtocol(
+                name=name, metadata=self._metadata(topics, subscription.assigned(), assignor)
+            )
+            for name, assignor in self._assignors.items()
+        ]
+        self._step(JoinState.JOINING)
+        self._joined_topics = subscription.topics
+        self._leader_assignment = None
+        reason, self.rejoin_reason = self.rejoin_reason, None
+        return JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=self._session_timeout_ms,
+            rebalance_timeout_ms=self._max_poll_interval_ms,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=reason,
+        )
+
+    def _metadata(
+        self, topics: list[str], owned: Iterable[TopicPartition], assignor: Assignor
+    ) -> bytes:
+        return encode_subscription(
+            ConsumerSubscription(
+                topics=topics,
+                user_data=assignor.user_data(frozenset(topics)),
+                owned_partitions=[
+                    OwnedPartitions(topic=topic, partitions=numbers)
+                    for topic, numbers in numbers_by_topic(owned).items()
+                ],
+                generation_id=self.generation,
+            )
+        )
+
+    def on_join(self, response: JoinGroupResponse) -> Action:
+        """In the new generation, or why not. Raises what no further join can help."""
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._step(JoinState.UNJOINED)
+            if code is ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = response.member_id
+            return self._act_on(code, JOIN_ERRORS, "JoinGroup")
+        self.member_id = response.member_id
+        self.generation = response.generation_id
+        self._protocol = response.protocol_name or ""
+        if self._protocol not in self._assignors:
+            self._step(JoinState.UNJOINED)
+            raise error_for(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"chose {self._protocol!r}",
+                about=self.about,
+            )
+        self._step(JoinState.SYNCING)
+        leads = response.leader == response.member_id
+        # A static leader that came back has nothing to assign, but to look out for new partitions.
+        skips = response.skip_assignment
+        self._leader_assignment = LeaderAssignment(response.members, skips) if leads else None
+        return Action.GO_ON
+
+    def on_join_failure(self) -> None:
+        """No answer to JoinGroup or SyncGroup, if they were sent: begin again."""
+        if self.state in (JoinState.JOINING, JoinState.SYNCING):
+            self._step(JoinState.UNJOINED)
+            self.request_rejoin("an answer of the coordinator was lost")
+
+    # --- SyncGroup ---
+
+    def topics_to_know(self) -> frozenset[str]:
+        """The topics whose metadata the leader needs to assign: those of every member."""
+        led = self._leader_assignment
+        return frozenset() if led is None else led.topics
+
+    def sync_request(self, cluster: ClusterView) -> SyncGroupRequest:
+        """With the assignment of all members if this one leads. IllegalState unless SYNCING."""
+        if self.state is not JoinState.SYNCING:
+            raise IllegalState(f"SyncGroup while {self.state.value}")
+        led = self._leader_assignment
+        assignments = [] if led is None else led.assign(self._assignors[self._protocol], cluster)
+        return SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self._protocol,
+            assignments=assignments,
+        )
+
+    def on_sync(self, response: SyncGroupResponse, now_ms: int) -> Action:
+        """Stable, or why not. Raises what no further join can help."""
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._step(JoinState.UNJOINED)
+            return self._act_on(code, SYNC_ERRORS, "SyncGroup")
+        decoded = decode_assignment(response.assignment)
+        self._assigned = [
+            TopicPartition(given.topic, number)
+            for given in decoded.assigned_partitions
+            for number in given.partitions
+        ]
+        self._user_data = decoded.user_data
+        self._step(JoinState.STABLE)
+        self._heard(now_ms)
+        return Action.GO_ON
+
+    def take_assignment(self) -> list[TopicPartition]:
+        """After `on_sync`: the partitions of this member. The group loop puts them into the
+        subscription.
+
+        Partitions of topics that are no longer subscribed are left out, and joined about again (K-32).
+        """
+        self.lost = False
+        wanted = self._subscription.topics
+        if self._joined_topics != wanted:
+            self.request_rejoin("the subscription changed during the rebalance")
+        if any(each.topic not in wanted for each in self._assigned):
+            self.request_rejoin("assigned partitions of topics that are not subscribed")
+        return [each for each in self._assigned if each.topic in wanted]
+
+    def notify_assignor(self) -> None:
+        """Call `on_assignment` of the assignor that the group chose. Raises what it raises."""
+        self._assignors[self._protocol].on_assignment(
+            self._assigned, self._user_data, self.generation
+        )
+
+    # --- what the subscription and the metadata say ---
+
+    def check_subscription(self, cluster: ClusterView) -> None:
+        """Rejoin if topics or, for the leader, partition counts changed since the join (K-41)."""
+        if self.state is not JoinState.STABLE:
+            return
+        if self._joined_topics != self._subscription.topics:
+            self.request_rejoin("the subscription changed")
+        elif self._leader_assignment is not None and self._leader_assignment.is_outdated(cluster):
+            self.request_rejoin("the partitions of subscribed topics changed")
+
+    # --- Heartbeat ---
+
+    def session_left_ms(self, now_ms: int) -> int:
+        """As `Membership` has it, but the coordinator keeps a member whose join it has not answered
+        (G-70)."""
+        if self.state in (JoinState.JOINING, JoinState.SYNCING):
+            return self._session_timeout_ms
+        return super().session_left_ms(now_ms)
+
+    def session_expired(self, now_ms: int) -> bool:
+        """Whether the coordinator has not been heard of for so long that it must be looked for."""
+        return self.session_left_ms(now_ms) == 0
+
+    def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
+        """The next one; bring its `generation_id` with the answer."""
+        self._next_heartbeat_ms = now_ms + self._heartbeat_interval_ms
+        return HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+        )
+
+    def _heard(self, now_ms: int) -> None:
+        self._last_heard_ms = now_ms
+        self._next_heartbeat_ms = now_ms + self._heartbeat_interval_ms
+
+    def on_heartbeat(self, error_code: int, generation: int, now_ms: int) -> Action:
+        """Still a member, or why not. A fatal error is left in `failure` for the next poll."""
+        if generation != self.generation or self.state is not JoinState.STABLE:
+            return Action.IGNORE
+        code = ErrorCode.of(error_code)
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._last_heard_ms = now_ms  # either way the coordinator counts us alive (G table)
+        if code is ErrorCode.NONE:
+            return Action.GO_ON
+        try:
+            return self._act_on(code, HEARTBEAT_ERRORS, "Heartbeat")
+        except OdradekError as failure:
+            self.failure = failure
+            return Action.GO_ON
+
+    # --- errors ---
+
+    def _act_on(
+        self, code: ErrorCode, errors: Mapping[ErrorCode, ErrorMeaning], request: str
+    ) -> Action:
+        meaning = errors.get(code, ErrorMeaning.FATAL)
+        reason = f"{request} was answered {code.name}"
+        match meaning:
+            case ErrorMeaning.RETRY:
+                if request != "Heartbeat":
+                    self.request_rejoin(reason)
+                return Action.BACK_OFF
+            case ErrorMeaning.REDISCOVER:
+                if request != "Heartbeat":
+                    self.request_rejoin(reason)
+                return Action.REDISCOVER
+            case ErrorMeaning.REJOIN | ErrorMeaning.NEW_ID:
+                self.request_rejoin(reason)
+                return Action.JOIN
+            case ErrorMeaning.GENERATION_LOST:
+                self.reset_generation(reason)
+                return Action.JOIN
+            case ErrorMeaning.MEMBER_LOST:
+                self.reset_member(reason)
+                return Action.JOIN
+            case ErrorMeaning.FENCED:
+                self.reset_member(reason)
+                raise error_for(code, about=self.about)
+            case ErrorMeaning.FATAL:
+                raise error_for(code, about=self.about)
+
+    def reset_generation(self, reason: str) -> None:
+        """ILLEGAL_GENERATION: the group went on; the member id may be used to join again."""
+        self.generation = NO_GENERATION
+        self.lost = True
+        self._leader_assignment = None
+        self._step(JoinState.UNJOINED)
+        self.request_rejoin(reason)
+
+    def reset_member(self, reason: str) -> None:
+        """UNKNOWN_MEMBER_ID: the group does not know this member."""
+        self.reset_generation(reason)
+        self.member_id = NO_MEMBER_ID
+
+    # --- LeaveGroup ---
+
+    def leave_request(self, reason: str) -> LeaveGroupRequest | None:
+        """Out of the group, from now on; None if there is nothing to send: not in it, or a static
+        member, which keeps its place until it times out (G-29, K-34)."""
+        member_id = self.member_id
+        static = self.group_instance_id is not None
+        if self.state is JoinState.UNJOINED and member_id == NO_MEMBER_ID:
+            return None
+        if static:
+            self.reset_generation(reason)
+            return None
+        self.reset_member(reason)
+        return LeaveGroupRequest(group_id=self.group_id, member_id=member_id)
+
+
+def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> LeaveGroupRequest:
+    """The request of `leave_request` in the form of a version; `reason` is for those who look into
+    the group's history (KIP-800)."""
+    if version < MEMBERS_SINCE:
+        return request
+    identity = MemberIdentity(member_id=request.member_id)
+    if version >= REASON_SINCE:
+        identity.reason = reason
+    return LeaveGroupRequest(group_id=request.group_id, members=[identity])

@@ -1,0 +1,395 @@
+"""Membership in a group, next protocol (KIP-848): one request, whose answers carry the assignment.
+
+The broker computes the assignment. Each member gets its target, gives up and takes over what that asks
+for, acknowledges it, and goes on; there is no moment at which the whole group waits. A member is in one
+of these states; `MEMBER_STATE_STEPS` has the legal steps::
+
+    UNSUBSCRIBED     not in the group, and not to be
+    JOINING          its next heartbeat asks to be let in, with epoch 0
+    RECONCILING      has a target that differs from what it holds; heartbeats do not acknowledge it yet
+    ACKNOWLEDGING    holds what its target has; its next heartbeat, due at once, acknowledges that
+    STABLE           holds what its target has, and has acknowledged it
+    PREPARE_LEAVING  is giving up everything before it leaves
+    LEAVING          its next heartbeat, due at once, leaves the group
+    FENCED           was put out of the group; its partitions are lost, then it joins again
+    STALE            left because the application did not poll; joins again when it does
+    FATAL            the group will not have it; asking again will not help
+
+Unlike a classic member's, heartbeats go on in every state that is in the group, also while listeners
+are running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek_client.consumer.errors import IllegalState
+from odradek_client.consumer.group.heartbeat_fields import HeartbeatFields, MemberSubscription
+from odradek_client.consumer.group.membership import Action, GroupSettings, Membership
+from odradek_client.errors import OdradekError, error_for
+from odradek_client.structs import TopicPartition
+from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+TopicNames = Mapping[bytes, str]
+"""Topic ids to the names that metadata has for them."""
+
+
+class MemberState(Enum):
+    """The state of a member, next protocol."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    JOINING = "joining"
+    RECONCILING = "reconciling"
+    ACKNOWLEDGING = "acknowledging"
+    STABLE = "stable"
+    PREPARE_LEAVING = "preparing to leave"
+    LEAVING = "leaving"
+    FENCED = "fenced"
+    STALE = "stale"
+    FATAL = "fatal"
+
+
+_S = MemberState
+_ANY_IN_GROUP = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE})
+
+#: From each state, those that may follow it.
+MEMBER_STATE_STEPS: dict[MemberState, frozenset[MemberState]] = {
+    _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
+    _S.JOINING: frozenset({_S.RECONCILING, _S.STABLE, _S.PREPARE_LEAVING, _S.FENCED, _S.FATAL}),
+    _S.RECONCILING: frozenset(
+        {_S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE, _S.PREPARE_LEAVING, _S.FENCED, _S.FATAL}
+    ),
+    _S.ACKNOWLEDGING: frozenset(
+        {_S.STABLE, _S.RECONCILING, _S.PREPARE_LEAVING, _S.FENCED, _S.FATAL}
+    ),
+    _S.STABLE: frozenset({_S.RECONCILING, _S.PREPARE_LEAVING, _S.FENCED, _S.FATAL}),
+    _S.PREPARE_LEAVING: frozenset({_S.LEAVING, _S.FATAL}),
+    _S.LEAVING: frozenset({_S.UNSUBSCRIBED, _S.STALE, _S.FATAL}),
+    _S.FENCED: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
+    _S.STALE: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
+    _S.FATAL: frozenset({_S.UNSUBSCRIBED}),
+}
+
+#: The states in which heartbeats are sent; in the second set at once, not when it is time.
+HEARTBEATING = _ANY_IN_GROUP | {_S.PREPARE_LEAVING, _S.LEAVING}
+HEARTBEAT_AT_ONCE = frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.LEAVING})
+
+#: Answers that are not fatal.
+_FENCING = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        # The group itself is gone; the member makes it anew.
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
+_REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings(GroupSettings):
+    """The constants of a membership. `remote_assignor` None: the broker's choice.
+
+    The group's session timeout is the broker's to know; `session_timeout_ms` is taken for it.
+    """
+
+    rack_id: str | None = None
+    remote_assignor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAssignment:
+    """The partitions that the coordinator has assigned, by topic id. `serial` counts the
+    targets."""
+
+    partitions: Mapping[bytes, frozenset[int]]
+    serial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """A step towards a target: `assigned` is everything to hold after it, `held` the same by topic
+    id. `complete`: whether it is all of the target, or names of some topics are not known yet."""
+
+    assigned: frozenset[TopicPartition]
+    held: Mapping[bytes, frozenset[int]]
+    serial: int
+    complete: bool
+
+
+class ConsumerMembership(Membership):
+    """One consumer's membership in its group, next protocol.
+
+    The group loop sends each request when it is due, brings the answer or that there was none, takes the
+    partitions over that `reconcile` gives and calls `reconciled`; in FENCED and STALE it calls the
+    listener for what is lost, and then `rejoin`.
+    """
+
+    state: MemberState
+
+    def __init__(self, settings: ConsumerGroupSettings, member_id: str) -> None:
+        super().__init__(settings, member_id, MEMBER_STATE_STEPS, HEARTBEATING)
+        self._rack_id = settings.rack_id
+        self._fields = HeartbeatFields(settings.max_poll_interval_ms, settings.remote_assignor)
+        self.state = MemberState.UNSUBSCRIBED
+        self.epoch = JOIN_EPOCH
+        self.target = TargetAssignment({})
+        self._held: Mapping[bytes, frozenset[int]] = {}
+        self._held_serial = 0
+        #: The next holdings, while the steps to them are under way.
+        self._taking_over: Mapping[bytes, frozenset[int]] | None = None
+        #: The coordinator was told what is held, and its answer is not there.
+        self._report_unanswered = False
+        self._stale = False
+        self._interval_ms = 0
+
+    def _step(self, state: Enum) -> None:
+        super()._step(state)
+        if state in HEARTBEAT_AT_ONCE:
+            self._next_heartbeat_ms = 0
+
+    @property
+    def generation_or_epoch(self) -> int:
+        """The member epoch."""
+        return self.epoch
+
+    @property
+    def in_group(self) -> bool:
+        """Whether the partitions it holds are its own."""
+        return self.epoch > JOIN_EPOCH and self.state in _ANY_IN_GROUP
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether commits are taken: also of a member that is giving up everything before it
+        leaves."""
+        return self.in_group or (self.epoch > JOIN_EPOCH and self.state is _S.PREPARE_LEAVING)
+
+    # --- joining and leaving ---
+
+    def join(self) -> None:
+        """Enter the group with the next heartbeat, which is due now. IllegalState if in it."""
+        self._step(MemberState.JOINING)
+        self.epoch = JOIN_EPOCH
+        self._forget()
+
+    def rejoin(self) -> None:
+        """Give up all partitions and join again, from FENCED or STALE."""
+        if self.state not in (MemberState.FENCED, MemberState.STALE):
+            raise IllegalState(f"a member that is {self.state.value} has nothing to join again for")
+        self.join()
+
+    def _forget(self) -> None:
+        self.target = TargetAssignment({}, self.target.serial + 1)
+        self._held, self._held_serial = {}, self.target.serial
+        self._taking_over = None
+        self._report_unanswered = False
+        self._fields.send_all()
+
+    def prepare_leaving(self) -> bool:
+        """Begin to leave. False if there is nothing to send: it is not in the group."""
+        if self.state in _ANY_IN_GROUP:
+            self._step(MemberState.PREPARE_LEAVING)
+            return True
+        if self.state is not MemberState.UNSUBSCRIBED:
+            self._step(MemberState.UNSUBSCRIBED)
+        self._forget()
+        return False
+
+    def leave(self, *, stale: bool = False) -> None:
+        """Everything is given up: the next heartbeat, due at once, leaves the group. `stale`:
+        because the application did not poll, so that it comes back when it does."""
+        self._step(MemberState.LEAVING)
+        static = self.group_instance_id is not None
+        self.epoch = LEAVE_STATIC_EPOCH if static else LEAVE_EPOCH
+        self._stale = stale
+
+    def left(self) -> None:
+        """The time for leaving is over. If no request could be sent, the coordinator's session
+        timeout will tell it."""
+        if self.state is MemberState.LEAVING:
+            self._step(MemberState.UNSUBSCRIBED)
+            self._forget()
+
+    def poll_overdue(self, now_ms: int) -> bool:
+        """Whether the application has not polled for max.poll.interval.ms: time to leave."""
+        return self.state in _ANY_IN_GROUP and super().poll_overdue(now_ms)
+
+    # --- heartbeats ---
+
+    def hasten_heartbeat(self) -> None:
+        """The next heartbeat is due at once: something has changed."""
+        self._next_heartbeat_ms = 0
+
+    def heartbeat_request(
+        self, subscription: MemberSubscription, version: int, now_ms: int
+    ) -> ConsumerGroupHeartbeatRequest:
+        """The next one. It has only what changed since the last answered one, everything when
+        joining; so bring every answer, and that there was none."""
+        state = self.state
+        if state not in HEARTBEATING:
+            raise IllegalState(f"a heartbeat while {state.value}")
+        self._next_heartbeat_ms = now_ms + max(self._interval_ms, 1)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.group_instance_id,
+        )
+        if state is MemberState.LEAVING:
+            self._step(MemberState.STALE if self._stale else MemberState.UNSUBSCRIBED)
+            self._forget()
+            return request
+        if state is MemberState.JOINING:
+            self._fields.send_all()
+            request.rack_id = self._rack_id
+        self._fields.fill(request, subscription, self._claimed(), version)
+        self._report_unanswered |= request.topic_partitions is not None
+        if state is MemberState.ACKNOWLEDGING:
+            held_all = self._held_serial == self.target.serial
+            self._step(MemberState.STABLE if held_all else MemberState.RECONCILING)
+        return request
+
+    def _claimed(self) -> Mapping[bytes, frozenset[int]]:
+        """The partitions to report. In the middle of taking some over, a report of every field has
+        these too: listeners may know of them already, and what is not reported goes to others."""
+        if not self._taking_over:
+            return self._held
+        both = dict(self._held)
+        for topic_id, some in self._taking_over.items():
+            both[topic_id] = both.get(topic_id, frozenset()) | some
+        return both if self._fields.owned_sent in (None, both) else self._held
+
+    def on_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        response: ConsumerGroupHeartbeatResponse,
+        now_ms: int,
+    ) -> Action:
+        """Take the answer in. A fatal error is left in `failure` for the next poll."""
+        if self._is_old(request):
+            return Action.IGNORE
+        code = ErrorCode.of(response.error_code)
+        if self.state is MemberState.PREPARE_LEAVING and code is ErrorCode.NONE:
+            # Of no interest any more but for the epoch, under which the last commits go.
+            self.epoch = max(self.epoch, response.member_epoch)
+        if self.state not in _ANY_IN_GROUP:
+            return Action.IGNORE
+        if code is not ErrorCode.NONE:
+            return self._on_error(code, response.error_message, now_ms)
+        self._report_unanswered = False
+        self._interval_ms = response.heartbeat_interval_ms
+        self._last_heard_ms = now_ms
+        if response.member_epoch <= JOIN_EPOCH:
+            # Not let in yet: librdkafka's mock broker has newcomers wait until others have given up.
+            self._fields.send_all()
+            self._next_heartbeat_ms = now_ms + self._interval_ms
+            return Action.GO_ON
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            self._on_target(
+                {
+                    topic.topic_id: frozenset(topic.partitions)
+                    for topic in response.assignment.topic_partitions
+                    if topic.partitions
+                }
+            )
+        elif self.state is MemberState.JOINING:
+            self._on_target({})
+        if self.state not in HEARTBEAT_AT_ONCE:
+            self._next_heartbeat_ms = now_ms + self._interval_ms
+        return Action.GO_ON
+
+    def _is_old(self, request: ConsumerGroupHeartbeatRequest) -> bool:
+        """Whether it was sent before this member was fenced and joined again (K-35)."""
+        if request.member_epoch < 0:
+            return True
+        if request.member_epoch == JOIN_EPOCH:
+            return self.epoch != JOIN_EPOCH
+        return self.epoch == JOIN_EPOCH
+
+    def _on_target(self, partitions: dict[bytes, frozenset[int]]) -> None:
+        if partitions != self.target.partitions:
+            self.target = TargetAssignment(partitions, self.target.serial + 1)
+        if partitions == self._held and self._taking_over is None:
+            self._held_serial = self.target.serial
+            if self.state in (MemberState.JOINING, MemberState.RECONCILING):
+                self._step(MemberState.STABLE)
+        elif self.state is not MemberState.RECONCILING:
+            self._step(MemberState.RECONCILING)
+
+    def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> Action:
+        self._fields.send_all()
+        if code in _FENCING:
+            self._step(MemberState.FENCED)
+            return Action.JOIN
+        if code in _REDISCOVER or code.retriable:
+            self._next_heartbeat_ms = now_ms  # the same again, after a pause
+            return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
+        self.failure = error_for(code, message, about=self.about)
+        self._step(MemberState.FATAL)
+        return Action.GO_ON
+
+    def on_no_answer(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
+        """The request or its answer was lost: send every field again."""
+        if request.member_epoch >= 0:
+            self._fields.send_all()
+            self._next_heartbeat_ms = now_ms
+
+    def fail(self, failure: OdradekError) -> None:
+        """No request can be sent at all; the next poll raises `failure`. Of no matter outside of
+        the group."""
+        if MemberState.FATAL not in MEMBER_STATE_STEPS[self.state]:
+            return
+        self.failure = failure
+        self._step(MemberState.FATAL)
+
+    # --- reconciling ---
+
+    def reconcile(self, names: TopicNames) -> Reconciliation | None:
+        """The next step to the target, as far as names of its topics are known; None if there is
+        none, or nothing would change. It goes on until `reconciled`, or until the state is another.
+
+        While a heartbeat that told what is held has no answer nothing is added: the coordinator may
+        by then have given to others what the target has besides."""
+        if self.state is not MemberState.RECONCILING:
+            return None
+        known = {
+            topic_id: some for topic_id, some in self.target.partitions.items() if topic_id in names
+        }
+        complete = len(known) == len(self.target.partitions)
+        if not complete and known == self._held:
+            return None
+        if self._report_unanswered and self._adds(known):
+            return None
+        assigned = frozenset(
+            TopicPartition(names[topic_id], number)
+            for topic_id, some in known.items()
+            for number in some
+        )
+        self._taking_over = known
+        return Reconciliation(assigned, known, self.target.serial, complete)
+
+    def _adds(self, known: Mapping[bytes, frozenset[int]]) -> bool:
+        nothing: frozenset[int] = frozenset()
+        return any(some - self._held.get(topic_id, nothing) for topic_id, some in known.items())
+
+    def unnamed(self, names: TopicNames) -> bool:
+        """Whether metadata is missing for the target."""
+        return any(topic_id not in names for topic_id in self.target.partitions)
+
+    def reconciled(self, step: Reconciliation) -> None:
+        """The partitions of a step are held now: acknowledge them with the next heartbeat."""
+        if self.state is not MemberState.RECONCILING:
+            raise IllegalState(f"partitions were taken over while {self.state.value}")
+        self._taking_over = None
+        self._held = step.held
+        if step.complete and step.serial == self.target.serial:
+            self._held_serial = step.serial
+        self._step(MemberState.ACKNOWLEDGING)

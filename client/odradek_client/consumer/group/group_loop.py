@@ -1,0 +1,268 @@
+"""One consumer's traffic with its group's coordinator, whichever protocol it speaks.
+
+`ClassicGroupLoop` speaks the classic one, `ConsumerGroupLoop` the next one (KIP-848). Listeners are called
+in the polling task (K-33); joining, heartbeats and commits go on beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.consumer.fetcher import Fetcher
+from odradek_client.consumer.group.auto_commit import AutoCommit
+from odradek_client.consumer.group.coordinator import GroupCoordinator
+from odradek_client.consumer.group.membership import Action, Membership
+from odradek_client.consumer.group.offsets import GroupOffsets, Identity
+from odradek_client.consumer.group.rebalance import Rebalance
+from odradek_client.consumer.rebalance_listener import RebalanceListener
+from odradek_client.consumer.subscription_state import SubscriptionState
+from odradek_client.consumer.tasks import cancel
+from odradek_client.errors import RebalanceInProgress
+from odradek_client.network.client import NetworkClient
+from odradek_client.structs import ConsumerGroupMetadata
+from odradek_protocol.errors import ErrorCode
+
+log = logging.getLogger("odradek.client.consumer")
+
+#: The longest that leaving the group may hold up a close.
+LEAVE_TIMEOUT_MS = 5_000
+
+
+class GroupLoop(ABC):
+    """One consumer's group; only its offsets matter while partitions are assigned by hand.
+
+    `membership_lost` is set whenever this consumer may not count on its partitions. `led_topics`: what the
+    leader of a classic group needs metadata of. `signal` wakes a poll that waits.
+    """
+
+    membership: Membership
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        network: NetworkClient,
+        subscription: SubscriptionState,
+        fetcher: Fetcher,
+        membership: Membership,
+        signal: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._group_id = membership.group_id
+        self._network = network
+        self._subscription = subscription
+        self.membership = membership
+        self._signal = signal
+        self._coordinator = GroupCoordinator(config, self._group_id, network)
+        self.offsets = GroupOffsets(config, network, self._coordinator, subscription, self)
+        self._auto_commit = AutoCommit(config, network, subscription, self.offsets)
+        self._rebalance = Rebalance(config, subscription, fetcher, self.offsets, signal)
+        self._last_metadata = ConsumerGroupMetadata(self._group_id)
+        self.led_topics: frozenset[str] = frozenset()
+        #: Called when the topics to know have changed.
+        self.on_topics: Callable[[], None] = lambda: None
+        self.membership_lost = asyncio.Event()
+        self.membership_lost.set()
+        self._session_timer: asyncio.TimerHandle | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._heartbeat_wanted = asyncio.Event()
+
+    def _now_ms(self) -> int:
+        return int(self._network.now_ms())
+
+    @property
+    def listener(self) -> RebalanceListener | None:
+        """The application's RebalanceListener."""
+        return self._rebalance.listener
+
+    @listener.setter
+    def listener(self, listener: RebalanceListener | None) -> None:
+        self._rebalance.listener = listener
+
+    # --- what a poll does -------------------------------------------------------------------------
+
+    async def poll(self) -> None:
+        """The group's part of a poll: join if needed, take over what was assigned, commit if it is time.
+        Waits for nothing but listeners. Raises what a heartbeat found."""
+        membership, subscription = self.membership, self._subscription
+        membership.polled(self._now_ms())
+        if subscription.by_group and self._needs_rebalance():
+            await self._go_on_with_rebalance()
+            membership.polled(self._now_ms())
+        if not subscription.by_group or self._commits_automatically:
+            self._auto_commit.commit_if_due()
+
+    @abstractmethod
+    def _needs_rebalance(self) -> bool:
+        """Whether this member has to join, or to give up or take over partitions. Raises what a heartbeat
+        found."""
+
+    @abstractmethod
+    async def _go_on_with_rebalance(self) -> None:
+        """As far as it goes now; whatever it waits for signals when it is there."""
+
+    @property
+    @abstractmethod
+    def _commits_automatically(self) -> bool:
+        """Whether a member in this state makes automatic commits."""
+
+    def next_poll_ms(self) -> float:
+        """How long nothing need be done if nothing is heard."""
+        wait_ms = float(self._config.max_poll_interval_ms) / 3
+        due_in_ms = self._auto_commit.due_in_ms()
+        return wait_ms if due_in_ms is None else max(1.0, min(wait_ms, due_in_ms))
+
+    async def _take_over_assignment(self, *, incremental: bool) -> bool:
+        return await self._rebalance.take_over(self._on_assigned, incremental=incremental)
+
+    def _on_assigned(self) -> None:
+        self._auto_commit.restart_timer()
+        self.on_topics()
+
+    @abstractmethod
+    async def leave(self, reason: str, timeout_ms: float) -> None:
+        """Commit if that is automatic, call the listener, leave the group (K-34)."""
+
+    # --- who this consumer is ---------------------------------------------------------------------
+
+    @property
+    def assigns(self) -> bool:
+        """Whether the group assigns the partitions."""
+        return self._subscription.by_group
+
+    @property
+    def awaits_first_assignment(self) -> bool:
+        """Whether the group is to assign partitions, and has not done so yet."""
+        return self.assigns and not self._rebalance.was_assigned
+
+    @property
+    def in_group(self) -> bool:
+        """Whether this consumer is, as far as it knows, a member whose partitions are its own."""
+        return self.membership.in_group and self.membership.session_left_ms(self._now_ms()) > 0
+
+    def _update_membership_lost(self) -> None:
+        """After anything that may have changed `in_group`."""
+        if self._session_timer is not None:
+            self._session_timer.cancel()
+            self._session_timer = None
+        if not self.in_group:
+            self.membership_lost.set()
+            return
+        self.membership_lost.clear()
+        # A session expires in silence, which nothing else would notice.
+        left_ms = self.membership.session_left_ms(self._now_ms())
+        self._session_timer = self._network.loop.call_later(
+            max(1, left_ms) / 1000, self._update_membership_lost
+        )
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer was in the group when `_remember_metadata` was called last (KIP-447).
+
+        A member that has lost its place keeps its old name here: without one the coordinator would
+        take its offsets as those of someone outside the group, and check nothing (O-05).
+        """
+        return self._last_metadata if self.assigns else ConsumerGroupMetadata(self._group_id)
+
+    def _remember_metadata(self) -> None:
+        membership = self.membership
+        self._last_metadata = ConsumerGroupMetadata(
+            self._group_id,
+            membership.generation_or_epoch,
+            membership.member_id,
+            membership.group_instance_id,
+        )
+
+    # --- offsets: this consumer as a `Committer` --------------------------------------------------
+
+    def identity(self) -> Identity:
+        """Of the current generation or member epoch. RebalanceInProgress if not in the group."""
+        if not self.assigns:
+            return Identity()
+        membership = self.membership
+        if not membership.may_commit:
+            raise RebalanceInProgress(
+                f"group {self._group_id!r}: not committed, this consumer is not in the group now; "
+                f"poll first",
+                code=ErrorCode.REBALANCE_IN_PROGRESS,
+            )
+        return Identity(
+            membership.generation_or_epoch, membership.member_id, membership.group_instance_id
+        )
+
+    def is_same_member(self, identity: Identity, now: Identity) -> bool:
+        """Whether a commit first tried as `identity` may be tried again, as `now`."""
+        return identity == now
+
+    @abstractmethod
+    def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
+        """The coordinator refused a commit of `identity`. Whether the next poll puts it right (K-38)."""
+
+    def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
+        """Whether a commit refused to `identity` may be tried again, under a newer epoch."""
+        return False
+
+    def on_rebalance_in_progress(self) -> None:  # noqa: B027  only the classic protocol has to act
+        """A commit was answered REBALANCE_IN_PROGRESS."""
+
+    async def _commit_at_the_end(self, timeout_ms: float) -> None:
+        if self._config.enable_auto_commit:
+            await self.offsets.commit_quietly(None, timeout_ms, "at the end")
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    def _start_heartbeats(self) -> None:
+        if self._heartbeats is None:
+            self._heartbeats = self._network.loop.create_task(
+                self._run_heartbeats(), name="odradek-heartbeats"
+            )
+
+    async def _run_heartbeats(self) -> None:
+        """Until cancelled: a heartbeat whenever one is due."""
+        while True:
+            self._heartbeat_wanted.clear()
+            wait_ms = self._heartbeat_due_ms()
+            if wait_ms == 0:
+                try:
+                    await self._heartbeat()
+                except Exception:
+                    log.exception("group %s: a heartbeat failed", self._group_id)
+                    await self._coordinator.back_off()
+                continue
+            try:
+                async with asyncio.timeout(None if wait_ms < 0 else wait_ms / 1000):
+                    await self._heartbeat_wanted.wait()
+            except TimeoutError:
+                pass
+
+    def _heartbeat_due_ms(self) -> int:
+        return self.membership.heartbeat_due_ms(self._now_ms())
+
+    @abstractmethod
+    async def _heartbeat(self) -> None:
+        """Send one, and act on its answer."""
+
+    async def _act_on_heartbeat(self, action: Action) -> None:
+        if action is Action.REDISCOVER:
+            self._coordinator.forget()
+        if action in (Action.REDISCOVER, Action.BACK_OFF):
+            await self._coordinator.back_off()
+
+    def _warn_poll_overdue(self) -> None:
+        log.warning(
+            "group %s: no poll for max_poll_interval_ms=%d, leaving; poll more often, raise it, "
+            "or lower max_poll_records",
+            self._group_id,
+            self._config.max_poll_interval_ms,
+        )
+
+    async def _stop(self) -> None:
+        """End what goes on in the background, but for the heartbeats."""
+        await self._rebalance.stop()
+        await self._auto_commit.stop()
+
+    async def _stop_heartbeats(self) -> None:
+        await cancel(self._heartbeats)
+        self._heartbeats = None

@@ -1,0 +1,113 @@
+"""Membership in a group, as far as the classic and the next protocol (KIP-848) have it the same."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from odradek_client.consumer.errors import IllegalState
+from odradek_client.errors import OdradekError
+
+NO_MEMBER_ID = ""
+
+
+class Action(Enum):
+    """The group loop's next step after an answer of the coordinator."""
+
+    GO_ON = "the step succeeded"
+    JOIN = "join, at once"
+    BACK_OFF = "wait retry_backoff_ms, then join"
+    REDISCOVER = "find the coordinator again, then join"
+    IGNORE = "nothing: the answer is of another generation"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The constants of a membership. The rebalance timeout is max.poll.interval.ms."""
+
+    group_id: str
+    group_instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    max_poll_interval_ms: int = 300_000
+
+
+class Membership(ABC):
+    """One consumer's membership in its group.
+
+    The group loop asks for requests, brings the answers, and does what the `Action` says.
+    """
+
+    state: Enum
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        member_id: str,
+        steps: Mapping[Any, Collection[Enum]],
+        heartbeating: Collection[Enum],
+    ) -> None:
+        """`steps`: from each state, those that may follow it. `heartbeating`: the states in which
+        heartbeats are sent."""
+        self.group_id = settings.group_id
+        self.group_instance_id = settings.group_instance_id
+        self.member_id = member_id
+        #: Found by a heartbeat, for the next poll to raise.
+        self.failure: OdradekError | None = None
+        self._session_timeout_ms = settings.session_timeout_ms
+        self._max_poll_interval_ms = settings.max_poll_interval_ms
+        self._steps = steps
+        self._heartbeating = heartbeating
+        self._last_poll_ms = 0
+        self._last_heard_ms = 0
+        self._next_heartbeat_ms = 0
+
+    def _step(self, state: Enum) -> None:
+        """IllegalState for a step that the table does not have."""
+        if state not in self._steps[self.state]:
+            raise IllegalState(f"a member cannot go from {self.state.value} to {state.value}")
+        self.state = state
+
+    @property
+    def about(self) -> str:
+        """The group as messages name it."""
+        return f"group {self.group_id!r}"
+
+    @property
+    @abstractmethod
+    def generation_or_epoch(self) -> int:
+        """The generation of a classic group, the member epoch of the next protocol."""
+
+    @property
+    @abstractmethod
+    def in_group(self) -> bool:
+        """Whether the partitions it holds are its own, unless the session has expired."""
+
+    @property
+    @abstractmethod
+    def may_commit(self) -> bool:
+        """Whether the coordinator takes commits of this member."""
+
+    # --- polls ---
+
+    def polled(self, now_ms: int) -> None:
+        """The application is alive (K-35)."""
+        self._last_poll_ms = now_ms
+
+    def poll_overdue(self, now_ms: int) -> bool:
+        """Whether the application has not polled for max.poll.interval.ms: time to leave."""
+        return now_ms - self._last_poll_ms >= self._max_poll_interval_ms
+
+    # --- heartbeats and the session ---
+
+    def heartbeat_due_ms(self, now_ms: int) -> int:
+        """How long until the next heartbeat may be sent; -1 when there is none to send."""
+        if self.state not in self._heartbeating:
+            return -1
+        return max(0, self._next_heartbeat_ms - now_ms)
+
+    def session_left_ms(self, now_ms: int) -> int:
+        """How long until the coordinator, if it has heard nothing either, drops this member."""
+        return max(0, self._last_heard_ms + self._session_timeout_ms - now_ms)

@@ -1,0 +1,305 @@
+"""The offsets that a group keeps: committing and fetching them.
+
+The classic and the next protocol are the same here, but for who this consumer is in its group, which
+`Committer` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, NamedTuple, Protocol
+
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.consumer.errors import describe
+from odradek_client.consumer.group.commit_queue import Commit, CommitQueue, Offsets
+from odradek_client.consumer.group.coordinator import GroupCoordinator, Retries
+from odradek_client.consumer.group.offset_requests import (
+    OFFSET_COMMIT_NEWEST,
+    OFFSET_FETCH_NEWEST,
+    CoordinatorRetry,
+    offset_commit_request,
+    offset_fetch_request,
+    read_offset_commit,
+    read_offset_fetch,
+)
+from odradek_client.consumer.subscription_state import SubscriptionState
+from odradek_client.errors import OdradekError, RebalanceInProgress, RequestTimedOut
+from odradek_client.network.client import NetworkClient
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.offset_commit import OffsetCommitResponse
+from odradek_protocol.schemas.offset_fetch import REQUIRE_STABLE_SINCE, OffsetFetchResponse
+
+log = logging.getLogger("odradek.client.consumer")
+
+
+class Identity(NamedTuple):
+    """The member that commits. Generation -1 and no member id: from outside of any generation
+    (O-04).
+
+    `generation`: that of the classic protocol, or the member epoch of the next one.
+    """
+
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class Committer(Protocol):
+    """Who commits: this consumer as a member of its group."""
+
+    def identity(self) -> Identity:
+        """The member as it is now. RebalanceInProgress if the coordinator would not take its
+        commit."""
+
+    def is_same_member(self, identity: Identity, now: Identity) -> bool:
+        """Whether a commit first tried as `identity` may be tried again, as `now`."""
+
+    def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
+        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        (K-38)."""
+
+    def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
+        """Whether a commit refused to `identity` may be tried again, under a newer epoch."""
+
+    def on_rebalance_in_progress(self) -> None:
+        """A commit was answered REBALANCE_IN_PROGRESS."""
+
+
+class GroupOffsets:
+    """One consumer's commits to its group.
+
+    Commits are carried out one at a time, and none undoes a newer one: a commit that waits for its
+    turn, or for another try, leaves to a newer one the partitions that both have. It goes under the
+    member id and generation of its first try, and never for a partition that has been given up since.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        network: NetworkClient,
+        coordinator: GroupCoordinator,
+        subscription: SubscriptionState,
+        committer: Committer,
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._coordinator = coordinator
+        self._subscription = subscription
+        self._committer = committer
+        self._queue = CommitQueue(subscription)
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def group_id(self) -> str:
+        """The group whose offsets these are."""
+        return self._coordinator.group_id
+
+    # --- committing -------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None, timeout_ms: float) -> None:
+        """Commit `offsets`, or all positions if None. Raises CommitFailed; RebalanceInProgress,
+        also for partitions that this consumer has given up; or RequestTimedOut when retrying did
+        not help within `timeout_ms`."""
+        await self._carry_out(self._enqueue(offsets), timeout_ms)
+
+    def commit_soon(self, offsets: Offsets | None, timeout_ms: float) -> asyncio.Task[None]:
+        """`commit`, carried out beside the caller; it is in the queue when this returns."""
+        commit = self._enqueue(offsets)
+        return self._begin(self._carry_out(commit, timeout_ms), commit)
+
+    async def commit_quietly(self, offsets: Offsets | None, timeout_ms: float, when: str) -> None:
+        """Commit; an error is logged, and the offsets come again with the next commit or reader."""
+        await self._carry_out_quietly(self._enqueue(offsets), timeout_ms, when)
+
+    def commit_quietly_soon(
+        self, offsets: Offsets, timeout_ms: float, when: str
+    ) -> asyncio.Task[None]:
+        """`commit_quietly`, beside the caller; it is in the queue when this returns."""
+        commit = self._enqueue(offsets)
+        return self._begin(self._carry_out_quietly(commit, timeout_ms, when), commit)
+
+    def commit_automatically(
+        self, offsets: Offsets, ended: Callable[[OdradekError | WireError | None], None]
+    ) -> asyncio.Task[None]:
+        """One try, beside the caller, that leaves out partitions given up since; `ended` takes its
+        error."""
+        commit = self._queue.add(offsets, self._network.loop, automatic=True)
+        return self._begin(self._carry_out_automatically(commit, ended), commit)
+
+    def pending(self) -> Collection[Commit]:
+        """The commits that are not over."""
+        return self._queue.pending()
+
+    async def settled(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
+        """Until the commits that were begun, `but` these, are over; at most so long."""
+        await self._queue.settled(timeout_ms, but)
+
+    def _enqueue(self, offsets: Offsets | None) -> Commit:
+        if offsets is None:
+            offsets = self._subscription.consumed()
+        return self._queue.add(offsets, self._network.loop)
+
+    def _begin(self, work: Coroutine[Any, Any, None], commit: Commit) -> asyncio.Task[None]:
+        task = self._network.loop.create_task(work)
+        # Also one that was cancelled before it began must not stay in the queue.
+        task.add_done_callback(lambda _: self._queue.settle(commit, asyncio.CancelledError()))
+        return task
+
+    async def _carry_out_quietly(self, commit: Commit, timeout_ms: float, when: str) -> None:
+        try:
+            await self._carry_out(commit, timeout_ms)
+        except (OdradekError, WireError) as error:
+            log.warning("group %s: automatic commit %s: %s", self.group_id, when, error)
+
+    async def _carry_out_automatically(
+        self, commit: Commit, ended: Callable[[OdradekError | WireError | None], None]
+    ) -> None:
+        try:
+            await self._carry_out(commit, self._config.default_api_timeout_ms, tries=1)
+        except (OdradekError, WireError) as error:
+            ended(error)
+        else:
+            ended(None)
+
+    async def _carry_out(self, commit: Commit, timeout_ms: float, tries: int | None = None) -> None:
+        retries = Retries(tries)
+        try:
+            await self._coordinator.within(timeout_ms, retries, self._send_in_turn(commit, retries))
+        except BaseException as error:
+            self._queue.settle(commit, error)
+            raise
+        self._queue.settle(commit, None)
+
+    async def _send_in_turn(self, commit: Commit, retries: Retries) -> None:
+        """Send what is not superseded, and await the outcome of the commits that have superseded
+        the rest."""
+        newer_commits: Collection[Commit] = ()
+        if commit.offsets:
+            async with self._one_at_a_time:
+                sent = await self._send(commit, retries)
+            newer_commits = {
+                newer for each, newer in commit.superseded_by.items() if each not in sent
+            }
+        for newer in newer_commits:
+            outcome = await asyncio.shield(newer.outcome)
+            if isinstance(outcome, OdradekError | WireError):
+                raise outcome
+            if outcome is not None:
+                raise RequestTimedOut(
+                    f"group {self.group_id!r}: not committed; a newer commit of the same partitions "
+                    f"had taken its place, and was given up"
+                )
+
+    async def _send(self, commit: Commit, retries: Retries) -> Collection[TopicPartition]:
+        """The partitions that were committed: all that no newer commit has."""
+        committer = self._committer
+        used: Identity | None = None
+        sent: Collection[TopicPartition] = ()
+
+        async def request(node_id: int) -> Message | None:
+            nonlocal used, sent
+            sent = remaining = commit.remaining()
+            self._leave_out_given_up(commit, remaining)
+            if not remaining:
+                return None
+            now = committer.identity()
+            if used is None:
+                used = now
+            elif not committer.is_same_member(used, now):
+                raise self._rebalanced("", "the group was rebalanced meanwhile")
+            return offset_commit_request(
+                self.group_id,
+                remaining,
+                generation=used.generation,
+                member_id=used.member_id,
+                group_instance_id=used.group_instance_id,
+            )
+
+        def read(response: OffsetCommitResponse) -> CoordinatorRetry | None:
+            refused = used
+            assert refused is not None
+
+            def may_retry(code: ErrorCode) -> bool:
+                nonlocal used
+                if not committer.may_commit_again(code, refused):
+                    return False
+                used = None
+                return True
+
+            try:
+                return read_offset_commit(
+                    response,
+                    self.group_id,
+                    lambda code: committer.on_commit_refused(code, refused),
+                    may_retry,
+                )
+            except RebalanceInProgress as error:
+                if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                    committer.on_rebalance_in_progress()
+                raise
+
+        await self._coordinator.ask(request, OFFSET_COMMIT_NEWEST, read, retries)
+        return sent
+
+    def _leave_out_given_up(
+        self, commit: Commit, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Take out partitions that were given up since `commit` was asked for, even if they have
+        come back. RebalanceInProgress unless the commit is automatic."""
+        subscription = self._subscription
+        if not subscription.by_group:
+            return
+        given_up = [
+            each
+            for each in offsets
+            if subscription.get(each) is not commit.partition_states[each]
+            or (commit.partition_states[each] is None and each in subscription.given_up)
+        ]
+        if given_up and not commit.automatic:
+            names = ", ".join(map(describe, sorted(given_up)))
+            raise self._rebalanced(f", {names}", "this consumer has given the partitions up")
+        for each in given_up:
+            del offsets[each]
+
+    def _rebalanced(self, partitions: str, why: str) -> RebalanceInProgress:
+        return RebalanceInProgress(
+            f"group {self.group_id!r}{partitions}: not committed, {why}; poll, then commit what is "
+            f"still assigned",
+            code=ErrorCode.REBALANCE_IN_PROGRESS,
+        )
+
+    # --- fetching ---------------------------------------------------------------------------------
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets. RequestTimedOut when retrying did not help."""
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        coordinator = self._coordinator
+
+        def read(response: OffsetFetchResponse) -> CoordinatorRetry | None:
+            answer = read_offset_fetch(response, self.group_id)
+            if isinstance(answer, CoordinatorRetry):
+                return answer
+            found.update(answer)
+            return None
+
+        async def request(node_id: int) -> Message:
+            version = await coordinator.version_for(
+                node_id, ApiKey.OFFSET_FETCH, max_version=OFFSET_FETCH_NEWEST
+            )
+            return offset_fetch_request(
+                self.group_id, partitions, require_stable=version >= REQUIRE_STABLE_SINCE
+            )
+
+        retries = Retries()
+        await coordinator.within(
+            timeout_ms, retries, coordinator.ask(request, OFFSET_FETCH_NEWEST, read, retries)
+        )
+        return found

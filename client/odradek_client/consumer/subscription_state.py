@@ -1,0 +1,308 @@
+"""SubscriptionState: the subscription of a consumer, its assigned partitions, and their positions.
+
+Each assigned partition is in one of four fetch states; `FETCH_STATE_STEPS` has the legal steps::
+
+    INITIALIZING       nothing known: the group's committed offset is to be fetched (K-25)
+    AWAIT_RESET        ListOffsets is to find the log's end, its start or a time (O-16)
+    FETCHING           the position is known: the only state in which the partition is fetched
+    AWAIT_VALIDATION   the position is known, but there is a newer leader: OffsetForLeaderEpoch is to say
+                       whether it still is in the log (K-26); nothing is fetched or handed out before
+
+A seek leads from anywhere to FETCHING, a reset from anywhere to AWAIT_RESET.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+
+from odradek_client.consumer.errors import IllegalState, NotAssigned
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+
+
+class FetchState(Enum):
+    """The state of one assigned partition."""
+
+    INITIALIZING = "initializing"
+    AWAIT_RESET = "resetting"
+    FETCHING = "fetching"
+    AWAIT_VALIDATION = "validating"
+
+
+FETCH_STATE_STEPS: dict[FetchState, frozenset[FetchState]] = {
+    FetchState.INITIALIZING: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
+    FetchState.AWAIT_RESET: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
+    FetchState.FETCHING: frozenset(
+        {FetchState.AWAIT_RESET, FetchState.FETCHING, FetchState.AWAIT_VALIDATION}
+    ),
+    FetchState.AWAIT_VALIDATION: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
+}
+
+
+class SubscriptionType(Enum):
+    """How partitions come to a consumer; one way at a time."""
+
+    NONE = "no subscription"
+    TOPICS = "a subscription to topics"
+    PATTERN = "a subscription to a pattern"
+    ASSIGNED = "partitions assigned by hand"
+
+
+class TopicPartitionState:
+    """One assigned partition.
+
+    `position`: the next offset to hand out, None unless FETCHING or AWAIT_VALIDATION (and once no longer
+    assigned). `leader_epoch`: of the record before it, -1 if unknown. `checked_epoch`: of the leader
+    that has, as far as is known, everything before it.
+    `high_watermark`, `last_stable_offset`, `log_start_offset`: as of the last answer, or None.
+    `retry_at_ms`: not to be asked about before.
+    """
+
+    __slots__ = (
+        "checked_epoch",
+        "fetch_state",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "paused",
+        "pending_revocation",
+        "position",
+        "reset_timestamp",
+        "retry_at_ms",
+    )
+
+    def __init__(self) -> None:
+        self.fetch_state = FetchState.INITIALIZING
+        self.position: int | None = None
+        self.leader_epoch = -1
+        self.checked_epoch = -1
+        self.reset_timestamp: int | None = None
+        self.paused = False
+        self.pending_revocation = False
+        self.retry_at_ms = 0
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+
+    def step(self, state: FetchState) -> None:
+        """Raises IllegalState for a step that the table does not have."""
+        if state not in FETCH_STATE_STEPS[self.fetch_state]:
+            raise IllegalState(
+                f"a partition cannot go from {self.fetch_state.value} to {state.value}"
+            )
+        self.fetch_state = state
+
+    def found(self, offset: int, leader_epoch: int = -1) -> None:
+        """Position known: by a commit, a reset or a seek."""
+        self.step(FetchState.FETCHING)
+        self.position = offset
+        self.leader_epoch = self.checked_epoch = leader_epoch
+        self.reset_timestamp = None
+        self.retry_at_ms = 0
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether what was fetched must not be handed out now."""
+        return (
+            self.paused
+            or self.pending_revocation
+            or self.fetch_state is FetchState.AWAIT_VALIDATION
+        )
+
+    def reset(self, timestamp: int) -> None:
+        """Position to be found by ListOffsets with this timestamp."""
+        self.step(FetchState.AWAIT_RESET)
+        self.position = None
+        self.reset_timestamp = timestamp
+        self.retry_at_ms = 0
+
+
+class SubscriptionState:
+    """One consumer's subscription, and its assigned partitions in fetching order."""
+
+    def __init__(self) -> None:
+        self.kind = SubscriptionType.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        #: The pattern as it was given, if it was given as text: a broker may match it (KIP-848).
+        self.pattern_text: str | None = None
+        self._partitions: OrderedDict[TopicPartition, TopicPartitionState] = OrderedDict()
+        #: What this consumer had from its group, and has no longer: for others to commit.
+        self.given_up: set[TopicPartition] = set()
+        #: Counts up with every change but those of positions that `collect` makes.
+        self.changes = 0
+
+    # --- subscription and assignment ---
+
+    def subscribe_topics(self, topics: Iterable[str]) -> None:
+        """Raises IllegalState while partitions are assigned by hand or a pattern is subscribed."""
+        self._set_type(SubscriptionType.TOPICS)
+        self.topics = frozenset(topics)
+        self.changes += 1
+
+    def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
+        """Topics follow with `match`. Errors as `subscribe_topics`."""
+        compiled = re.compile(pattern)
+        self._set_type(SubscriptionType.PATTERN)
+        self.pattern = compiled
+        self.pattern_text = pattern if isinstance(pattern, str) else None
+
+    def match(self, topics: Iterable[str]) -> bool:
+        """Make `topics` that fit the pattern the subscribed ones. True if that is a change."""
+        pattern = self.pattern
+        if pattern is None:
+            return False
+        matching = frozenset(topic for topic in topics if pattern.fullmatch(topic))
+        if matching == self.topics:
+            return False
+        self.topics = matching
+        self.changes += 1
+        return True
+
+    def assign_by_user(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions kept from before keep their state. Raises IllegalState when subscribed."""
+        self._set_type(SubscriptionType.ASSIGNED)
+        self._replace(partitions)
+
+    def assign_by_group(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group's assignment. Raises IllegalState unless subscribed."""
+        if not self.by_group:
+            raise IllegalState(f"a group's assignment, but {self.kind.value}")
+        self._replace(partitions)
+
+    def unsubscribe(self) -> None:
+        """No subscription and no assignment."""
+        self.kind = SubscriptionType.NONE
+        self.topics = frozenset()
+        self.pattern = self.pattern_text = None
+        self._replace(())
+        self.given_up.clear()
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are no longer assigned; what was fetched of them is stale from now on."""
+        for partition in partitions:
+            state = self._partitions.pop(partition, None)
+            if state is not None:
+                state.position = None
+                if self.by_group:
+                    self.given_up.add(partition)
+        self.changes += 1
+
+    @property
+    def by_group(self) -> bool:
+        """Whether partitions come by a subscription, and not by hand."""
+        return self.kind in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
+
+    def _set_type(self, kind: SubscriptionType) -> None:
+        if self.kind not in (SubscriptionType.NONE, kind):
+            raise IllegalState(
+                f"this consumer has {self.kind.value}; unsubscribe() first for {kind.value}"
+            )
+        self.kind = kind
+
+    def _replace(self, partitions: Iterable[TopicPartition]) -> None:
+        wanted = dict.fromkeys(partitions)
+        self.drop([partition for partition in self._partitions if partition not in wanted])
+        for partition in wanted:
+            self._partitions.setdefault(partition, TopicPartitionState()).pending_revocation = False
+        self.given_up.difference_update(wanted)
+        self.changes += 1
+
+    # --- positions ---
+
+    def assigned(self) -> set[TopicPartition]:
+        """The assigned partitions."""
+        return set(self._partitions)
+
+    def get(self, partition: TopicPartition) -> TopicPartitionState | None:
+        """None if it is not assigned."""
+        return self._partitions.get(partition)
+
+    def state(self, partition: TopicPartition) -> TopicPartitionState:
+        """The state of an assigned partition. Raises NotAssigned."""
+        state = self._partitions.get(partition)
+        if state is None:
+            raise NotAssigned(partition)
+        return state
+
+    def items(self) -> Iterator[tuple[TopicPartition, TopicPartitionState]]:
+        """In fetching order."""
+        return iter(self._partitions.items())
+
+    def move_to_end(self, partition: TopicPartition) -> None:
+        """Behind the others in fetching order: it had its turn."""
+        self._partitions.move_to_end(partition)
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Raises NotAssigned, or ValueError for a negative offset."""
+        if offset < 0:
+            raise ValueError(f"cannot seek to offset {offset}: offsets begin at 0")
+        self.state(partition).found(offset, leader_epoch)
+        self.changes += 1
+
+    def reset(self, partition: TopicPartition, timestamp: int) -> None:
+        """Ask ListOffsets for the position. Raises NotAssigned."""
+        self.state(partition).reset(timestamp)
+        self.changes += 1
+
+    def validate(self, leader_epoch_of: Callable[[TopicPartition], int]) -> None:
+        """Have positions validated whose partition has a newer leader than they were checked with.
+        Where the epoch of the record before is not known there is nothing to ask about (K-26)."""
+        for partition, state in self._partitions.items():
+            if state.fetch_state is not FetchState.FETCHING or state.leader_epoch < 0:
+                continue
+            if leader_epoch_of(partition) > state.checked_epoch:
+                state.step(FetchState.AWAIT_VALIDATION)
+                self.changes += 1
+
+    def validated(self, partition: TopicPartition, checked_epoch: int) -> None:
+        """The position is in the log of the leader of this epoch. Raises NotAssigned."""
+        state = self.state(partition)
+        state.step(FetchState.FETCHING)
+        state.checked_epoch = checked_epoch
+        self.changes += 1
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Neither fetched nor returned until resumed. Raises NotAssigned."""
+        for state in [self.state(partition) for partition in partitions]:
+            state.paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetched and returned again. Raises NotAssigned."""
+        for state in [self.state(partition) for partition in partitions]:
+            state.paused = False
+        self.changes += 1
+
+    def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
+        return {partition for partition, state in self._partitions.items() if state.paused}
+
+    def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        """About to be revoked: nothing more of them is handed out (K-31)."""
+        for partition in partitions:
+            state = self._partitions.get(partition)
+            if state is not None:
+                state.pending_revocation = True
+
+    def in_fetch_state(self, wanted: FetchState, now_ms: int) -> list[TopicPartition]:
+        """The partitions in this state that are not to be retried later."""
+        return [
+            partition
+            for partition, state in self._partitions.items()
+            if state.fetch_state is wanted and state.retry_at_ms <= now_ms
+        ]
+
+    def all_fetching(self) -> bool:
+        """Whether no position is missing."""
+        return all(state.fetch_state is FetchState.FETCHING for state in self._partitions.values())
+
+    def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Every known position, as it is committed (K-39, K-40)."""
+        return {
+            partition: OffsetAndMetadata(state.position, "", state.leader_epoch)
+            for partition, state in self._partitions.items()
+            if state.position is not None
+        }

@@ -1,0 +1,13 @@
+"""Ending tasks that run beside the application's."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+async def cancel(*tasks: asyncio.Task[None] | None) -> None:
+    """Cancel the tasks, and wait until they have ended, however they do."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""The connections of a client to its cluster, the metadata it learns there, and the coordinators it finds."""

@@ -1,0 +1,449 @@
+"""One connection to one broker: handshake, the window of unanswered requests, timeouts.
+
+A broken one is replaced, never revived. Requests wait in
+one queue, in order, while the connection is being made, while the window is full, while the broker
+throttles (N-11) or the kernel takes no more; so the order of `submit` is the order on the wire.
+
+Answers come in the order of the requests (N-03). A request that is not answered in time closes the
+connection: nothing behind it can be answered either (N-16). Long before that it is late, which is told, and
+told again, so that others can be asked whether the broker is still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from odradek_client.errors import (
+    BadAnswer,
+    Closed,
+    ConnectionLost,
+    OdradekError,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
+from odradek_client.network.handshake import (
+    Versions,
+    negotiate,
+    served_versions,
+    versions_refused,
+)
+from odradek_client.network.transport import Transport, reason
+from odradek_protocol.frames import (
+    decode_correlation_id,
+    decode_response,
+    encode_request,
+    is_unsupported_version,
+)
+from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import DecodeError, WireError
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+#: Requests that may wait for the window; above it `submit` refuses.
+QUEUE_MAX = 10_000
+#: From when on an answer is late, and how often that is told. An answer may well take longer.
+LATE_S = 2.0
+LATE_AGAIN_S = 0.5
+#: Requests whose answers wait for other members of the group.
+_WAIT_FOR_OTHERS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+_CORRELATION_RANGE = 2**31
+
+
+class ConnectionState(Enum):
+    """OPENING -> READY -> CLOSED, or OPENING -> CLOSED."""
+
+    OPENING = auto()
+    READY = auto()
+    CLOSED = auto()
+
+
+class _InFlightRequest:
+    """A request on its way: queued, then unanswered."""
+
+    __slots__ = (
+        "answered",
+        "api",
+        "correlation_id",
+        "deadline",
+        "late_at",
+        "max_version",
+        "request",
+        "version",
+    )
+
+    def __init__(
+        self,
+        request: Message,
+        api: Api,
+        deadline: float,
+        answered: asyncio.Future[Any],
+        version: int | None = None,
+        max_version: int | None = None,
+        late_at: float = float("inf"),
+    ) -> None:
+        self.late_at = late_at
+        self.request: Message | None = request
+        self.api = api
+        self.deadline = deadline
+        self.answered = answered
+        self.version = version
+        self.max_version = max_version
+        self.correlation_id = -1
+
+
+class BrokerConnection:
+    """A connection to `host:port`. Call `open` once, then `submit`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        software_version: str,
+        max_in_flight: int,
+        receive_max_bytes: int,
+        on_closed: Callable[[BrokerConnection, str], None],
+        on_late: Callable[[BrokerConnection], None] = lambda _: None,
+    ) -> None:
+        self._loop = loop
+        self.host = host
+        self.port = port
+        self.state = ConnectionState.OPENING
+        self.versions: Versions = {}
+        #: Features of the cluster and the level that is in force, as of an epoch; -1: not told.
+        self.features: dict[str, int] = {}
+        self.features_epoch = -1
+        self.last_used = loop.time()
+        self._client_id = client_id
+        self._software_version = software_version
+        self._max_in_flight = max_in_flight
+        self._receive_max_bytes = receive_max_bytes
+        self._on_closed = on_closed
+        self._on_late = on_late
+        self._late = False
+        self._transport: Transport | None = None
+        self._attempt: asyncio.Task[Any] | None = None
+        self._queued: deque[_InFlightRequest] = deque()
+        self._unanswered: deque[_InFlightRequest] = deque()
+        self._correlation_id = -1
+        self._throttled_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._throttle_timer: asyncio.TimerHandle | None = None
+        self.ready: asyncio.Future[None] = loop.create_future()
+        # Nobody need wait for it: a failure is told through `on_closed` too.
+        self.ready.add_done_callback(_retrieve_exception)
+        self._set_timer(loop.time() + LATE_S)  # making the connection may be late as well
+
+    def __repr__(self) -> str:
+        return f"<BrokerConnection {self.host}:{self.port} {self.state.name.lower()}>"
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def open(self, timeout_ms: float) -> None:
+        """Connect and shake hands. Never raises but for cancellation, its own one by `close` included:
+        see `ready`, `on_closed`."""
+        if self.ready.done():
+            return  # closed before it began
+        self._attempt = asyncio.current_task()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                self._transport = await Transport.connect(
+                    self, self.host, self.port, self._receive_max_bytes
+                )
+                if self.state is ConnectionState.CLOSED:
+                    self._transport.close()
+                    return
+                self.versions = await self._handshake()
+        except TimeoutError:
+            silent = "" if self._transport is None else " (it was made, and nobody answered)"
+            self._close(
+                f"no connection to {self.host}:{self.port} within {timeout_ms:.0f} ms{silent}"
+            )
+        except OSError as error:
+            self._close(f"no connection to {self.host}:{self.port}: {reason(error)}")
+        except OdradekError as error:
+            self._close(f"no connection to {self.host}:{self.port}: {error}")
+        except asyncio.CancelledError:
+            self._close("the client was closed")
+            raise
+        else:
+            if self.state is ConnectionState.OPENING:
+                self.state = ConnectionState.READY
+                self._late = False
+                self.ready.set_result(None)
+                self._pump()
+
+    def close(self, reason: str = "the client was closed") -> None:
+        """Close; everything unanswered fails with ConnectionLost, in order."""
+        self._close(reason)
+
+    def _close(self, reason: str, failure: OdradekError | None = None) -> None:
+        if self.state is ConnectionState.CLOSED:
+            return
+        self.state = ConnectionState.CLOSED
+        if self._transport is not None:
+            self._transport.close()
+        elif self._attempt is not None and self._attempt is not asyncio.current_task(self._loop):
+            self._attempt.cancel()  # it would open a socket that nobody wants any more
+        for timer in (self._timer, self._throttle_timer):
+            if timer is not None:
+                timer.cancel()
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionLost(reason))
+        lost = [*self._unanswered, *self._queued]
+        self._unanswered.clear()
+        self._queued.clear()
+        for pending in lost:
+            if not pending.answered.done():
+                pending.answered.set_exception(failure or ConnectionLost(reason))
+        self._on_closed(self, reason)
+
+    async def _handshake(self) -> Versions:
+        answer = await negotiate(self._ask_versions)
+        self.features_epoch = answer.finalized_features_epoch
+        self.features = {
+            feature.name: feature.max_version_level for feature in answer.finalized_features
+        }
+        return served_versions(answer)
+
+    async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        api = APIS[ApiKey.API_VERSIONS]
+        request.client_software_version = self._software_version
+        self._write(_InFlightRequest(request, api, float("inf"), answered, version), version)
+        answer: ApiVersionsResponse = await answered
+        return answer
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet, queued ones included."""
+        return len(self._unanswered) + len(self._queued)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has kept somebody waiting for LATE_S, and has not answered since."""
+        return self._late
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request submitted now is written at once."""
+        return (
+            self.state is ConnectionState.READY
+            and not self._queued
+            and self._transport is not None
+            and self._transport.writable
+            and len(self._unanswered) < self._max_in_flight
+            and (self._throttled_until == 0.0 or self._loop.time() >= self._throttled_until)
+        )
+
+    def version_for(self, key: ApiKey, max_version: int | None = None) -> int:
+        """The highest version of an API that both sides have, at most `max_version`.
+
+        UnsupportedByBroker if there is none. Only known once the connection is ready.
+        """
+        api = APIS[key]
+        served = self.versions.get(key)
+        if served is None:
+            raise UnsupportedByBroker(
+                f"the broker at {self.host}:{self.port} does not serve {api.name}; "
+                "it is too old, or it has that switched off"
+            )
+        version = min(api.versions.last, served[1])
+        if max_version is not None:
+            version = min(version, max_version)
+        if version < max(api.versions.first, served[0]):
+            raise UnsupportedByBroker(
+                f"the broker at {self.host}:{self.port} serves {api.name} {served[0]} to "
+                f"{served[1]}, this client can use {api.versions.first} to "
+                f"{min(api.versions.last, max_version or api.versions.last)}"
+            )
+        return version
+
+    def submit(
+        self,
+        request: Message,
+        timeout_ms: float,
+        *,
+        version: int | None = None,
+        max_version: int | None = None,
+    ) -> asyncio.Future[Any]:
+        """Send a request; the future gives the response.
+
+        Before the connection is ready the version is chosen when it becomes so. The future fails with
+        ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError for a request
+        that its version cannot carry.
+        """
+        now = self._loop.time()
+        self.last_used = now
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        if self.state is ConnectionState.CLOSED:
+            answered.set_exception(ConnectionLost(f"{self.host}:{self.port} was closed"))
+            return answered
+        if len(self._queued) >= QUEUE_MAX:
+            answered.set_exception(
+                Closed(f"{QUEUE_MAX} requests already wait for {self.host}:{self.port}")
+            )
+            return answered
+        api = API_OF_REQUEST[type(request)]
+        deadline = now + timeout_ms / 1000
+        late_at = now + LATE_S + getattr(request, "max_wait_ms", 0) / 1000
+        if api.key in _WAIT_FOR_OTHERS:
+            late_at = float("inf")
+        pending = _InFlightRequest(request, api, deadline, answered, version, max_version, late_at)
+        self._queued.append(pending)
+        due_at = min(deadline, late_at)
+        if self._timer is None or due_at < self._timer_at:
+            self._set_timer(due_at)
+        if self.state is ConnectionState.READY:
+            self._pump()
+        return answered
+
+    def _pump(self) -> None:
+        """Write what may be written now."""
+        queued = self._queued
+        while queued and self.state is ConnectionState.READY:
+            if self._transport is None or not self._transport.writable:
+                return
+            if len(self._unanswered) >= self._max_in_flight or self._wait_for_throttle():
+                return
+            pending = queued.popleft()
+            if pending.answered.done():
+                continue  # cancelled by its caller before it was sent
+            try:
+                version = pending.version
+                if version is None:
+                    version = self.version_for(pending.api.key, pending.max_version)
+                self._write(pending, version)
+            except (OdradekError, WireError) as error:
+                pending.answered.set_exception(error)
+
+    def _write(self, pending: _InFlightRequest, version: int) -> None:
+        assert self._transport is not None and pending.request is not None
+        correlation_id = (self._correlation_id + 1) % _CORRELATION_RANGE
+        request = pending.request
+        buffers = encode_request(request, version, correlation_id, self._client_id)
+        pending.request = None  # the records in it need not outlive the sending
+        pending.version = version
+        self._correlation_id = pending.correlation_id = correlation_id
+        if pending.api.key is ApiKey.PRODUCE and getattr(request, "acks", -1) == 0:
+            pending.answered.set_result(None)  # no response will come (C-26, N-09)
+        else:
+            self._unanswered.append(pending)
+        self._transport.write(buffers)
+
+    def _wait_for_throttle(self) -> bool:
+        if self._throttled_until == 0.0:
+            return False
+        if self._loop.time() >= self._throttled_until:
+            self._throttled_until = 0.0
+            return False
+        if self._throttle_timer is None:
+            self._throttle_timer = self._loop.call_at(self._throttled_until, self._throttle_over)
+        return True
+
+    def _throttle_over(self) -> None:
+        self._throttle_timer = None
+        self._pump()
+
+    # --- the transport tells ----------------------------------------------------------------------
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One answer."""
+        try:
+            self._answer(frame)
+        except (DecodeError, BadAnswer) as error:
+            reason = f"{self.host}:{self.port} sent an answer that makes no sense: {error}"
+            self._close(reason, BadAnswer(reason))
+            return
+        if self._queued:
+            self._pump()
+
+    def _answer(self, frame: memoryview) -> None:
+        correlation_id = decode_correlation_id(frame)
+        if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
+            raise BadAnswer(f"correlation id {correlation_id} was not asked next")
+        pending = self._unanswered[0]
+        response: Any
+        if pending.api.key is ApiKey.API_VERSIONS and is_unsupported_version(frame):
+            response = versions_refused(pending.api, frame)
+        else:
+            response = decode_response(pending.api, pending.version or 0, frame)
+        self._unanswered.popleft()
+        if self._late:
+            self._late = False
+            self._on_late(self)  # what kept it waiting is over, perhaps by an election
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttled_until = self._loop.time() + throttle_ms / 1000
+        if not pending.answered.done():
+            pending.answered.set_result(response)
+
+    def connection_lost(self, reason: str) -> None:
+        """The connection is gone."""
+        self._close(f"the connection to {self.host}:{self.port} was lost: {reason}")
+
+    def writable_again(self) -> None:
+        """The kernel takes more."""
+        self._pump()
+
+    # --- timeouts ---------------------------------------------------------------------------------
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._check_timeouts)
+
+    def _check_timeouts(self) -> None:
+        self._timer = None
+        if self.state is ConnectionState.CLOSED:
+            return
+        now = self._loop.time()
+        for pending in self._unanswered:
+            if pending.deadline <= now:
+                reason = (
+                    f"{self.host}:{self.port} did not answer {pending.api.name} in time; "
+                    "the connection was closed"
+                )
+                late = RequestTimedOut(reason)
+                if not pending.answered.done():
+                    pending.answered.set_exception(late)
+                self._close(reason)
+                return
+        for pending in [pending for pending in self._queued if pending.deadline <= now]:
+            self._queued.remove(pending)
+            if not pending.answered.done():
+                pending.answered.set_exception(
+                    RequestTimedOut(
+                        f"{pending.api.name} could not be sent to {self.host}:{self.port} in time"
+                    )
+                )
+        waiting = (*self._unanswered, *self._queued)
+        overdue = [pending for pending in waiting if pending.late_at <= now]
+        for pending in overdue:
+            pending.late_at = now + LATE_AGAIN_S
+        opening = self.state is ConnectionState.OPENING
+        # While the broker throttles it is we who wait.
+        if opening or (overdue and now >= self._throttled_until):
+            self._late = True
+            self._on_late(self)
+        due = [min(pending.deadline, pending.late_at) for pending in waiting]
+        if opening:
+            due.append(now + LATE_AGAIN_S)
+        if due and min(due) != float("inf"):
+            self._set_timer(min(due))
+
+
+def _retrieve_exception(future: asyncio.Future[None]) -> None:
+    """Or asyncio would complain about a failure that nobody has waited for."""
+    if not future.cancelled():
+        future.exception()

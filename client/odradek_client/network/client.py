@@ -1,0 +1,293 @@
+"""The client's way to a cluster: requests over connections that are made when needed.
+
+Producer, consumer and admin share this. `Connections` finds the brokers from `bootstrap_servers` and keeps
+one connection per broker and channel, `MetadataUpdater` keeps the cluster's metadata fresh, `Coordinators`
+remembers who coordinates what.
+
+Codes inside responses are the caller's business; only `find_coordinator` reads one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random as random_module
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from odradek_client.config.common import ClientConfig
+from odradek_client.errors import Closed, ConnectionLost, MetadataTimeout
+from odradek_client.network.cluster import ClusterView
+from odradek_client.network.connections import Channel, Connections
+from odradek_client.network.coordinators import Coordinators
+from odradek_client.network.metadata import Listener, MetadataUpdater
+from odradek_protocol.constants import GROUP_COORDINATOR
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.message import Message
+
+
+class NetworkClient:
+    """Connections, metadata and coordinators of one client. `start` first, `close` at the end.
+
+    `random` makes jitter and the choice between equal brokers reproducible.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        random: random_module.Random | None = None,
+        software_version: str = "0",
+    ) -> None:
+        self.config = config
+        self.cluster = ClusterView(config.metadata_max_age_ms)
+        self._random = random or random_module.Random()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._connections = Connections(
+            config,
+            self.cluster,
+            random=self._random,
+            software_version=software_version,
+            loop=lambda: self.loop,
+            request_metadata=self.request_metadata_update,
+        )
+        self._coordinators = Coordinators(self, self._connections)
+        self._metadata = MetadataUpdater(
+            config, self, self._connections, self._random, self._coordinators.forget_all
+        )
+        # Looked up once: they are asked for every request.
+        self._nodes = self._connections.nodes
+        self._ready = self._connections.ready
+        self._connected = self._connections.connected
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def start(self, timeout_ms: float | None = None) -> None:
+        """Reach the cluster and learn its brokers.
+
+        MetadataTimeout, with the last failure as its cause, if that takes longer than `timeout_ms`
+        (the setting `start_timeout_ms` if None).
+        """
+        if self._closed:
+            raise Closed("this client was closed; make a new one")
+        if self._loop is not None:
+            return
+        limit_ms = self.config.start_timeout_ms if timeout_ms is None else timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._metadata.start()
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self.refresh_metadata()
+        except TimeoutError:
+            servers = ", ".join(self.config.bootstrap_servers)
+            failure = self._metadata.last_failure
+            await self.close()
+            raise MetadataTimeout(
+                f"no broker of {servers} could be reached within {limit_ms:.0f} ms"
+                f" ({failure or 'it does not answer'}); check bootstrap_servers, and that a broker "
+                "runs there"
+            ) from failure
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close every connection; what is unanswered fails. May be called again."""
+        self._closed = True
+        self._metadata.close()
+        self._connections.close()
+        await self._metadata.wait_closed()
+        await self._connections.wait_closed()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that `start` ran on. Closed before that and after `close`."""
+        if self._loop is None:
+            raise Closed('this client was not started; use "async with" or call start()')
+        if self._closed:
+            raise Closed("this client was closed; make a new one")
+        return self._loop
+
+    def now_ms(self) -> float:
+        """The loop's clock, in milliseconds: never goes back."""
+        return self.loop.time() * 1000
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before something is tried again."""
+        await asyncio.sleep(seconds)
+
+    def new_uuid(self) -> str:
+        """A random UUID as Kafka writes them: 22 characters, the first of which is no dash."""
+        while True:
+            text = base64.urlsafe_b64encode(self._random.randbytes(16)).decode().rstrip("=")
+            if not text.startswith("-"):
+                return text
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        node_id: int,
+        request: Message,
+        *,
+        timeout_ms: float | None = None,
+        channel: Channel = "main",
+        max_version: int | None = None,
+    ) -> Any:
+        """The response of a broker, connecting first if need be.
+
+        The version is the highest that both sides have, at most `max_version`. `timeout_ms` counts
+        from now on and includes connecting; `request_timeout_ms` if None. Raises ConnectionLost,
+        RequestTimedOut (and closes the connection), UnsupportedByBroker, BadAnswer.
+        """
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        connection = self._ready(node_id, channel)
+        if connection is None:
+            started = self.now_ms()
+            connection = await self._connected(node_id, channel, limit_ms)
+            limit_ms -= self.now_ms() - started
+        return await connection.submit(request, limit_ms, max_version=max_version)
+
+    def submit(
+        self,
+        node_id: int,
+        request: Message,
+        *,
+        timeout_ms: float | None = None,
+        channel: Channel = "main",
+        version: int | None = None,
+    ) -> asyncio.Future[Any]:
+        """`send` without a coroutine, for a node that `is_ready`; requests keep their order."""
+        node = self._nodes.get((node_id, channel))
+        if node is None or node.connection is None:
+            failed: asyncio.Future[Any] = self.loop.create_future()
+            failed.set_exception(ConnectionLost(f"there is no connection to node {node_id}"))
+            return failed
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        return node.connection.submit(request, limit_ms, version=version)
+
+    def is_ready(self, node_id: int, channel: Channel = "main") -> bool:
+        """Whether a request submitted now is written at once."""
+        connection = self._ready(node_id, channel)
+        return connection is not None and connection.is_ready
+
+    async def version_for(
+        self,
+        node_id: int,
+        key: ApiKey,
+        *,
+        channel: Channel = "main",
+        max_version: int | None = None,
+    ) -> int:
+        """The version that `send` would choose; connects if need be."""
+        connection = self._ready(node_id, channel)
+        if connection is None:
+            connection = await self._connected(node_id, channel, self.config.request_timeout_ms)
+        return connection.version_for(key, max_version)
+
+    def version_now(
+        self,
+        node_id: int,
+        key: ApiKey,
+        *,
+        channel: Channel = "main",
+        max_version: int | None = None,
+    ) -> int:
+        """`version_for` of a node that `is_ready`; ConnectionLost of one that is not."""
+        connection = self._ready(node_id, channel)
+        if connection is None:
+            raise ConnectionLost(f"there is no connection to node {node_id}")
+        return connection.version_for(key, max_version)
+
+    def in_flight(self, node_id: int, channel: Channel = "main") -> int:
+        """Requests to a node that are not answered yet."""
+        connection = self._ready(node_id, channel)
+        return 0 if connection is None else connection.in_flight
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def connect_soon(
+        self, node_id: int, on_ready: Callable[[], None], channel: Channel = "main"
+    ) -> float | None:
+        """Begin connecting; `on_ready` is called when a request can be sent, or that failed.
+
+        The seconds to wait before trying again, if the backoff forbids it now: nothing is begun and
+        nothing is called then.
+        """
+        return self._connections.connect_soon(node_id, on_ready, channel)
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature such as "transaction.version", 0 if there is none.
+
+        It is as new as the newest connection; what brokers merely support does not count (C-70).
+        """
+        return self._connections.features.get(name, 0)
+
+    def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
+        """The error that broke the connection to a node, or kept it from being made; None if there
+        is one, or none was needed yet."""
+        return self._connections.why_unreachable(node_id, channel)
+
+    def close_connection(self, node_id: int, reason: str, channel: Channel = "main") -> None:
+        """Drop a connection; what is unanswered there fails with ConnectionLost."""
+        self._connections.close_connection(node_id, reason, channel)
+
+    async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
+        """A connected broker: the one with the fewest unanswered requests, or the first reached.
+
+        ConnectionLost, with the reason of each, if none answers.
+        """
+        return await self._connections.least_loaded_node(timeout_ms)
+
+    async def reach_a_broker(self, timeout_ms: float) -> None:
+        """See that clients come through to a broker under the address that it tells them.
+
+        ConnectionLost, with the reason of each, if no broker can be reached.
+        """
+        await self._connections.reach_a_broker(timeout_ms)
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(cluster)` whenever metadata changed."""
+        self._metadata.add_listener(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Undo `add_listener`."""
+        self._metadata.remove_listener(listener)
+
+    def request_metadata_update(self) -> None:
+        """Something does not fit the metadata: ask again soon. Does not wait."""
+        self._metadata.request_update()
+
+    async def refresh_metadata(self, timeout_ms: float | None = None) -> None:
+        """Ask now and wait for an answer to a request that was sent after this call.
+
+        Raises MetadataTimeout if there is none in time.
+        """
+        await self._metadata.refresh(timeout_ms)
+
+    async def wait_for_metadata(
+        self, topics: Iterable[str], timeout_ms: float, *, until_ms: float | None = None
+    ) -> None:
+        """Until partitions of all these topics are known; they are kept fresh from then on.
+
+        Raises what the broker says of a topic if asking again is of no use (InvalidTopic,
+        TopicAuthorizationFailed), else MetadataTimeout after `timeout_ms`.
+        """
+        await self._metadata.wait_for(topics, timeout_ms, until_ms=until_ms)
+
+    # --- coordinators -----------------------------------------------------------------------------
+
+    async def find_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
+        """The node id of the coordinator of a group (type 0) or a transactional id (type 1).
+
+        Remembered until `forget_coordinator`. Raises error_for the broker's code: CoordinatorUnavailable
+        and other Retriable errors are worth another try after a backoff.
+        """
+        return await self._coordinators.find(key, key_type)
+
+    def forget_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
+        """Ask again next time: the one known is not it any more."""
+        self._coordinators.forget(key, key_type)

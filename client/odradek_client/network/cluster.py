@@ -1,0 +1,265 @@
+"""The client's view of the cluster: brokers, leaders, epochs, topic ids, and how old that is.
+
+Nothing here assumes that one broker leads everything (D8): every question is "who leads this
+partition?", and the answer may be nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek_protocol.constants import NO_LEADER_EPOCH
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.metadata import (
+    AUTO_CREATION_SWITCH_SINCE,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+#: Answers for a topic that will not change by asking again.
+TOPIC_REFUSALS = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(slots=True)
+class PartitionInfo:
+    """One partition. `leader` is a node id, or None while there is none."""
+
+    index: int
+    leader: int | None
+    leader_epoch: int = NO_LEADER_EPOCH
+    replicas: list[int] = field(default_factory=list)
+    in_sync: list[int] = field(default_factory=list)
+    offline: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicInfo:
+    """One topic; `partitions` by index. `topic_id` is zero where the broker gives none."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: dict[int, PartitionInfo]
+
+
+class ClusterView:
+    """The newest metadata, and which topics it is wanted for.
+
+    `version` grows with every change, so that what was derived from the view can be remembered
+    beside it. `needs_update` says that something was seen that this view does not explain.
+    """
+
+    def __init__(self, max_age_ms: int) -> None:
+        self._max_age_ms = max_age_ms
+        self.brokers: dict[int, BrokerAddress] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.topic_errors: dict[str, ErrorCode] = {}
+        self.topic_names: dict[bytes, str] = {}
+        self.controller_id: int | None = None
+        self.cluster_id: str | None = None
+        self.version = 0
+        self.updated_ms: float | None = None
+        self.all_topics = False
+        self.needs_update = True
+        self._wanted: dict[str, float | None] = {}
+
+    # --- what is wanted ---------------------------------------------------------------------------
+
+    @property
+    def wanted_topics(self) -> Collection[str]:
+        """Topics that metadata is asked for."""
+        return self._wanted.keys()
+
+    def want(self, topics: Iterable[str], *, until_ms: float | None = None) -> bool:
+        """Ask for these topics from now on; whether one of them is not known yet.
+
+        `until_ms`: when it may be forgotten again (`forget_expired`); None: never.
+        """
+        news = False
+        for topic in topics:
+            news = news or topic not in self.topics
+            if topic not in self._wanted:
+                self._wanted[topic] = until_ms
+            else:
+                held = self._wanted[topic]
+                if held is not None:
+                    self._wanted[topic] = until_ms if until_ms is None else max(held, until_ms)
+        self.needs_update = self.needs_update or (news and not self.all_topics)
+        return news
+
+    def unwant(self, topics: Iterable[str]) -> None:
+        """Do not ask for these topics any more; what is known of them goes with the next answer."""
+        for topic in topics:
+            self._wanted.pop(topic, None)
+
+    def set_wanted(self, topics: Iterable[str]) -> bool:
+        """Exactly these topics from now on; whether one of them is not known yet."""
+        topics = list(topics)
+        self.unwant(set(self._wanted) - set(topics))
+        return self.want(topics)
+
+    def forget_expired(self, now_ms: float) -> None:
+        """Drop the topics whose time is over."""
+        self.unwant(
+            [t for t, until in self._wanted.items() if until is not None and until <= now_ms]
+        )
+
+    def set_all_topics(self, wanted: bool) -> None:
+        """Ask for every topic there is: what a pattern needs."""
+        if wanted and not self.all_topics:
+            self.needs_update = True
+        self.all_topics = wanted
+
+    # --- what is known ----------------------------------------------------------------------------
+
+    def partitions_of(self, topic: str) -> list[int] | None:
+        """The partitions in order, or None if the topic is not known."""
+        info = self.topics.get(topic)
+        return None if info is None else sorted(info.partitions)
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        """The metadata of a partition."""
+        info = self.topics.get(topic)
+        return None if info is None else info.partitions.get(partition)
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """The node that leads, None if that is not known or nobody does."""
+        info = self.partition(topic, partition)
+        return None if info is None else info.leader
+
+    def leader_epoch_of(self, topic: str, partition: int) -> int:
+        """The leader's epoch, -1 if it is not known."""
+        info = self.partition(topic, partition)
+        return NO_LEADER_EPOCH if info is None else info.leader_epoch
+
+    def topic_id(self, topic: str) -> bytes:
+        """The topic's id; 16 zero bytes where the broker gives none."""
+        info = self.topics.get(topic)
+        return ZERO_UUID if info is None else info.topic_id
+
+    def is_stale(self, now_ms: float) -> bool:
+        """Whether it is time to ask again."""
+        return (
+            self.needs_update
+            or self.updated_ms is None
+            or now_ms - self.updated_ms >= self._max_age_ms
+        )
+
+    def stale_at_ms(self, now_ms: float) -> float:
+        """When it will be time to ask again."""
+        if self.needs_update or self.updated_ms is None:
+            return now_ms
+        return self.updated_ms + self._max_age_ms
+
+    # --- asking and learning ----------------------------------------------------------------------
+
+    def request(self, version: int, *, allow_auto_create: bool) -> MetadataRequest:
+        """The request for what is wanted, for a broker that serves `version`."""
+        topics: list[MetadataRequestTopic] | None
+        if self.all_topics:
+            topics = [] if version == 0 else None
+        else:
+            topics = [MetadataRequestTopic(name=name) for name in self._wanted]
+        if version < AUTO_CREATION_SWITCH_SINCE or self.all_topics:
+            allow_auto_create = True
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_create)
+
+    def update(self, response: MetadataResponse, now_ms: float) -> bool:
+        """Learn an answer; whether anything but its age changed.
+
+        Brokers, topics and errors are replaced as a whole. Only a partition whose answer carries an
+        older leader epoch than the one known keeps what is known: a broker that lags behind must not
+        send us back to a leader that was deposed (KIP-320).
+        """
+        brokers = {
+            broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        topics: dict[str, TopicInfo] = {}
+        errors: dict[str, ErrorCode] = {}
+        for answer in response.topics:
+            if answer.name is None:
+                continue
+            if answer.error_code:
+                errors[answer.name] = ErrorCode.of(answer.error_code)
+            else:
+                topics[answer.name] = self._topic(answer, self.topics.get(answer.name))
+        controller = response.controller_id if response.controller_id >= 0 else None
+        news = (brokers, topics, errors, controller)
+        changed = news != (self.brokers, self.topics, self.topic_errors, self.controller_id)
+        self.brokers, self.topics, self.topic_errors, self.controller_id = news
+        self.topic_names = {
+            info.topic_id: name for name, info in topics.items() if info.topic_id != ZERO_UUID
+        }
+        self.cluster_id = response.cluster_id or self.cluster_id
+        self.updated_ms = now_ms
+        self.needs_update = self._incomplete(topics, errors)
+        if changed:
+            self.version += 1
+        return changed
+
+    def update_leader(
+        self, topic: str, partition: int, leader: int, epoch: int, node: BrokerAddress | None = None
+    ) -> bool:
+        """Learn a new leader from an answer that names it (KIP-951); whether it was news."""
+        if node is not None and node.node_id not in self.brokers:
+            self.brokers[node.node_id] = node
+        info = self.partition(topic, partition)
+        if info is None or leader not in self.brokers or epoch <= info.leader_epoch:
+            return False
+        info.leader, info.leader_epoch = leader, epoch
+        self.version += 1
+        return True
+
+    def add_broker(self, broker: BrokerAddress) -> None:
+        """Learn an address from elsewhere, such as FindCoordinator."""
+        if self.brokers.get(broker.node_id) != broker:
+            self.brokers[broker.node_id] = broker
+            self.version += 1
+
+    def _topic(self, answer: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
+        if known is not None and known.topic_id != answer.topic_id:
+            known = None  # deleted and made again: epochs start over
+        partitions = {}
+        for part in sorted(answer.partitions, key=lambda part: part.partition_index):
+            index = part.partition_index
+            before = None if known is None else known.partitions.get(index)
+            if before is not None and 0 <= part.leader_epoch < before.leader_epoch:
+                partitions[index] = before
+                continue
+            partitions[index] = PartitionInfo(
+                index,
+                part.leader_id if part.leader_id >= 0 else None,
+                part.leader_epoch,
+                part.replica_nodes,
+                part.isr_nodes,
+                part.offline_replicas,
+            )
+        return TopicInfo(answer.name or "", answer.topic_id, answer.is_internal, partitions)
+
+    def _incomplete(self, topics: Mapping[str, TopicInfo], errors: Mapping[str, ErrorCode]) -> bool:
+        """Whether asking again soon may tell more: a topic is missing, or a leader."""
+        for name in self._wanted:
+            if name not in topics and errors.get(name) not in TOPIC_REFUSALS:
+                return True
+        return False

@@ -1,0 +1,389 @@
+"""The connections to the brokers of a cluster: made when needed, made again with a backoff.
+
+There is one for each broker and channel: a parked request must not hold up the others (N-04).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any, Literal, Protocol
+
+from odradek_client.backoff import Backoff
+from odradek_client.config.common import ClientConfig
+from odradek_client.config.definition import split_address
+from odradek_client.errors import ConnectionLost, RequestTimedOut
+from odradek_client.network.broker_connection import BrokerConnection, ConnectionState
+from odradek_client.network.cluster import BrokerAddress, ClusterView
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.message import Message
+
+Channel = Literal["main", "coordinator", "fetch", "metadata"]
+
+#: So many brokers are tried at once.
+_REACH_MAX = 8
+#: When to ask again whether a connection that is throttled or full takes more.
+_BUSY_CHECK_S = 0.02
+#: The order in which nodes are asked: who answers, who was not asked yet, who keeps requests waiting, a
+#: bootstrap address, who keeps us waiting for metadata.
+_READY, _NEW, _BUSY, _BOOTSTRAP, _SILENT = range(5)
+
+log = logging.getLogger("odradek.client")
+
+
+class RequestSender(Protocol):
+    """The network client as its parts see it."""
+
+    cluster: ClusterView
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop; Closed if there is none."""
+        ...
+
+    async def send(
+        self,
+        node_id: int,
+        request: Message,
+        *,
+        channel: Channel = "main",
+        max_version: int | None = None,
+    ) -> Any:
+        """The response of a broker."""
+        ...
+
+    async def version_for(self, node_id: int, key: ApiKey, *, channel: Channel = "main") -> int:
+        """The version that `send` would choose."""
+        ...
+
+
+class NodeConnection:
+    """The connection to one broker over one channel, and what failed before."""
+
+    __slots__ = ("connection", "failure", "failures", "retry_at")
+
+    def __init__(self) -> None:
+        self.connection: BrokerConnection | None = None
+        self.failures = 0
+        self.failure = ""
+        self.retry_at = 0.0
+
+
+class Connections:
+    """All connections of one client.
+
+    Node ids below 0 are the addresses of `bootstrap_servers`, for as long as nothing else is known.
+    `loop()` gives the loop, and raises Closed while there is none; `request_metadata()` is called
+    when what happens here may mean that the metadata is old.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        cluster: ClusterView,
+        *,
+        random: Random,
+        software_version: str,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        request_metadata: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._random = random
+        self._software_version = software_version
+        self._loop = loop
+        self._request_metadata = request_metadata
+        self._bootstrap: dict[int, BrokerAddress] = {
+            -1 - index: BrokerAddress(-1 - index, *split_address(address))
+            for index, address in enumerate(config.bootstrap_servers)
+        }
+        self._reconnect = Backoff(
+            config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random
+        )
+        self.nodes: dict[tuple[int, Channel], NodeConnection] = {}
+        #: The finalized level of each feature, as of an epoch: of the newest connection (C-70).
+        self.features: dict[str, int] = {}
+        self._features_epoch = -1
+        #: Attempts to connect that are under way, also those whose connection was given up.
+        self._attempts: dict[asyncio.Task[None], None] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Close every connection; what is unanswered fails."""
+        self._closed = True
+        for attempt in self._attempts:
+            attempt.cancel()
+        for node in list(self.nodes.values()):
+            if node.connection is not None:
+                node.connection.close()
+        self.nodes.clear()
+
+    async def wait_closed(self) -> None:
+        """Wait until no attempt to connect is under way."""
+        await asyncio.gather(*self._attempts, return_exceptions=True)
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def address(self, node_id: int) -> BrokerAddress | None:
+        """Where a node listens; None if it is not known (any more)."""
+        return self._bootstrap.get(node_id) if node_id < 0 else self._cluster.brokers.get(node_id)
+
+    def _name(self, node_id: int) -> str:
+        address = self.address(node_id)
+        return f"node {node_id}" if address is None else f"{address.host}:{address.port}"
+
+    def candidates(self) -> list[int]:
+        """Nodes to ask, in order, each address once."""
+        by_address: dict[tuple[str, int], list[int]] = {}
+        for node_id, at in (*self._cluster.brokers.items(), *self._bootstrap.items()):
+            by_address.setdefault((at.host, at.port), []).append(node_id)
+        chosen = []
+        for names in by_address.values():
+            ranked = sorted((self._rank(node_id), node_id) for node_id in names)
+            # What keeps us waiting under one of its names does so under the others.
+            late = [each for each in ranked if each[0][0] in (_BUSY, _SILENT)]
+            chosen.append((late or ranked)[0])
+        return [node_id for _, node_id in sorted(chosen)]
+
+    def _rank(self, node_id: int) -> tuple[int, bool, float, float]:
+        nodes = [self.nodes.get((node_id, channel)) for channel in ("main", "metadata")]
+        main, extra = (None if node is None else node.connection for node in nodes)
+        jitter = self._random.random()
+        if extra is not None and extra.is_late:
+            return _SILENT, False, 0.0, jitter
+        if main is not None and main.is_late:
+            silent = main.state is ConnectionState.OPENING
+            return _SILENT if silent else _BUSY, False, 0.0, jitter
+        if main is not None and main.state is ConnectionState.READY:
+            # A known broker is better than the same one under its bootstrap address.
+            return _READY, node_id < 0, main.in_flight, jitter
+        retry_at = nodes[0].retry_at if nodes[0] is not None else 0.0
+        return _BOOTSTRAP if node_id < 0 else _NEW, False, retry_at, jitter
+
+    async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
+        """A connected broker: the one with the fewest unanswered requests, or the first reached.
+
+        Brokers are tried once each, then the bootstrap addresses. ConnectionLost, with the reason of
+        each, if none answers.
+        """
+        ready = [
+            (node.connection.in_flight, node_id)
+            for (node_id, channel), node in self.nodes.items()
+            if channel == "main"
+            and node.connection is not None
+            and node.connection.state is ConnectionState.READY
+            and not node.connection.is_late
+            and self.address(node_id) is not None
+        ]
+        if ready:
+            # A known broker is better than the same one under its bootstrap address.
+            return min(ready, key=lambda pair: (pair[1] < 0, *pair))[1]
+        limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
+        failures: dict[str, None] = {}
+        for node_id in self.candidates():
+            try:
+                await self.connected(node_id, "main", limit_ms)
+            except (ConnectionLost, RequestTimedOut) as error:
+                failures[str(error)] = None
+            else:
+                return node_id
+        raise ConnectionLost("; ".join(failures) or "there is no broker to connect to")
+
+    async def reach_a_broker(self, timeout_ms: float) -> None:
+        """See that clients come through to a broker under the address that it tells them.
+
+        The address of `bootstrap_servers` may work where that one does not: in a container, behind a
+        tunnel. ConnectionLost, with the reason of each, if no broker can be reached.
+        """
+        nodes = list(self._cluster.brokers)
+        self._random.shuffle(nodes)
+        tries = [
+            asyncio.ensure_future(self.connected(node_id, "main", timeout_ms))
+            for node_id in nodes[:_REACH_MAX]
+        ]
+        reasons: dict[str, None] = {}
+        try:
+            for each in asyncio.as_completed(tries):
+                try:
+                    await each
+                    return
+                except (ConnectionLost, RequestTimedOut) as error:
+                    reasons[str(error)] = None
+        finally:
+            for each in tries:
+                each.cancel()
+            await asyncio.gather(*tries, return_exceptions=True)
+        if reasons:
+            raise ConnectionLost("; ".join(reasons))
+
+    # --- their connections ------------------------------------------------------------------------
+
+    def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
+        """The connection to a node, if it is made."""
+        node = self.nodes.get((node_id, channel))
+        if (
+            node is None
+            or node.connection is None
+            or node.connection.state is not ConnectionState.READY
+        ):
+            return None
+        return node.connection
+
+    async def connected(
+        self, node_id: int, channel: Channel, timeout_ms: float
+    ) -> BrokerConnection:
+        """A ready connection, after the backoff if there is one. ConnectionLost,
+        RequestTimedOut."""
+        node = self._node(node_id, channel)
+        try:
+            async with asyncio.timeout(max(timeout_ms, 0) / 1000):
+                while node.connection is None:
+                    wait = node.retry_at - self._loop().time()
+                    if wait <= 0:
+                        self._open(node_id, channel, node)
+                        break
+                    await asyncio.sleep(wait)
+                connection = node.connection
+                assert connection is not None
+                await asyncio.shield(connection.ready)
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"no connection to {self._name(node_id)} within {timeout_ms:.0f} ms"
+            ) from None
+        except ConnectionLost as error:
+            # Every waiter gets its own exception: a traceback belongs to one raise.
+            raise ConnectionLost(str(error)) from None
+        return connection
+
+    def connect_soon(
+        self, node_id: int, on_ready: Callable[[], None], channel: Channel = "main"
+    ) -> float | None:
+        """Begin connecting; `on_ready` is called when a request can be sent, or that failed.
+
+        The seconds to wait before trying again, if the backoff forbids it now: nothing is begun and
+        nothing is called then.
+        """
+        node = self._node(node_id, channel)
+        connection = node.connection
+        if connection is None:
+            wait = node.retry_at - self._loop().time()
+            if wait > 0:
+                return wait
+            connection = self._open(node_id, channel, node)
+        if not connection.ready.done():
+            connection.ready.add_done_callback(lambda _: on_ready())
+        elif not connection.is_ready:
+            # Throttled or full: its next answer or the throttle's end will say.
+            return _BUSY_CHECK_S
+        return None
+
+    def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
+        """The error that broke the connection to a node, or kept it from being made; None if there
+        is one, or none was needed yet."""
+        node = self.nodes.get((node_id, channel))
+        if node is None or self.ready(node_id, channel) is not None:
+            return None
+        return node.failure or None
+
+    def close_connection(self, node_id: int, reason: str, channel: Channel = "main") -> None:
+        """Drop a connection; what is unanswered there fails with ConnectionLost."""
+        node = self.nodes.get((node_id, channel))
+        if node is not None and node.connection is not None:
+            node.connection.close(reason)
+
+    # --- making them ------------------------------------------------------------------------------
+
+    def _node(self, node_id: int, channel: Channel) -> NodeConnection:
+        node = self.nodes.get((node_id, channel))
+        if node is None:
+            node = self.nodes[(node_id, channel)] = NodeConnection()
+        return node
+
+    def _open(self, node_id: int, channel: Channel, node: NodeConnection) -> BrokerConnection:
+        address = self.address(node_id)
+        if address is None:
+            self.nodes.pop((node_id, channel), None)
+            self._request_metadata()
+            raise ConnectionLost(f"node {node_id} is not in the cluster's metadata (any more)")
+        connection = BrokerConnection(
+            self._loop(),
+            address.host,
+            address.port,
+            client_id=self._config.client_id,
+            software_version=self._software_version,
+            max_in_flight=self._config.max_in_flight_requests_per_connection,
+            receive_max_bytes=self._config.receive_max_bytes,
+            on_closed=lambda closed, reason: self._connection_closed(
+                node_id, channel, closed, reason
+            ),
+            # Others may know that it is gone.
+            on_late=lambda _: self._request_metadata(),
+        )
+        node.connection = connection
+        attempt = self._loop().create_task(
+            self._opening(node, connection), name=f"odradek-{connection!r}"
+        )
+        self._attempts[attempt] = None
+        attempt.add_done_callback(self._attempts.pop)
+        return connection
+
+    async def _opening(self, node: NodeConnection, connection: BrokerConnection) -> None:
+        await connection.open(self._config.socket_connection_setup_timeout_ms)
+        if node.connection is connection and connection.state is ConnectionState.READY:
+            node.failures = 0
+        if connection.features_epoch >= max(self._features_epoch, 0):
+            self.features, self._features_epoch = connection.features, connection.features_epoch
+
+    def _connection_closed(
+        self, node_id: int, channel: Channel, connection: BrokerConnection, reason: str
+    ) -> None:
+        node = self.nodes.get((node_id, channel))
+        if node is None or node.connection is not connection or self._closed:
+            return
+        log.info("%s", reason)
+        node.connection = None
+        node.failures += 1
+        node.failure = reason
+        node.retry_at = self._loop().time() + self._reconnect.delay_ms(node.failures) / 1000
+        # What led to this broker may be what was wrong (N-16).
+        self._request_metadata()
+
+    # --- closing them -----------------------------------------------------------------------------
+
+    def follow_metadata(self) -> None:
+        """Close the connections to brokers that have left the cluster, or listen elsewhere now."""
+        for key, node in list(self.nodes.items()):
+            address = self.address(key[0])
+            connection = node.connection
+            if address is None:
+                self._drop(key, node, "the broker has left the cluster")
+            elif connection is not None and (connection.host, connection.port) != (
+                address.host,
+                address.port,
+            ):
+                connection.close("the broker has moved")
+
+    def drop_all(self, reason: str) -> None:
+        """Close every connection, and forget what failed."""
+        for key, node in list(self.nodes.items()):
+            self._drop(key, node, reason)
+
+    def close_idle(self) -> None:
+        """Close connections that were not used for connections_max_idle_ms."""
+        oldest = self._loop().time() - self._config.connections_max_idle_ms / 1000
+        for key, node in list(self.nodes.items()):
+            connection = node.connection
+            if (
+                connection is not None
+                and connection.state is ConnectionState.READY
+                and connection.in_flight == 0
+                and connection.last_used <= oldest
+            ):
+                self._drop(key, node, "the connection was not used")
+
+    def _drop(self, key: tuple[int, Channel], node: NodeConnection, reason: str) -> None:
+        self.nodes.pop(key, None)
+        if node.connection is not None:
+            node.connection.close(reason)

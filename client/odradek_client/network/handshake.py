@@ -1,0 +1,58 @@
+"""The first exchange on a connection: which versions of which APIs the broker serves (N-07)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from odradek_client.errors import ConnectionLost
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.frames import decode_response
+from odradek_protocol.keys import APIS, Api, ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+#: The lowest and the highest version served, by API key.
+Versions = Mapping[int, tuple[int, int]]
+
+_SOFTWARE_NAME = "odradek"
+
+
+async def negotiate(
+    ask: Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]],
+) -> ApiVersionsResponse:
+    """The APIs a broker serves, asked with the newest version of ApiVersions first.
+
+    A broker that does not know that version answers in version 0 with UNSUPPORTED_VERSION and
+    (since Kafka 2.4) the versions that it does know of ApiVersions. ConnectionLost if it says nothing
+    of use.
+    """
+    api = APIS[ApiKey.API_VERSIONS]
+    version = api.versions.last
+    for _ in range(2):
+        answer = await ask(ApiVersionsRequest(client_software_name=_SOFTWARE_NAME), version)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            version = min(api.versions.last, served_versions(answer).get(api.key, (0, 0))[1])
+            continue
+        if answer.error_code:
+            code = ErrorCode.of(answer.error_code)
+            raise ConnectionLost(f"the broker refused to say what it serves ({code.name})")
+        return answer
+    raise ConnectionLost("the broker takes no version of ApiVersions")
+
+
+def served_versions(answer: ApiVersionsResponse) -> Versions:
+    """The versions in an answer."""
+    return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+
+
+def versions_refused(api: Api, frame: memoryview) -> Message:
+    """The answer to a version of ApiVersions that the broker does not have: it is in version 0.
+
+    Some brokers (the one inside librdkafka, for one) write the list in the encoding of the version
+    asked; the code alone is enough then.
+    """
+    try:
+        return decode_response(api, 0, frame)
+    except DecodeError:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

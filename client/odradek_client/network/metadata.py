@@ -1,0 +1,290 @@
+"""The metadata of a cluster, kept fresh: asked for when it is old or something does not fit it.
+
+While a broker keeps somebody waiting the others are asked: once it has left the cluster, what it has not
+answered fails, and is tried elsewhere. When every broker that was known is gone, `bootstrap_servers` are
+asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+from odradek_client.backoff import Backoff
+from odradek_client.config.common import ClientConfig
+from odradek_client.errors import (
+    BadAnswer,
+    Closed,
+    ConnectionLost,
+    MetadataTimeout,
+    OdradekError,
+    RequestTimedOut,
+    error_for,
+)
+from odradek_client.network.cluster import TOPIC_REFUSALS, ClusterView
+from odradek_client.network.connections import Channel, Connections, RequestSender
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.primitives import WireError
+from odradek_protocol.schemas.metadata import MetadataResponse
+
+Listener = Callable[[ClusterView], None]
+
+_IDLE_CHECKS_S_MAX = 30.0
+#: How long a broker has to answer about metadata before the next one is asked as well.
+METADATA_PATIENCE_S = 1.0
+
+log = logging.getLogger("odradek.client")
+
+
+class MetadataUpdater:
+    """Asks for metadata in a task of its own, and closes idle connections on the way.
+
+    `on_rebootstrap` is called when the brokers known so far are forgotten.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        network: RequestSender,
+        connections: Connections,
+        random: Random,
+        on_rebootstrap: Callable[[], None],
+    ) -> None:
+        self.cluster = network.cluster
+        self._config = config
+        self._network = network
+        self._connections = connections
+        self._on_rebootstrap = on_rebootstrap
+        self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._listeners: list[Listener] = []
+        self._task: asyncio.Task[None] | None = None
+        self._wake: asyncio.Event | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._failures = 0
+        self.last_failure: OdradekError | None = None
+
+    def start(self) -> None:
+        """Begin; the first answer comes to who waits in `refresh`."""
+        self._wake = asyncio.Event()
+        self._task = self._network.loop.create_task(self._keep_fresh(), name="odradek-metadata")
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait for the end of the task; who waits for metadata is told Closed."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(Closed("the client was closed"))
+        self._waiters.clear()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(cluster)` whenever metadata changed."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Undo `add_listener`."""
+        self._listeners.remove(listener)
+
+    def request_update(self) -> None:
+        """Something does not fit the metadata: ask again soon. Does not wait."""
+        self.cluster.needs_update = True
+        if self._wake is not None:
+            self._wake.set()
+
+    async def refresh(self, timeout_ms: float | None = None) -> None:
+        """Ask now and wait for an answer to a request that was sent after this call.
+
+        Raises MetadataTimeout if there is none in time.
+        """
+        waiter = self._network.loop.create_future()
+        self._waiters.append(waiter)
+        self.request_update()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await waiter
+        except TimeoutError:
+            servers = ", ".join(self._config.bootstrap_servers)
+            why = f": {self.last_failure}" if self.last_failure is not None else ""
+            raise MetadataTimeout(
+                f"no broker of {servers} answered within {timeout_ms:.0f} ms{why}"
+            ) from None
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    async def wait_for(
+        self, topics: Iterable[str], timeout_ms: float, *, until_ms: float | None = None
+    ) -> None:
+        """Until partitions of all these topics are known; they are kept fresh from then on.
+
+        Raises what the broker says of a topic if asking again is of no use (InvalidTopic,
+        TopicAuthorizationFailed), else MetadataTimeout after `timeout_ms`.
+        """
+        topics = list(topics)
+        self.cluster.want(topics, until_ms=until_ms)
+        missing = [topic for topic in topics if topic not in self.cluster.topics]
+        if not missing:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while missing:
+                    await self.refresh()
+                    self._raise_for(missing)
+                    missing = [topic for topic in missing if topic not in self.cluster.topics]
+        except TimeoutError:
+            self._metadata_timeout(missing, timeout_ms)
+
+    def _raise_for(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            code = self.cluster.topic_errors.get(topic)
+            if code in TOPIC_REFUSALS:
+                raise error_for(code, about=f"topic {topic!r}")
+
+    def _metadata_timeout(self, missing: list[str], timeout_ms: float) -> None:
+        names = ", ".join(map(repr, missing))
+        codes = [self.cluster.topic_errors.get(topic) for topic in missing]
+        if self.last_failure is not None:
+            why: object = self.last_failure
+        elif codes[0] is not None:
+            why = error_for(codes[0])
+        else:
+            why = "the broker does not mention it"
+        raise MetadataTimeout(f"topic {names} not found within {timeout_ms:.0f} ms: {why}")
+
+    async def _keep_fresh(self) -> None:
+        """The metadata task: ask when it is time, tell who waits."""
+        assert self._wake is not None
+        loop = self._network.loop
+        idle_check_s = min(self._config.connections_max_idle_ms / 1000, _IDLE_CHECKS_S_MAX)
+        while True:
+            now_ms = loop.time() * 1000
+            self.cluster.forget_expired(now_ms)
+            if not self.cluster.is_stale(now_ms) and not self._waiters:
+                self._connections.close_idle()
+                wait_s = (self.cluster.stale_at_ms(now_ms) - now_ms) / 1000
+                await self._sleep_or_wake(min(wait_s, idle_check_s))
+                continue
+            if not self._waiters and self._failures == 0:
+                # Many hints in a row are one question per backoff.
+                since_ms = now_ms - (self.cluster.updated_ms or -self._config.retry_backoff_ms)
+                if since_ms < self._config.retry_backoff_ms:
+                    await self._sleep_or_wake((self._config.retry_backoff_ms - since_ms) / 1000)
+                    continue
+            self._wake.clear()
+            waiters, self._waiters = self._waiters, []
+            failure = await self._ask_metadata()
+            if failure is None:
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_result(None)
+            else:
+                self._waiters = [w for w in waiters if not w.done()] + self._waiters
+            if failure is None and not self.cluster.needs_update:
+                self._failures = 0
+                continue
+            # Also after an answer that leaves something open: nobody may hammer a broker.
+            self._failures += 1
+            await asyncio.sleep(self._retry.delay_ms(self._failures) / 1000)
+
+    async def _sleep_or_wake(self, seconds: float) -> None:
+        assert self._wake is not None
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _ask_metadata(self) -> OdradekError | None:
+        """Ask until one broker answers; None, or the last failure."""
+        failure: OdradekError | None = None
+        try:
+            response = await self._first_metadata()
+            if response.error_code:
+                failure = error_for(response.error_code, about="metadata")
+                if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+                    self._rebootstrap()
+            elif not response.brokers:
+                failure = ConnectionLost("the broker knows of no brokers, not even of itself")
+            else:
+                self._learn(response)
+        except OdradekError as error:
+            failure = error
+        except WireError as error:
+            failure = BadAnswer(f"metadata cannot be asked for or understood: {error}")
+        if failure is not None and str(failure) != str(self.last_failure):
+            log.warning("cannot get metadata: %s", failure)
+        self.last_failure = failure
+        return failure
+
+    async def _first_metadata(self) -> MetadataResponse:
+        """From the brokers in turn: the next one is asked when one has failed, or is late. ConnectionLost,
+        with the reason of each, if none can be reached."""
+        reasons: dict[str, None] = {}
+        asked: set[asyncio.Task[MetadataResponse]] = set()
+        done: set[asyncio.Task[MetadataResponse]] = set()
+        begun: list[asyncio.Task[MetadataResponse]] = []
+        candidates = deque(self._connections.candidates())
+        try:
+            while candidates or asked:
+                if candidates:
+                    begun.append(
+                        self._network.loop.create_task(self._metadata_of(candidates.popleft()))
+                    )
+                    asked.add(begun[-1])
+                done, asked = await asyncio.wait(
+                    asked,
+                    timeout=METADATA_PATIENCE_S if candidates else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in [each for each in begun if each in done]:
+                    try:
+                        return task.result()
+                    except (ConnectionLost, RequestTimedOut) as error:
+                        reasons[str(error)] = None
+        finally:
+            for task in asked:
+                task.cancel()
+            # Also of those that are done: of two that failed at once only one was looked at.
+            await asyncio.gather(*asked, *done, return_exceptions=True)
+        raise ConnectionLost("; ".join(reasons) or "there is no broker to connect to")
+
+    async def _metadata_of(self, node_id: int) -> MetadataResponse:
+        main = self._connections.ready(node_id, "main")
+        # Brokers answer in order: behind a request that waits for a hung replica we would wait too.
+        channel: Channel = "metadata" if main is not None and main.is_late else "main"
+        version = await self._network.version_for(node_id, ApiKey.METADATA, channel=channel)
+        request = self.cluster.request(
+            version, allow_auto_create=self._config.allow_auto_create_topics
+        )
+        response: MetadataResponse = await self._network.send(
+            node_id, request, channel=channel, max_version=version
+        )
+        return response
+
+    def _learn(self, response: MetadataResponse) -> None:
+        changed = self.cluster.update(response, self._network.loop.time() * 1000)
+        if not changed:
+            return
+        self._connections.follow_metadata()
+        for listener in list(self._listeners):
+            try:
+                listener(self.cluster)
+            except Exception:
+                log.exception("a listener of metadata failed")
+
+    def _rebootstrap(self) -> None:
+        """Forget the brokers; the next request goes to the bootstrap addresses."""
+        log.warning("every known broker is gone; starting again from bootstrap_servers")
+        self._connections.drop_all("the cluster asks to start again")
+        self.cluster.brokers = {}
+        self._on_rebootstrap()

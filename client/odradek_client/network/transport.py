@@ -1,0 +1,133 @@
+"""One TCP connection as frames: the only place in the client that touches a socket.
+
+It decides nothing. What arrives is cut into frames and handed to an `Owner`; the frames to send are
+written in order, and `writable` says when the kernel takes no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from odradek_protocol.connection import FrameReceiver
+from odradek_protocol.primitives import DecodeError
+
+Buffer = bytes | bytearray | memoryview
+
+#: Bytes that may wait in the transport before its owner is told to stop.
+WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
+
+
+class Owner(Protocol):
+    """The callbacks of a transport."""
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One whole frame, without its length."""
+        ...
+
+    def connection_lost(self, reason: str) -> None:
+        """The connection is gone; said once."""
+        ...
+
+    def writable_again(self) -> None:
+        """`writable` has become true."""
+        ...
+
+
+def reason(error: OSError) -> str:
+    """Why there is no connection, without what asyncio puts around it."""
+    if isinstance(error, socket.gaierror):
+        return f"the name cannot be resolved ({error.strerror})"
+    # None: there were several addresses, and each failed in its own way.
+    return str(error) if error.errno is None else os.strerror(error.errno)
+
+
+class Transport(asyncio.BufferedProtocol):
+    """A connection, from `connect` until `close` or until the peer goes."""
+
+    def __init__(self, owner: Owner, receive_max_bytes: int) -> None:
+        self._owner = owner
+        self._receiver = FrameReceiver(receive_max_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._closed = False
+        self.writable = False
+
+    @classmethod
+    async def connect(cls, owner: Owner, host: str, port: int, receive_max_bytes: int) -> Transport:
+        """Connect; OSError if that fails."""
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(
+            lambda: cls(owner, receive_max_bytes), host, port
+        )
+        return protocol
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Send one frame, length included."""
+        if self._transport is not None and not self._closed:
+            # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
+            for buffer in buffers:
+                self._transport.write(buffer)
+
+    def close(self) -> None:
+        """Drop the connection, with what was not sent yet. The owner is not told."""
+        self._closed = True
+        self.writable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio calls these ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.writable = True
+        if self._closed:
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to receive into."""
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` were received."""
+        try:
+            frames = self._receiver.received(nbytes)
+        except DecodeError as error:
+            self._lost(f"the broker sent {error}")
+            return
+        for frame in frames:
+            if self._closed:
+                return
+            self._owner.frame_received(frame)
+
+    def pause_writing(self) -> None:
+        """The write buffer is full."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """The write buffer has room."""
+        if not self._closed:
+            self.writable = True
+            self._owner.writable_again()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; without answers the connection is of no use."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._lost("the broker closed the connection" if exc is None else str(exc))
+
+    def _lost(self, reason: str) -> None:
+        if self._closed:
+            return
+        self.close()
+        self._owner.connection_lost(reason)

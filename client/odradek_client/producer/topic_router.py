@@ -1,0 +1,122 @@
+"""Which queue a record goes to: the partitions of each topic, and the choice among them (C-18)."""
+
+from __future__ import annotations
+
+from odradek_client.backoff import Random
+from odradek_client.config.producer import ProducerConfig
+from odradek_client.network.cluster import ClusterView
+from odradek_client.producer.accumulator import Accumulator, PartitionQueue
+from odradek_client.producer.partitioner import next_sticky, partition_for_key
+from odradek_client.structs import TopicPartition
+
+
+class TopicQueues:
+    """The queues of a topic's partitions, and where the next record without a key goes."""
+
+    __slots__ = ("available", "name", "next_partition", "queues", "sticky", "sticky_from")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: list[PartitionQueue] = []
+        self.available: list[int] = []
+        self.sticky: PartitionQueue | None = None
+        self.sticky_from = 0
+        self.next_partition = 0
+
+
+class TopicRouter:
+    """The queues of all topics that records were sent to. `topics` is filled here, and read by the producer."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: ClusterView,
+        accumulator: Accumulator,
+        topics: dict[str, TopicQueues],
+        random: Random,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._topics = topics
+        self._random = random
+        self._partitioner = config.partitioner
+
+    def known(self, topic: str, now_ms: float) -> TopicQueues | None:
+        """A topic's queues, made from metadata if that is there; it is kept fresh for a while."""
+        state = self._topics.get(topic)
+        cluster = self._cluster
+        if topic in cluster.topics:
+            until_ms = now_ms + self._config.metadata_max_idle_ms
+            cluster.want([topic], until_ms=until_ms)
+            if state is None:
+                state = TopicQueues(topic)
+                self._refresh(state)
+                self._topics[topic] = state
+        return state
+
+    def choose(
+        self, state: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
+    ) -> PartitionQueue:
+        """The queue of a record that does not fit the obvious batch, or is the first of its kind."""
+        queues = state.queues
+        if partition is not None:
+            if not 0 <= partition < len(queues):
+                raise ValueError(
+                    f"topic {state.name!r} has the partitions 0 to {len(queues) - 1}, not {partition!r}"
+                )
+            return queues[partition]
+        if callable(self._partitioner):
+            chosen = self._partitioner(state.name, key, len(queues))
+            if not isinstance(chosen, int) or not 0 <= chosen < len(queues):
+                raise ValueError(
+                    f"the partitioner chose {chosen!r}; topic {state.name!r} has the partitions 0 "
+                    f"to {len(queues) - 1}"
+                )
+            return queues[chosen]
+        if self._partitioner == "round_robin":
+            candidates = state.available or range(len(queues))
+            chosen = candidates[state.next_partition % len(candidates)]
+            state.next_partition += 1
+            return queues[chosen]
+        if key is not None:
+            return queues[partition_for_key(bytes(key), len(queues))]
+        return self._choose_sticky(state)
+
+    def metadata_changed(self) -> None:
+        """Follow the partitions and leaders of the topics; forget those that are gone."""
+        for name, state in list(self._topics.items()):
+            if name in self._cluster.topics:
+                self._refresh(state)
+            else:
+                del self._topics[name]
+
+    def _choose_sticky(self, state: TopicQueues) -> PartitionQueue:
+        """Stay until a batch's worth of bytes went to the partition, then go on (C-18)."""
+        sticky = state.sticky
+        # An open batch that has no room for this record is a batch's worth.
+        if (
+            sticky is not None
+            and sticky.open is None
+            and sticky.closed_bytes - state.sticky_from < self._config.batch_size
+        ):
+            return sticky
+        candidates = state.available or list(range(len(state.queues)))
+        lengths = self._accumulator.queue_lengths(state.queues[c].tp for c in candidates)
+        chosen = state.queues[next_sticky(candidates, lengths, self._random)]
+        state.sticky = chosen
+        state.sticky_from = chosen.closed_bytes
+        return chosen
+
+    def _refresh(self, state: TopicQueues) -> None:
+        info = self._cluster.topics[state.name]
+        count = max(info.partitions, default=-1) + 1
+        state.queues = [
+            self._accumulator.queue(TopicPartition(state.name, index)) for index in range(count)
+        ]
+        state.available = [
+            index for index, part in sorted(info.partitions.items()) if part.leader is not None
+        ]
+        sticky = state.sticky
+        if sticky is not None and sticky.tp.partition not in state.available:
+            state.sticky = None

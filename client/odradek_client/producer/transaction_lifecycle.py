@@ -1,0 +1,130 @@
+"""The lifecycle of a transactional producer: its state, its error, and which call may be made now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek_client.errors import Abortable, Fatal, IllegalState, OdradekError, TransactionAborted
+from odradek_client.producer.transaction_requests import Operation
+from odradek_client.producer.transaction_states import IllegalTransition, State, step
+
+
+class TransactionLifecycle:
+    """The state of a transactional producer, by the table, and the error that led to it.
+
+    Every caller gets an exception of its own, which says what to call next.
+    """
+
+    def __init__(self) -> None:
+        self.state = State.UNINITIALIZED
+        self.fatal_error: OdradekError | None = None
+        self.abortable_error: OdradekError | None = None
+        #: The call whose outcome its caller has not heard yet (C-67).
+        self.pending: Operation | None = None
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def enter(self, target: State) -> None:
+        """A step of our own. IllegalTransition if the table does not have it."""
+        self.state = step(self.state, target)
+
+    def enter_by_call(self, target: State, name: str) -> None:
+        """A step of the application, by a call. IllegalState if it is not allowed now."""
+        try:
+            self.state = step(self.state, target)
+        except IllegalTransition:
+            raise self.not_now(name) from None
+
+    def fail(self, error: OdradekError) -> None:
+        """Nothing more can be done, ever (C-55). The first reason stays."""
+        self.enter(State.FATAL_ERROR)
+        if self.fatal_error is None:
+            self.fatal_error = error
+
+    def make_abortable(self, error: OdradekError) -> None:
+        """Only an abort is possible now. The first reason stays."""
+        self.enter(State.ABORTABLE_ERROR)
+        if self.abortable_error is None:
+            self.abortable_error = error
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def operation(self, name: str, begin: Callable[[], Operation]) -> Operation:
+        """The operation of a call: the one that its caller gave up waiting for, or a new one (C-67).
+
+        IllegalState if another one is still to be waited for.
+        """
+        pending = self.pending
+        if pending is not None and pending.done and pending.error is not None:
+            pending = None  # what went wrong is in the state; waiting for it is of no use
+        if pending is None:
+            self.pending = None
+            pending = begin()
+        elif pending.name != name:
+            raise self.not_before(pending, name)
+        self.pending = pending
+        return pending
+
+    def seen(self, operation: Operation) -> None:
+        """Its caller knows the outcome. Raises what went wrong."""
+        if self.pending is operation:
+            self.pending = None
+        if operation.error is not None:
+            raise self.for_caller(operation.error)
+
+    def check_nothing_pending(self, name: str) -> None:
+        """IllegalState if another call is still to be waited for."""
+        if self.pending is not None:
+            raise self.not_before(self.pending, name)
+
+    def check_not_failed(self) -> None:
+        """Raises the error that keeps everything from going on, if there is one."""
+        if self.state is State.FATAL_ERROR:
+            assert self.fatal_error is not None
+            raise self.for_caller(self.fatal_error)
+        if self.state is State.ABORTABLE_ERROR:
+            assert self.abortable_error is not None
+            raise self.for_caller(self.abortable_error)
+
+    # --- exceptions -------------------------------------------------------------------------------
+
+    def not_now(self, name: str) -> IllegalState:
+        """For a call that the state does not allow."""
+        return IllegalState(f"{name}() cannot be called now: {_ADVICE[self.state]}")
+
+    def not_before(self, pending: Operation, name: str) -> IllegalState:
+        """For a call while another one is still to be waited for."""
+        return IllegalState(
+            f"{name}() cannot be called before the outcome of {pending.name}() is known, which was "
+            f"not waited for to its end; call {pending.name}() again"
+        )
+
+    def for_caller(self, error: OdradekError) -> OdradekError:
+        """An exception of its own for a caller, which says what to do."""
+        kind: type[OdradekError]
+        if self.state is State.FATAL_ERROR:
+            kind = type(error) if isinstance(error, Fatal) else Fatal
+            text = f"{error}; this producer can do nothing more: close it and start a new one"
+        elif self.state is State.ABORTABLE_ERROR:
+            kind = type(error) if isinstance(error, Abortable) else TransactionAborted
+            text = (
+                f"the transaction cannot be committed: {error}; call abort_transaction(), then the "
+                "work can be tried again in a new transaction"
+            )
+        else:
+            kind, text = type(error), str(error)
+        told = kind(text, code=error.code)
+        told.__cause__ = error
+        return told
+
+
+_ADVICE = {
+    State.UNINITIALIZED: "call init_transactions() first, once per producer",
+    State.INITIALIZING: "init_transactions() is still under way; wait for it",
+    State.READY: "no transaction is open; call begin_transaction() first",
+    State.IN_TRANSACTION: "a transaction is open; commit_transaction() or abort_transaction() ends it",
+    State.COMMITTING: "the transaction is being committed; wait for commit_transaction()",
+    State.ABORTING: "the transaction is being aborted; wait for abort_transaction()",
+    State.ABORTABLE_ERROR: "the transaction has failed; call abort_transaction()",
+    State.FATAL_ERROR: "the producer has failed; close it and start a new one",
+}

@@ -1,0 +1,102 @@
+"""The requests of a transactional producer to coordinators that wait for their turn or their answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from odradek_client.backoff import Backoff
+from odradek_client.errors import OdradekError
+from odradek_client.producer.transaction_requests import (
+    AddPartitionsToTxnHandler,
+    Kind,
+    TxnRequestHandler,
+)
+from odradek_client.structs import TopicPartition
+
+
+class TransactionQueue:
+    """One request is in flight at a time, the most urgent kind first (C-30).
+
+    One that was sent but not answered may have been carried out. So an abort does not forget it:
+    AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered, because only then is it
+    known whether there is something to end.
+    """
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._waiting: list[TxnRequestHandler] = []
+        #: The one that is sent and not answered.
+        self.in_flight: TxnRequestHandler | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, neither for its turn nor for its answer."""
+        return not self._waiting and self.in_flight is None
+
+    def add(self, handler: TxnRequestHandler) -> None:
+        """Have it sent behind the others of its kind."""
+        self._waiting.append(handler)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        partitions: Iterable[TopicPartition],
+        added: Collection[TopicPartition],
+    ) -> None:
+        """Queue AddPartitionsToTxn for what is neither added nor queued (C-62)."""
+        waiting = next((a for a in self._waiting if isinstance(a, AddPartitionsToTxnHandler)), None)
+        known = () if waiting is None else waiting.partitions
+        new = {tp for tp in partitions if tp not in added and tp not in known}
+        if not new:
+            return
+        if waiting is None or waiting.was_sent:
+            self.add(AddPartitionsToTxnHandler(transactional_id, new))
+        else:
+            waiting.partitions |= new
+
+    def first(self) -> TxnRequestHandler | None:
+        """The one whose turn it is."""
+        return min(self._waiting, key=lambda each: each.kind.rank, default=None)
+
+    def remove(self, handler: TxnRequestHandler) -> None:
+        """It need not be sent."""
+        self._waiting.remove(handler)
+
+    def take(self, handler: TxnRequestHandler) -> None:
+        """It is sent now."""
+        self._waiting.remove(handler)
+        self.in_flight = handler
+        handler.was_sent = True
+
+    def retry(
+        self, handler: TxnRequestHandler, now_ms: float, at_most_ms: float | None = None
+    ) -> None:
+        """Send it again after a backoff, in front of the others of its kind."""
+        handler.attempts += 1
+        delay_ms = self._backoff.delay_ms(handler.attempts)
+        if at_most_ms is not None:
+            delay_ms = min(delay_ms, at_most_ms)
+        handler.retry_at_ms = now_ms + delay_ms
+        self._waiting.insert(0, handler)
+
+    def fail(self, error: OdradekError) -> None:
+        """Forget everything, and tell who waits for it."""
+        waiting, self._waiting = self._waiting, []
+        for handler in waiting:
+            handler.finish(error)
+        if self.in_flight is not None:
+            self.in_flight.finish(error)
+
+    def drop_for_abort(self, error: OdradekError) -> None:
+        """Forget the requests of a transaction that will not be committed; tell who waits for them."""
+        waiting = self._waiting
+        self.fail(error)
+        self._waiting = [handler for handler in waiting if survives_abort(handler)]
+
+
+def survives_abort(handler: TxnRequestHandler) -> bool:
+    """Whether its fate matters to an abort: it may have started the transaction."""
+    return handler.was_sent and handler.kind in {Kind.ADD_PARTITIONS, Kind.ADD_OFFSETS}

@@ -1,0 +1,83 @@
+"""Partitions, offsets and records as all clients have them in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from odradek_protocol.records.record import Headers, TimestampType
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """The partitions by topic, in the order of their first appearance."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers by topic, both in ascending order."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the next offset to read (K-40), and the committer's note."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """Who a consumer is in its group (KIP-447); generation -1 and no member id outside of it."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first offset at or behind a time, and that record's timestamp in ms."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class PreparedTransaction(NamedTuple):
+    """Everything that another process needs to end a prepared transaction (KIP-939)."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    transaction_version: int
+
+
+class ConsumerRecord(NamedTuple):
+    """One record as it was read.
+
+    `timestamp` in ms, -1 for none; `key` and `value` are bytes or None, or what the deserializers
+    made of the bytes; `headers` in the order they were written; `leader_epoch` -1 if unknown.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: Any
+    value: Any
+    headers: Headers
+    leader_epoch: int

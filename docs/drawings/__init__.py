@@ -1,0 +1,1 @@
+"""The pictures and diagrams of the documents, made by `python -m docs.drawings`."""

@@ -1,0 +1,228 @@
+"""docs/understand/states.md: the state machines as Mermaid diagrams, drawn from their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from odradek_broker.coordinator.groups.classic import states as classic
+from odradek_broker.coordinator.groups.consumer import states as consumer
+from odradek_broker.coordinator.transactions import states as transaction
+from odradek_client.consumer.group.classic_membership import JOIN_STATE_STEPS, JoinState
+from odradek_client.consumer.group.consumer_membership import MEMBER_STATE_STEPS, MemberState
+from odradek_client.consumer.subscription_state import FETCH_STATE_STEPS, FetchState
+from odradek_client.producer.transaction_states import ALLOWED_FROM, State
+from odradek_protocol.errors import ErrorCode
+
+_HEAD = """\
+# State diagrams
+
+<!-- Made by `python -m docs.drawings` from the tables in the code; a test holds it equal. -->
+
+Every state machine in the code is a table, and a step that its table does not have raises an error.
+The diagrams are drawn from these tables. In the larger ones a state that can be entered from every
+other one is named below the diagram; so are the states that may follow themselves.
+"""
+
+#: From so many states on, arrows from everywhere are words instead.
+_LARGE = 5
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A table of steps. `steps`: from each state, those that may follow; `start`: where it begins."""
+
+    title: str
+    table: str
+    text: str
+    start: str
+    steps: Mapping[str, frozenset[str]]
+
+
+def _followers(predecessors: Mapping[Any, Collection[Any]]) -> dict[Any, set[Any]]:
+    """A table of predecessors turned around."""
+    followers: dict[Any, set[Any]] = {state: set() for state in predecessors}
+    for target, sources in predecessors.items():
+        for source in sources:
+            followers[source].add(target)
+    return followers
+
+
+def _named(
+    steps: Mapping[Any, Iterable[Any]], names: Mapping[Any, str]
+) -> dict[str, frozenset[str]]:
+    return {
+        names[source]: frozenset(names[target] for target in targets)
+        for source, targets in steps.items()
+    }
+
+
+def _camel(states: type[Enum]) -> dict[Any, str]:
+    """PREPARE_LEAVING as PrepareLeaving."""
+    return {each: each.name.title().replace("_", "") for each in states}
+
+
+def _machines() -> list[Machine]:
+    return [
+        Machine(
+            "Classic group (broker)",
+            "broker/odradek_broker/coordinator/groups/classic/states.py",
+            "The states that Kafka's tools show.",
+            classic.GroupState.EMPTY.value,
+            _named(
+                _followers(classic.PREDECESSORS), {each: each.value for each in classic.GroupState}
+            ),
+        ),
+        Machine(
+            "Transaction (broker)",
+            "broker/odradek_broker/coordinator/transactions/states.py",
+            "The state of a transactional id. `Dead` and `PrepareEpochFence` are never stored.",
+            transaction.TransactionState.EMPTY.label,
+            _named(
+                _followers(transaction.ENTERED_FROM),
+                {each: each.label for each in transaction.TransactionState},
+            ),
+        ),
+        Machine(
+            "Producer (client)",
+            "client/odradek_client/producer/transaction_states.py",
+            "A producer that is only idempotent knows `Uninitialized`, `Initializing`, `Ready` and"
+            " `FatalError`; the other states are those of a transactional one.",
+            "Uninitialized",
+            _named(_followers(ALLOWED_FROM), _camel(State)),
+        ),
+        Machine(
+            "Fetching a partition (client)",
+            "client/odradek_client/consumer/subscription_state.py",
+            "Each partition that is assigned to a consumer is in one of these states.",
+            "Initializing",
+            _named(FETCH_STATE_STEPS, _camel(FetchState)),
+        ),
+        Machine(
+            "Member of a classic group (client)",
+            "client/odradek_client/consumer/group/classic_membership.py",
+            "`Unjoined` follows a lost membership, and precedes every attempt to join.",
+            "Unjoined",
+            _named(JOIN_STATE_STEPS, _camel(JoinState)),
+        ),
+        Machine(
+            "Member of a consumer group (client)",
+            "client/odradek_client/consumer/group/consumer_membership.py",
+            "`Fenced`: the broker removed the member, which joins again. `Stale`: it left because the"
+            " application did not poll, and joins again when it does.",
+            "Unsubscribed",
+            _named(MEMBER_STATE_STEPS, _camel(MemberState)),
+        ),
+    ]
+
+
+def _mermaid(lines: Iterable[str]) -> str:
+    return "```mermaid\nstateDiagram-v2\n" + "".join(f"    {line}\n" for line in lines) + "```\n"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{each}`" for each in names)
+
+
+def _section(machine: Machine) -> str:
+    everywhere = [
+        target
+        for target in machine.steps
+        if len(machine.steps) >= _LARGE
+        and all(target in targets for source, targets in machine.steps.items() if source != target)
+    ]
+    arrows = [f"[*] --> {machine.start}"] + [
+        f"{source} --> {target}"
+        for source, targets in machine.steps.items()
+        for target in machine.steps
+        if target in targets and target != source and target not in everywhere
+    ]
+    itself = [state for state, targets in machine.steps.items() if state in targets]
+    notes = []
+    if everywhere:
+        notes.append(f"From every state: {_list(everywhere)}.")
+    if stays := [state for state in itself if state not in everywhere]:
+        notes.append(f"Followed by itself: {_list(stays)}.")
+    note = "\n" + " ".join(notes) + "\n" if notes else ""
+    return f"""
+## {machine.title}
+
+{machine.text} Table: `{machine.table}`.
+
+{_mermaid(arrows)}{note}"""
+
+
+def _action(action: classic.Action) -> str:
+    """What is done; an action that is only an error code by the code's name."""
+    return ErrorCode(int(action.value)).name if action.value.isdigit() else action.value
+
+
+def _classic_requests() -> str:
+    states = list(classic.GroupState)
+    rows = [
+        "| | " + " | ".join(each.value for each in states) + " |",
+        "|---" * (len(states) + 1) + "|",
+        *(
+            f"| {request.value} | "
+            + " | ".join(_action(classic.ANSWERS[state, request]) for state in states)
+            + " |"
+            for request in classic.Request
+        ),
+    ]
+    return "\nWhat each state does with a request of a member:\n\n" + "\n".join(rows) + "\n"
+
+
+def _consumer_member() -> str:
+    """Arrows of the steps that move a member go through one choice: what it may have now."""
+    names = _camel(consumer.MemberState)
+    arrows = ["state reconcile <<choice>>", f"[*] --> {names[consumer.MemberState.STABLE]}"]
+    rows = ["| state | the heartbeat | what follows |", "|---|---|---|"]
+    for state in consumer.MemberState:
+        for step in consumer.Step:
+            reasons = {
+                (report, newer)
+                for (source, report, newer), follows in consumer.STEPS.items()
+                if (source, follows) == (state, step)
+            }
+            if not reasons:
+                continue
+            rows.append(f"| {names[state]} | {_in_words(reasons)} | {step.value} |")
+            if step in (consumer.Step.RECONCILE, consumer.Step.ADVANCE):
+                arrows.append(f"{names[state]} --> reconcile: {_in_words(reasons)}")
+    arrows += [f"reconcile --> {names[state]}" for state in consumer.MemberState]
+    lines = "\n".join(rows)
+    return f"""
+## Member of a consumer group (broker)
+
+A heartbeat may say what the member owns. What follows from that and from the target assignment is in
+the table. `UnrevokedPartitions`: the member has been asked to give partitions back and has not done so
+yet. `UnreleasedPartitions`: it waits for partitions that others still own.
+Table: `broker/odradek_broker/coordinator/groups/consumer/states.py`.
+
+{_mermaid(arrows)}
+{lines}
+"""
+
+
+def _in_words(reasons: set[tuple[consumer.Report, bool]]) -> str:
+    """What a heartbeat says of the partitions to give back, and whether the target is newer."""
+    reports = {report for report, _ in reasons}
+    newer = {newer for _, newer in reasons}
+    if len(reasons) != len(reports) * len(newer):
+        raise ValueError(f"these reasons want a row each: {reasons}")
+    words = []
+    if len(reports) < len(consumer.Report):
+        words.append(" or ".join(report.value for report in consumer.Report if report in reports))
+    if len(newer) == 1:
+        words.append("the target is newer" if True in newer else "the target is not newer")
+    return ", ".join(words) or "any"
+
+
+def page() -> str:
+    """The whole page."""
+    sections = [_section(each) for each in _machines()]
+    classic_group, transactions, *clients = sections
+    broker = [classic_group, _classic_requests(), _consumer_member(), transactions]
+    return "".join([_HEAD, *broker, *clients])

@@ -1,0 +1,131 @@
+"""Fast codecs: straight-line Python, generated from the declarations, one pair per version.
+
+The construct of a declaration (`message.layout`) says what the bytes mean; the code made here does
+the same without interpreting it, and a test holds the two equal for every message and version.
+Codecs are made when a version is first used, by `decoders.py` and `encoders.py`.
+
+Decoding checks every length against the bytes that are there before it allocates (rule N-06), and
+hands out record sets as memoryviews. Encoding gives a list of buffers, so that record sets are
+never copied either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import error as struct_error
+from typing import Any, TypeVar, cast
+
+from odradek_protocol.message import ArrayOf, Message
+from odradek_protocol.primitives import (
+    MAX_MESSAGE_ELEMENTS,
+    RECORDS,
+    DecodeError,
+    EncodeError,
+    WireType,
+)
+
+from .decoders import struct_decoder
+from .encoders import struct_encoder
+from .source import Buffer as Buffer
+from .source import Decoder, Encoder
+
+# Classes are typed Any where they are cache keys: mypy takes the missing hash of an instance for
+# that of its class.
+M = TypeVar("M", bound=Message)
+#: Buffers up to this size are joined with their neighbours; a copy is cheaper than one more iovec.
+_JOIN_BYTES = 4096
+
+
+def decode_at(
+    cls: type[M],
+    version: int,
+    buffer: Buffer,
+    position: int = 0,
+    elements_max: int = MAX_MESSAGE_ELEMENTS,
+) -> tuple[M, int]:
+    """(message, position behind it). DecodeError for bytes that are no such message.
+
+    `elements_max`: how many array elements it may have, all arrays taken together.
+    """
+    try:
+        found: tuple[M, int] = decoder(cast(Any, cls), version)(
+            buffer, position, len(buffer), [elements_max]
+        )
+        return found
+    except (struct_error, IndexError) as error:
+        raise DecodeError(f"the frame ends inside {cls.__name__} v{version}") from error
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
+
+
+def decode(
+    cls: type[M],
+    version: int,
+    buffer: Buffer,
+    position: int = 0,
+    elements_max: int = MAX_MESSAGE_ELEMENTS,
+) -> M:
+    """The message at `position`; bytes behind it are ignored (rule N-08)."""
+    return decode_at(cls, version, buffer, position, elements_max)[0]
+
+
+def encode(instance: Message, version: int) -> list[Buffer]:
+    """Buffers that follow one another. EncodeError for a value that this version cannot carry."""
+    parts: list[Buffer] = []
+    try:
+        encoder(cast(Any, type(instance)), version)(instance, parts.append)
+    except (struct_error, AttributeError, TypeError, UnicodeEncodeError) as error:
+        raise EncodeError(f"{type(instance).__name__} v{version}: {error}") from error
+    return parts
+
+
+def encode_bytes(instance: Message, version: int) -> bytes:
+    """`encode`, joined."""
+    return b"".join(encode(instance, version))
+
+
+def gather(parts: Sequence[Buffer]) -> list[Buffer]:
+    """The same bytes in few buffers: small ones joined, large ones (record sets) left alone."""
+    out: list[Buffer] = []
+    start = 0
+    for index, size in enumerate(map(len, parts)):
+        if size > _JOIN_BYTES:
+            if index > start:
+                out.append(b"".join(parts[start:index]))
+            out.append(parts[index])
+            start = index + 1
+    if start < len(parts):
+        out.append(b"".join(parts[start:]))
+    return out
+
+
+@lru_cache(maxsize=4096)
+def decoder(cls: Any, version: int) -> Decoder:
+    """The generated reader: (buffer, position, end, [elements left]) -> (message, position)."""
+    if version not in cls.versions:
+        raise DecodeError(f"{cls.__name__} has no version {version}")
+    return struct_decoder(cls, version, version in cls.flexible)
+
+
+@lru_cache(maxsize=4096)
+def encoder(cls: Any, version: int) -> Encoder:
+    """The generated writer: (message, take a buffer) -> None."""
+    if version not in cls.versions:
+        raise EncodeError(f"{cls.__name__} has no version {version}")
+    return struct_encoder(cls, version, version in cls.flexible)
+
+
+@lru_cache(maxsize=512)
+def carries_records(cls: Any) -> bool:
+    """True if a message of this type may hold record sets, which are worth not copying."""
+    return any(
+        spec.type is RECORDS
+        or (isinstance(spec.type, ArrayOf) and _holds_records(spec.type.element))
+        or _holds_records(spec.type)
+        for spec in cls.fields
+    )
+
+
+def _holds_records(type_: Any) -> bool:
+    return not isinstance(type_, WireType | ArrayOf) and carries_records(type_)

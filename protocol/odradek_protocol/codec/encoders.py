@@ -1,0 +1,190 @@
+"""Generated encoders: for each struct and version a function without loops over fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct as Packer
+from typing import Any, cast
+
+from odradek_protocol.message import ArrayOf, FieldSpec, FieldType
+from odradek_protocol.primitives import (
+    MAX_STRING_BYTES,
+    EncodeError,
+    WireType,
+    encode_uvarint,
+)
+
+from .source import Buffer, Encoder, Source
+
+_INT16 = Packer(">h")
+_INT32 = Packer(">i")
+#: The varint of each number below 16,384, as `encode_uvarint` has it.
+_SMALL_VARINTS = [
+    *(bytes((value,)) for value in range(128)),
+    *(bytes((value & 127 | 128, value >> 7)) for value in range(128, 16384)),
+]
+
+
+def _dropped(cls: str, name: str, version: int) -> EncodeError:
+    return EncodeError(f"{cls} v{version} cannot carry {name}")
+
+
+def _too_long(cls: str, name: str, version: int, length: int) -> EncodeError:
+    return EncodeError(
+        f"{cls} v{version}: {name} has {length} bytes; a string has at most {MAX_STRING_BYTES}"
+    )
+
+
+def _encode_tags(tags: dict[int, bytes], write: Callable[[Buffer], None]) -> None:
+    write(encode_uvarint(len(tags)))
+    for tag in sorted(tags):
+        write(encode_uvarint(tag))
+        write(encode_uvarint(len(tags[tag])))
+        write(tags[tag])
+
+
+@lru_cache(maxsize=8192)
+def struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
+    """The encoder of a struct or message in one version."""
+    source = Source(cls, version, flexible)
+    source.scope.update(
+        small=_SMALL_VARINTS,
+        uvarint=encode_uvarint,
+        int16=_INT16.pack,
+        int32=_INT32.pack,
+        dropped=_dropped,
+        too_long=_too_long,
+        encode_tags=_encode_tags,
+        EncodeError=EncodeError,
+        packer=Packer,
+    )
+    run: list[FieldSpec] = []
+    for spec in cls.fields:
+        if version not in spec.versions:
+            if not spec.ignorable:
+                source.line(f"v = o.{spec.name}")
+                source.line(f"if {_differs(source, spec, 'v')}:")
+                source.line(f"    raise dropped({cls.__name__!r}, {spec.name!r}, {version})")
+            continue
+        if version in spec.tagged:
+            continue
+        if isinstance(spec.type, WireType) and spec.type.format:
+            run.append(spec)
+            continue
+        _encode_run(source, run)
+        run = []
+        source.line(f"v = o.{spec.name}")
+        _encode_value(source, spec.type, version in spec.nullable, spec.name)
+    _encode_run(source, run)
+    if flexible:
+        _encode_tag_section(source)
+    source.line("return")
+    encode: Encoder = source.function("encode(o, w)")
+    return encode
+
+
+def _differs(source: Source, spec: FieldSpec, target: str) -> str:
+    """An expression: has `target` another value than the field's default? Structs are compared
+    field by field here, because most answers carry some at their default.
+    """
+    if isinstance(spec.default, list):
+        return f"({target} or {target} is None)"
+    if not isinstance(spec.default, type):
+        return f"{target} != {source.name(spec.default)}"
+    cls: Any = spec.default
+    parts = [_differs(source, inner, f"{target}.{inner.name}") for inner in cls.fields]
+    return f"({target} is None or {target}.unknown_tags or {' or '.join(parts)})"
+
+
+def _encode_run(source: Source, run: list[FieldSpec]) -> None:
+    if run:
+        types = [spec.type for spec in run if isinstance(spec.type, WireType)]
+        pack = source.name(Packer(">" + "".join(type_.format for type_ in types)).pack)
+        source.line(f"w({pack}({', '.join(f'o.{spec.name}' for spec in run)}))")
+
+
+def _encode_value(source: Source, type_: FieldType, nullable: bool, name: str) -> None:
+    """Lines that write the value of the variable `v`."""
+    if isinstance(type_, WireType) and type_.format:
+        source.line(f"w({source.name(Packer('>' + type_.format).pack)}(v))")
+        return
+    null = "b'\\x00'" if source.flexible else "b'\\xff\\xff\\xff\\xff'"
+    if isinstance(type_, WireType) and type_.name == "string" and not source.flexible:
+        null = "b'\\xff\\xff'"
+    if not isinstance(type_, WireType | ArrayOf):
+        null = "b'\\xff'"
+    source.line("if v is None:")
+    if nullable:
+        source.line(f"    w({null})")
+    else:
+        source.line(f"    raise EncodeError({f'{source.cls.__name__}.{name} may not be null'!r})")
+    source.line("else:")
+    source.indent += 1
+    if isinstance(type_, ArrayOf):
+        _encode_array(source, type_, name)
+    elif isinstance(type_, WireType):
+        if type_.name == "string":
+            source.line("v = v.encode()")
+            if source.flexible:
+                source.line(f"if len(v) > {MAX_STRING_BYTES}:")
+                source.line(
+                    f"    raise too_long({source.cls.__name__!r}, {name!r}, {source.version}, len(v))"
+                )
+        prefix = "int16" if type_.name == "string" else "int32"
+        _encode_length(source, prefix)
+        source.line("w(v)")
+    else:
+        if nullable:
+            source.line("w(b'\\x01')")
+        source.line(
+            f"{source.name(struct_encoder(cast(Any, type_), source.version, source.flexible))}(v, w)"
+        )
+    source.indent -= 1
+
+
+def _encode_length(source: Source, prefix: str) -> None:
+    """Lines that write the length of the variable `v`."""
+    if source.flexible:
+        source.line("n = len(v) + 1")
+        source.line("w(small[n] if n < 16384 else uvarint(n))")
+    else:
+        source.line(f"w({prefix}(len(v)))")
+
+
+def _encode_array(source: Source, type_: ArrayOf, name: str) -> None:
+    element = type_.element
+    _encode_length(source, "int32")
+    if isinstance(element, WireType) and element.format and element.name != "uuid":
+        source.line(f"w(packer(f'>{{len(v)}}{element.format}').pack(*v))")
+    elif not isinstance(element, WireType | ArrayOf):
+        encode = source.name(struct_encoder(cast(Any, element), source.version, source.flexible))
+        source.line(f"for e in v: {encode}(e, w)")
+    else:
+        source.line("for v in v:")
+        source.indent += 1
+        _encode_value(source, element, False, name)
+        source.indent -= 1
+
+
+def _encode_tag_section(source: Source) -> None:
+    known = [
+        spec
+        for spec in source.cls.fields
+        if source.version in spec.versions and source.version in spec.tagged
+    ]
+    source.line("t = o.unknown_tags")
+    if known:
+        source.line("t = dict(t) if t else {}")
+    for spec in known:
+        source.line(f"v = o.{spec.name}")
+        source.line(f"if {_differs(source, spec, 'v')}:")
+        source.indent += 1
+        source.line("held = []")
+        source.line("outer, w = w, held.append")
+        _encode_value(source, spec.type, source.version in spec.nullable, spec.name)
+        source.line("w = outer")
+        source.line(f"t[{spec.tag}] = b''.join(held)")
+        source.indent -= 1
+    source.line("if t: encode_tags(t, w)")
+    source.line("else: w(b'\\x00')")

@@ -1,0 +1,40 @@
+"""Functions made of source lines: what generated decoders and encoders have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek_protocol.message import Struct
+
+Buffer = bytes | bytearray | memoryview
+#: (buffer, position, end, [elements left]) -> (message, position).
+Decoder = Callable[[Any, int, int, list[int]], tuple[Any, int]]
+#: (message, take a buffer) -> None.
+Encoder = Callable[[Any, Callable[[Buffer], None]], None]
+
+
+class Source:
+    """The source of one generated function, line by line, and the objects that its names stand for."""
+
+    def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
+        self.cls, self.version, self.flexible = cls, version, flexible
+        self.lines: list[str] = []
+        self.scope: dict[str, Any] = {}
+        self.indent = 1
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self, value: Any, prefix: str = "k") -> str:
+        """A name in the function's scope for an object."""
+        name = f"{prefix}{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def function(self, signature: str) -> Any:
+        """The function that the lines so far define."""
+        source = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
+        where = f"<odradek {self.cls.__name__} v{self.version}>"
+        exec(compile(source, where, "exec"), self.scope)  # noqa: S102  generated from declarations
+        return self.scope[signature.partition("(")[0]]

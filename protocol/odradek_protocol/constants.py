@@ -1,0 +1,72 @@
+"""Numbers in messages and logs that are no quantities: what -1 and its like stand for.
+
+A field that may hold one of them has it as a default, or its API says so; the names are Kafka's where
+Kafka has one.
+"""
+
+from __future__ import annotations
+
+# --- Nothing there --------------------------------------------------------------------------------
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+#: Of a broker: there is no leader, or no coordinator, that could be named.
+NO_NODE_ID = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_COORDINATOR_EPOCH = -1
+#: Of a classic group: who commits or leaves is in no generation.
+NO_GENERATION = -1
+#: Of a committed offset: the broker's retention counts.
+NO_EXPIRY = -1
+
+# --- Epochs of a consumer group's member (ConsumerGroupHeartbeat, KIP-848) ------------------------
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+#: A static member leaves and will be back.
+LEAVE_STATIC_EPOCH = -2
+
+# --- Fetch sessions (KIP-227) ---------------------------------------------------------------------
+
+NO_FETCH_SESSION = 0
+#: Asks for a new session; the first fetch in it has epoch 1.
+INITIAL_SESSION_EPOCH = 0
+
+# --- Types of coordinators (FindCoordinator) ------------------------------------------------------
+
+GROUP_COORDINATOR = 0
+TRANSACTION_COORDINATOR = 1
+
+# --- Types of resources with settings (DescribeConfigs, IncrementalAlterConfigs) ------------------
+
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
+RESOURCE_CLIENT_METRICS = 16
+RESOURCE_GROUP = 32
+
+# --- Types of endpoints (DescribeCluster) ---------------------------------------------------------
+
+BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
+
+# --- Isolation levels (Fetch, ListOffsets) --------------------------------------------------------
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+# --- Special timestamps (ListOffsets) -------------------------------------------------------------
+
+#: The end of the log: the high watermark, or the last stable offset with READ_COMMITTED.
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+#: The record with the largest timestamp (KIP-734).
+MAX_TIMESTAMP = -3
+#: Tiered storage: the earliest offset on this broker's own disk (KIP-405).
+EARLIEST_LOCAL_TIMESTAMP = -4
+#: Tiered storage: the last offset in the remote tier (KIP-1005).
+LATEST_TIERED_TIMESTAMP = -5
+#: Tiered storage: the first offset that is not in the remote tier yet (KIP-1023).
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6

@@ -1,0 +1,53 @@
+"""AlterClientQuotas (key 49): sets and removes quotas of users, client ids and IP addresses (KIP-546).
+
+Versions: 1 is flexible.
+
+Of note: an entity is one or several pairs of type and name; a null name is the default of its type.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, FLOAT64, INT16, INT32, STRING
+
+
+@struct
+class EntityData(Struct):
+    entity_type: str = field(STRING)
+    entity_name: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class OpData(Struct):
+    key: str = field(STRING)
+    value: float = field(FLOAT64)
+    remove: bool = field(BOOL)
+
+
+@struct
+class EntryData(Struct):
+    entity: list[EntityData] = field(array(EntityData))
+    ops: list[OpData] = field(array(OpData))
+
+
+@message(key=49, versions="0-1", flexible="1+")
+class AlterClientQuotasRequest(Message):
+    """What the client asks."""
+
+    entries: list[EntryData] = field(array(EntryData))
+    validate_only: bool = field(BOOL)
+
+
+@struct
+class EntryResult(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    entity: list[EntityData] = field(array(EntityData))
+
+
+@message(key=49, versions="0-1", flexible="1+")
+class AlterClientQuotasResponse(Message):
+    """What the broker answers."""
+
+    throttle_time_ms: int = field(INT32)
+    entries: list[EntryResult] = field(array(EntryResult))

@@ -1,0 +1,52 @@
+"""AlterReplicaLogDirs (key 34): moves partitions into other data directories of their broker.
+
+Versions: 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@struct
+class AlterReplicaLogDirTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class AlterReplicaLogDir(Struct):
+    """A directory by its absolute path, and what is to lie there."""
+
+    path: str = field(STRING)
+    topics: list[AlterReplicaLogDirTopic] = field(array(AlterReplicaLogDirTopic))
+
+
+@message(key=34, versions="1-2", flexible="2+")
+class AlterReplicaLogDirsRequest(Message):
+    """The request."""
+
+    dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir))
+
+
+@struct
+class AlterReplicaLogDirPartitionResult(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+
+
+@struct
+class AlterReplicaLogDirTopicResult(Struct):
+    topic_name: str = field(STRING)
+    partitions: list[AlterReplicaLogDirPartitionResult] = field(
+        array(AlterReplicaLogDirPartitionResult)
+    )
+
+
+@message(key=34, versions="1-2", flexible="2+")
+class AlterReplicaLogDirsResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    results: list[AlterReplicaLogDirTopicResult] = field(array(AlterReplicaLogDirTopicResult))

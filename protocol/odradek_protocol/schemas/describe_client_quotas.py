@@ -1,0 +1,54 @@
+"""DescribeClientQuotas (key 48): the quotas of users, client ids and IP addresses (KIP-546).
+
+Versions: 1 is flexible.
+
+Of note: an entity is one or several pairs of type and name; a null name is the default of its type.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, FLOAT64, INT8, INT16, INT32, STRING
+
+
+@struct
+class ComponentData(Struct):
+    entity_type: str = field(STRING)
+    match_type: int = field(INT8)
+    match: str | None = field(STRING, nullable="0+")
+
+
+@message(key=48, versions="0-1", flexible="1+")
+class DescribeClientQuotasRequest(Message):
+    """What the client asks. `strict`: entities with types that no component names are left out."""
+
+    components: list[ComponentData] = field(array(ComponentData))
+    strict: bool = field(BOOL)
+
+
+@struct
+class EntityData(Struct):
+    entity_type: str = field(STRING)
+    entity_name: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class ValueData(Struct):
+    key: str = field(STRING)
+    value: float = field(FLOAT64)
+
+
+@struct
+class EntryData(Struct):
+    entity: list[EntityData] = field(array(EntityData))
+    values: list[ValueData] = field(array(ValueData))
+
+
+@message(key=48, versions="0-1", flexible="1+")
+class DescribeClientQuotasResponse(Message):
+    """What the broker answers. No entries, not even an empty list, go with an error."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    entries: list[EntryData] | None = field(array(EntryData), nullable="0+")

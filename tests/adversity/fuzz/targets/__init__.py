@@ -1,0 +1,1 @@
+"""Targets, one file each, with `TARGET` in it."""

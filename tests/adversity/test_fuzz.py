@@ -1,0 +1,79 @@
+"""The fuzzer's targets without coverage guidance: what it found once, seeds, and a short run of mutations.
+
+The mutations are the same on every run. `python -m tests.adversity.fuzz` looks for more.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from tests.adversity.fuzz.limits import check_exactly
+from tests.adversity.fuzz.mutations import mutations
+from tests.adversity.fuzz.target import TARGETS, Broken, Target, TooMuchMemory, found, load
+
+_SEEDS_MAX = 60
+_MUTATIONS = 60
+
+
+def _check(target: Target, data: bytes, where: str) -> None:
+    try:
+        check_exactly(target, data)
+    except Exception as problem:
+        problem.add_note(where)
+        raise
+
+
+@pytest.fixture
+def memory_counted() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> Target:
+    """Imported before memory is counted, which makes that slow."""
+    return load(request.param)
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [pytest.param(name, path, id=path.stem) for name in TARGETS for path in found(name)],
+    indirect=["target"],
+)
+def test_what_was_found_once_is_answered_or_refused(
+    target: Target, path: Path, memory_counted: None
+) -> None:
+    _check(target, path.read_bytes(), str(path))
+
+
+@pytest.mark.parametrize("target", TARGETS, indirect=True)
+def test_seeds_and_mutations_are_answered_or_refused(target: Target, memory_counted: None) -> None:
+    seeds = [seed[: target.input_bytes_max] for seed in target.seeds()]
+    seeds = seeds[:: max(1, len(seeds) // _SEEDS_MAX)]
+    for data in chain(seeds, mutations(seeds, _MUTATIONS, 1, target.input_bytes_max)):
+        _check(target, data, data.hex())
+
+
+def test_a_target_that_holds_too_much_is_found_out(memory_counted: None) -> None:
+    def hold(data: bytes) -> None:
+        assert len(bytes(100 * len(data))) == 100 * len(data)
+
+    greedy = Target(hold, lambda: [b""], memory_bytes=10_000)
+    check_exactly(greedy, bytes(90))
+    with pytest.raises(TooMuchMemory):
+        check_exactly(greedy, bytes(200))
+    assert issubclass(TooMuchMemory, Broken)
+
+
+def test_mutations_are_the_same_on_every_run_and_short_enough() -> None:
+    seeds = [b"seed", bytes(50), b""]
+    made = list(mutations(seeds, 500, 7, 40))
+    assert made == list(mutations(seeds, 500, 7, 40))
+    assert made != list(mutations(seeds, 500, 8, 40))
+    assert len(set(made)) > 300
+    assert max(map(len, made)) == 40

@@ -1,0 +1,309 @@
+"""The broker's settings: reading, checking, synonyms, layers, and the page about them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek_broker.config.broker import (
+    BrokerConfig,
+    ConfigError,
+    default_config,
+    parse_address,
+    parse_assignments,
+    parse_config,
+    parse_properties,
+    with_dynamic,
+)
+from odradek_broker.config.broker_settings import SETTING_OF_KEY, SETTINGS
+from odradek_broker.config.page import configuration_page
+from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
+from odradek_broker.config.types import ConfigSource, Kind, Setting, write_value
+from odradek_broker.config.unsupported import IGNORED_KEYS, IGNORED_PREFIXES, NO_EFFECT_SETTINGS
+
+
+def parsed(**settings: str) -> BrokerConfig:
+    return parse_config({key.replace("_", "."): value for key, value in settings.items()})[0]
+
+
+def test_nothing_given_is_every_default() -> None:
+    config = default_config()
+    for row in SETTINGS.values():
+        assert getattr(config, row.attribute) == row.default
+
+
+@pytest.mark.parametrize("row", SETTINGS.values(), ids=lambda row: row.name)
+def test_every_default_passes_its_own_check(row: object) -> None:
+    setting = SETTINGS[row.name]  # type: ignore[attr-defined]
+    assert setting.read(setting.name, write_value(setting.default)) == setting.default
+    assert setting.doc.endswith(".")
+
+
+def test_defaults_are_those_of_kafka() -> None:
+    config = default_config()
+    assert config.message_max_bytes == 1_048_588
+    assert config.log_retention_ms == 7 * 24 * 3_600_000
+    assert config.group_initial_rebalance_delay_ms == 0, "Kafka's shipped server.properties"
+    assert config.offsets_topic_num_partitions == 50
+    assert config.socket_request_max_bytes == 104_857_600
+    assert config.log_message_timestamp_after_max_ms == 3_600_000
+
+
+def test_a_file_in_kafkas_syntax() -> None:
+    text = (
+        "# a comment\nnum.partitions = 3\nlog.dirs=/tmp/a\\\n  b\nlisteners: PLAINTEXT://h\\:1:7\n"
+    )
+    given_texts = parse_properties(text)
+    assert given_texts["num.partitions"] == "3"
+    assert given_texts["log.dirs"] == "/tmp/ab"
+
+
+def test_a_broken_escape_in_a_file_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="escape"):
+        parse_properties("a=\\u00g1\n")
+
+
+def test_the_server_properties_that_kafka_ships_for_kraft_are_taken() -> None:
+    text = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+    config, notices = parse_config(parse_properties(text))
+    assert [notice.level for notice in notices] == ["debug"]
+    assert "process.roles" in notices[0].text
+    assert (config.listen_host, config.listen_port) == ("0.0.0.0", 9092)
+    assert config.advertised == ("localhost", 9092)
+
+
+def test_an_unknown_key_names_the_nearest_known_one() -> None:
+    _, notices = parse_config({"num.partitons": "3"})
+    assert notices[0].level == "warning"
+    assert "num.partitons" in notices[0].text and "num.partitions" in notices[0].text
+
+
+def test_a_topic_setting_names_the_brokers_one() -> None:
+    _, notices = parse_config({"retention.ms": "3"})
+    assert "log.retention.ms" in notices[0].text
+
+
+def test_a_setting_that_promises_protection_is_a_warning() -> None:
+    for key in ("authorizer.class.name", "ssl.keystore.location", "sasl.enabled.mechanisms"):
+        _, notices = parse_config({key: "x"})
+        assert [notice.level for notice in notices] == ["warning"]
+
+
+def test_ignored_keys_are_no_settings_of_ours() -> None:
+    assert not IGNORED_KEYS & (SETTING_OF_KEY.keys() | NO_EFFECT_SETTINGS.keys())
+    assert not NO_EFFECT_SETTINGS.keys() & SETTING_OF_KEY.keys()
+    assert all(prefix.strip(".") for prefix in IGNORED_PREFIXES)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num.partitions", "0"),
+        ("num.partitions", "three"),
+        ("num.partitions", "1_000"),
+        ("num.partitions", ""),
+        ("num.partitions", "2147483648"),
+        ("log.durability", "sometimes"),
+        ("auto.create.topics.enable", "yes"),
+        ("log.cleanup.policy", "delete,burn"),
+        ("log.cleaner.min.cleanable.ratio", "nan"),
+        ("log.retention.hours", "-2"),
+        ("log.roll.hours", "0"),
+        ("listeners", "localhost:9092"),
+        ("listeners", "PLAINTEXT://localhost"),
+        ("listeners", "PLAINTEXT://localhost:65536"),
+        ("listeners", "PLAINTEXT://::1:9092"),
+        ("listeners", "SSL://localhost:9092"),
+        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"),
+        ("listeners", ""),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092"),
+        ("log.dirs", "/a,/b"),
+        ("http.listen", "9090"),
+        ("group.min.session.timeout.ms", "1800001"),
+        ("replication.factor.policy", "shrug"),
+    ],
+)
+def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({key: value})
+    error = caught.value
+    assert key in str(error)
+    assert error.allowed
+    assert error.value is not None and repr(error.value) in str(error)
+
+
+def test_a_losing_synonym_is_checked_too() -> None:
+    with pytest.raises(ConfigError, match=r"log\.retention\.hours"):
+        parse_config({"log.retention.ms": "5", "log.retention.hours": "soon"})
+
+
+def test_synonyms_in_kafkas_order() -> None:
+    assert parsed(log_retention_hours="1").log_retention_ms == 3_600_000
+    assert parsed(log_retention_hours="1", log_retention_minutes="2").log_retention_ms == 120_000
+    assert (
+        parsed(
+            log_retention_hours="1", log_retention_minutes="2", log_retention_ms="3"
+        ).log_retention_ms
+        == 3
+    )
+    assert parsed(log_retention_hours="-1").log_retention_ms == -1
+    assert parsed(log_roll_hours="2").log_roll_ms == 7_200_000
+    assert parsed(broker_id="4").node_id == 4
+    assert parsed(broker_id="4", node_id="5").node_id == 5
+    assert parsed(log_dir="/x").data_dir == "/x"
+
+
+def test_blanks_around_values_do_not_count() -> None:
+    config = parsed(num_partitions=" 3 ", log_cleanup_policy=" compact , delete ")
+    assert config.num_partitions == 3
+    assert config.log_cleanup_policy == ("compact", "delete")
+
+
+def test_assignments() -> None:
+    assert parse_assignments(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
+    for bad in ("a", "=1", ""):
+        with pytest.raises(ConfigError, match="--set"):
+            parse_assignments([bad])
+
+
+def test_addresses() -> None:
+    assert parse_address("k", "[::1]:9092") == ("::1", 9092)
+    assert parse_address("k", ":0") == ("", 0)
+    assert parse_address("k", "a.b:1") == ("a.b", 1)
+    config = parsed(listeners="PLAINTEXT://[::1]:9092")
+    assert (config.listen_host, config.listen_port) == ("::1", 9092)
+    assert config.listener.address == "[::1]:9092"
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
+    try:
+        host, port = parse_address("k", text)
+    except ConfigError:
+        return
+    assert 0 <= port <= 65_535
+    assert " " not in host
+
+
+@given(st.sampled_from(sorted(SETTING_OF_KEY)), st.text(max_size=30))
+def test_any_text_is_a_value_or_a_config_error(key: str, text: str) -> None:
+    try:
+        config, _ = parse_config({key: text})
+    except ConfigError as error:
+        assert str(error)
+    else:
+        assert isinstance(config, BrokerConfig)
+
+
+def test_dynamic_settings_lie_over_the_file() -> None:
+    static = parsed(log_retention_ms="100", message_max_bytes="2000")
+    both = with_dynamic(
+        static, {"message.max.bytes": "3000"}, {"message.max.bytes": "4000", "log.roll.ms": "7"}
+    )
+    assert both.message_max_bytes == 3000
+    assert both.log_roll_ms == 7
+    assert both.log_retention_ms == 100
+    assert [source for source, _ in both.layers] == [
+        ConfigSource.DYNAMIC_BROKER,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER,
+        ConfigSource.STATIC_BROKER,
+    ]
+    assert with_dynamic(both, {}, {}) == with_dynamic(static, {}, {})
+
+
+def test_a_stronger_layer_beats_a_stronger_synonym() -> None:
+    static = parsed(log_retention_ms="100")
+    assert with_dynamic(static, {}, {"log.retention.hours": "1"}).log_retention_ms == 3_600_000
+
+
+def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
+    """A dynamic setting must take effect at once: through LogConfig, or because it is asked for each
+    time."""
+    followed = {row.broker_key for row in TOPIC_SETTINGS.values()} - NO_EFFECT_SETTINGS.keys()
+    cleaner = (
+        "backoff.ms",
+        "dedupe.buffer.size",
+        "io.buffer.load.factor",
+        "io.max.bytes.per.second",
+    )
+    asked = {"max.connections", "transaction.partition.verification.enable"}
+    asked |= {"max.connections.per.ip", "max.connections.per.ip.overrides"}
+    asked |= {"max.connection.creation.rate"}
+    asked |= {f"log.cleaner.{name}" for name in cleaner}
+    assert {name for name, row in SETTINGS.items() if row.dynamic} == followed - {""} | asked
+
+
+@pytest.mark.parametrize("row", NO_EFFECT_SETTINGS.values(), ids=lambda row: row.name)
+def test_what_kafka_lets_change_and_means_nothing_here_is_checked_and_kept(row: Setting) -> None:
+    assert (
+        row.dynamic
+        and not row.effective
+        and row.read(row.name, write_value(row.default)) is not None
+    )
+    config, notices = parse_config({row.name: write_value(row.default)})
+    assert [notice.level for notice in notices] == ["debug"], "it is said to have no effect"
+    assert config.value_of(row) == row.default
+    assert dict(config.layers)[ConfigSource.STATIC_BROKER] == {row.name: write_value(row.default)}
+    if row.kind is not Kind.STRING:
+        with pytest.raises(ConfigError, match=re.escape(row.name)):
+            parse_config({row.name: "x"})
+
+
+def test_every_setting_that_claims_an_effect_is_read_somewhere() -> None:
+    root = Path(__file__).parents[3]
+    sources = [*(root / "broker").rglob("*.py"), root / "client/odradek/cli/serving.py"]
+    code = "".join(path.read_text("utf-8") for path in sources if path.name != "broker_settings.py")
+    words = set(re.findall(r"\w+", code))
+    through_logs = {row.broker_key for row in LOG_SETTINGS.values()}
+    unread = [
+        name
+        for name, row in SETTINGS.items()
+        if row.effective and name not in through_logs and row.attribute not in words
+    ]
+    assert unread == []
+
+
+def test_the_page_about_settings_is_made_from_the_rows() -> None:
+    page = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
+    assert page.read_text("utf-8") == configuration_page(), (
+        "run: python -m odradek_broker.config.page > docs/operate/configuration.md"
+    )
+
+
+def test_kinds_have_the_numbers_of_describe_configs() -> None:
+    assert {kind.name: int(kind) for kind in Kind} == {
+        "BOOLEAN": 1,
+        "STRING": 2,
+        "INT": 3,
+        "SHORT": 4,
+        "LONG": 5,
+        "DOUBLE": 6,
+        "LIST": 7,
+    }

@@ -1,0 +1,84 @@
+"""Heartbeats and sessions of the classic protocol (G-70 to G-72)."""
+
+from __future__ import annotations
+
+import pytest
+
+from group_world import GroupWorld
+from odradek_protocol.errors import ErrorCode
+
+E = ErrorCode
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld()
+
+
+def test_g70_a_member_that_is_not_heard_of_is_removed(world: GroupWorld) -> None:
+    one, two = world.stable(2, session_ms=10_000)
+    world.wait(9_999)
+    assert world.heartbeat(one, 2) is E.NONE
+    assert len(world.group().members) == 2
+    world.wait(1)
+    assert list(world.group().members) == [one]
+    assert world.heartbeat(two, 2) is E.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(one, 2) is E.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000])
+def test_g70_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(
+    world: GroupWorld, jump_ms: int
+) -> None:
+    """An hour back, a day forward."""
+    one, two = world.stable(2, session_ms=10_000)
+    world.clock.jump(jump_ms)
+    world.wait(9_999)
+    assert world.heartbeat(one, 2) is E.NONE
+    assert len(world.group().members) == 2
+    world.wait(1)
+    assert list(world.group().members) == [one]
+    assert world.heartbeat(two, 2) is E.UNKNOWN_MEMBER_ID
+
+
+def test_g70_each_member_has_its_own_session_timeout(world: GroupWorld) -> None:
+    one, _ = world.enter(session_ms=30_000)
+    two, _ = world.enter(session_ms=8_000)
+    world.join(one, session_ms=30_000)
+    world.complete([one, two])
+    world.wait(8_000)
+    assert list(world.group().members) == [one]
+
+
+def test_g70_a_parked_join_keeps_its_member_beyond_the_session(world: GroupWorld) -> None:
+    one, two = world.stable(2, session_ms=6_000, rebalance_ms=60_000)
+    parked = world.join(one, session_ms=6_000)
+    for _ in range(5):
+        world.wait(5_000)
+        assert world.heartbeat(two, 2) is E.REBALANCE_IN_PROGRESS
+    assert not parked.done
+    world.join(two, session_ms=6_000)
+    assert parked.result().generation_id == 3
+
+
+def test_g71_silence_fails_nothing_by_itself(world: GroupWorld) -> None:
+    (one,) = world.stable(1, session_ms=10_000)
+    world.wait(9_000)
+    assert world.commit(member_id=one, generation=1) is E.NONE
+    world.wait(9_000)
+    assert world.heartbeat(one, 1) is E.NONE
+
+
+@pytest.mark.parametrize("generation", [-1, 0, 1, 3])
+def test_g71_another_generation_is_illegal(world: GroupWorld, generation: int) -> None:
+    one, _ = world.stable(2)
+    assert world.heartbeat(one, generation) is E.ILLEGAL_GENERATION
+    assert world.sync(one, generation).result().error_code == E.ILLEGAL_GENERATION
+
+
+def test_g72_the_poll_interval_is_the_clients_business(world: GroupWorld) -> None:
+    """To the broker it is only how long a join phase may last."""
+    (one,) = world.stable(1, rebalance_ms=1_000)
+    for _ in range(10):
+        world.wait(5_000)
+        assert world.heartbeat(one, 1) is E.NONE

@@ -1,0 +1,291 @@
+"""Random members, lost requests and answers, timeouts, topics that change, refused appends and
+crashes against what must always hold in a consumer group (KIP-848; G-100 to G-133).
+
+- No partition is owned twice. A member owns what it was told, until it says that it does not, or is
+  told that it is out; silence does not end it before its session does.
+- Nothing is forgotten: when all is quiet, every partition has an owner.
+- Epochs only grow.
+- A restart, whenever it comes, finds the same group.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from consumer_group_world import (
+    E,
+    FakeMember,
+    TopicIdPartitions,
+    assigned,
+    listed,
+    send,
+    settle,
+    shard,
+)
+from group_world import GROUP, GroupWorld
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.states import MemberState
+from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+SESSION_MS = 45_000
+REBALANCE_MS = 60_000
+NAMES = ("a", "b", "c", "d", "e")
+WHO = st.sampled_from(NAMES)
+RARELY = st.sampled_from([False] * 5 + [True])
+SUBSCRIPTIONS = st.sampled_from([["topic"], ["topic"], ["topic", "other"], ["other"]])
+PATTERNS = st.sampled_from([None, None, None, "to.*", "t.*|o.*", "nothing"])
+
+
+class Client(FakeMember):
+    """`alive_ms`: until when its session lasts, as far as it can know; then it owns nothing.
+
+    `slow`: it keeps what it is to give back, as a consumer does that is busy with its records.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alive_ms = 0
+        self.slow = False
+        self.keeps: TopicIdPartitions = frozenset()
+
+    def holds(self, now_ms: int) -> TopicIdPartitions:
+        return self.owned | self.keeps if now_ms < self.alive_ms else frozenset()
+
+
+class ConsumerGroupMachine(RuleBasedStateMachine):
+    @initialize(assignor=st.sampled_from([("uniform", "range"), ("range",)]))
+    def start(self, assignor: tuple[str, ...]) -> None:
+        # Expiry would end an empty group, and with it the numbering of its epochs.
+        self.world = GroupWorld(
+            group_consumer_assignors=assignor, offsets_retention_check_interval_ms=10**12
+        )
+        self.world.metadata.counts = {**self.world.metadata.counts, "topic": 5, "other": 3}
+        self.clients: dict[str, Client] = {}
+        self.epochs: dict[str, int] = {}
+        self.group_epoch = 0
+        self.uses = 0
+
+    # --- What members do ---
+
+    def _client(self, name: str) -> Client:
+        if name not in self.clients:
+            # d is a static member.
+            client = Client(self.world, name, instance="i" if name == "d" else None)
+            client.rebalance_ms = REBALANCE_MS
+            self.clients[name] = client
+        return self.clients[name]
+
+    @rule(who=WHO, topics=SUBSCRIPTIONS, pattern=PATTERNS, lost=RARELY)
+    def join(self, who: str, topics: list[str], pattern: str | None, lost: bool) -> None:
+        """Start, or start again without having left."""
+        client = self._client(who)
+        client.topics, client.pattern = topics, pattern
+        client.epoch, client.owned, client.keeps, client.told = 0, frozenset(), frozenset(), False
+        self._beat(client, lost=lost)
+
+    @rule(who=WHO, full=RARELY, lost=RARELY, unsent=RARELY, refused=RARELY)
+    def heartbeat(self, who: str, full: bool, lost: bool, unsent: bool, refused: bool) -> None:
+        client = self._client(who)
+        if unsent:
+            client.told = False
+            return
+        self._beat(client, full=full, lost=lost, refused=refused)
+
+    @rule(rounds=st.integers(1, 3), left_out=WHO)
+    def everyone_beats(self, rounds: int, left_out: str) -> None:
+        for _ in range(rounds):
+            for name, client in self.clients.items():
+                if name != left_out:
+                    self._beat(client)
+
+    def _beat(
+        self, client: Client, full: bool = False, lost: bool = False, refused: bool = False
+    ) -> None:
+        now_ms = self.world.clock.now_ms
+        if now_ms >= client.alive_ms and client.epoch > 0:
+            # Its own clock has told it that it must be out.
+            client.owned, client.keeps, client.epoch = frozenset(), frozenset(), 0
+        request = client.request(full=full)
+        if "topic_partitions" in request and client.epoch > 0:
+            request["topic_partitions"] = listed(client.owned | client.keeps)
+        self.world.log.refuse = E.MESSAGE_TOO_LARGE if refused else E.NONE
+        answer = send(self.world, **request).result()
+        self.world.log.refuse = E.NONE
+        if lost:
+            # It will say everything again.
+            client.told = False
+            return
+        self._take(client, answer, now_ms)
+
+    def _take(self, client: Client, answer: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+        if answer.error_code == E.NONE:
+            client.alive_ms = now_ms + SESSION_MS
+            given = assigned(answer)
+            if given is not None and client.slow:
+                client.keeps |= client.owned - given
+            if given is not None:
+                client.keeps -= given
+        elif answer.error_code in (E.FENCED_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID):
+            client.keeps = frozenset()
+        else:
+            assert answer.error_code in (
+                E.UNRELEASED_INSTANCE_ID,
+                E.FENCED_INSTANCE_ID,
+                E.UNKNOWN_SERVER_ERROR,
+            )
+            client.told = False
+            return
+        before = client.owned
+        client.take(answer)
+        if client.keeps and client.owned == before:
+            # What it owns has not changed: nothing new to say.
+            client.told = True
+
+    @rule(who=WHO, slow=st.booleans())
+    def change_pace(self, who: str, slow: bool) -> None:
+        """A slow one gives back what it kept when it is quick again."""
+        client = self._client(who)
+        client.slow = slow
+        if not slow and client.keeps:
+            client.keeps, client.told = frozenset(), False
+
+    @rule(who=WHO, temporarily=st.booleans(), lost=RARELY)
+    def leave(self, who: str, temporarily: bool, lost: bool) -> None:
+        client = self._client(who)
+        client.keeps = frozenset()
+        if lost:
+            client.owned, client.epoch, client.told = frozenset(), 0, False
+        else:
+            client.leave(-2 if temporarily and client.instance else -1)
+        client.alive_ms = 0
+
+    @rule()
+    def another_takes_the_instance(self) -> None:
+        """The static member is started anew, with another id."""
+        old = self._client("d")
+        self.uses += 1
+        new = Client(self.world, f"d{self.uses}", instance="i")
+        new.alive_ms = 0
+        old_holds = old.holds(self.world.clock.now_ms)
+        self._beat(new)
+        if new.epoch > 0:
+            assert not old_holds, "it was let in beside the one that lives"
+            self.clients["d"] = new
+
+    # --- What the world does ---
+
+    @rule(duration_ms=st.sampled_from([1, 1_000, 5_000, 20_000, 44_000, 46_000, 61_000]))
+    def wait(self, duration_ms: int) -> None:
+        self.world.wait(duration_ms)
+
+    @rule(topic=st.sampled_from(["topic", "other"]))
+    def grow(self, topic: str) -> None:
+        metadata = self.world.metadata
+        if metadata.counts.get(topic, 0) < 12:
+            metadata.counts[topic] = metadata.counts.get(topic, 0) + 1
+            metadata.topics_version += 1
+
+    @rule()
+    def recreate(self) -> None:
+        metadata = self.world.metadata
+        metadata.ids["other"] = bytes([metadata.topics_version % 256]) * 16
+        metadata.topics_version += 1
+
+    @rule()
+    def restart(self) -> None:
+        """G-100: a kill at any moment; everyone's session begins anew."""
+        before = self._groups()
+        self.world.restart()
+        assert self._groups() == before
+        now_ms = self.world.clock.now_ms
+        for client in self.clients.values():
+            if client.alive_ms > now_ms:
+                # What it counts by is its own clock.
+                client.alive_ms = min(client.alive_ms, now_ms + SESSION_MS)
+
+    def _groups(self) -> dict[str, ConsumerGroup]:
+        groups = copy.deepcopy(shard(self.world).consumers)
+        for group in groups.values():
+            group.topics_version = None
+        return groups
+
+    # --- What must hold ---
+
+    def _group(self) -> ConsumerGroup | None:
+        return shard(self.world).consumers.get(GROUP)
+
+    @invariant()
+    def g121_nothing_is_owned_twice(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        now_ms = self.world.clock.now_ms
+        owner: dict[tuple[bytes, int], str] = {}
+        for name, client in self.clients.items():
+            for place in client.holds(now_ms):
+                assert place not in owner, (place, name, owner[place])
+                owner[place] = name
+        group = self._group()
+        if group is None:
+            return
+        claimed: set[tuple[bytes, int]] = set()
+        for member in group.members.values():
+            for parts in (member.assigned, member.pending):
+                mine = {(topic, index) for topic, held in parts.items() for index in held}
+                assert not mine & claimed
+                claimed |= mine
+        assert claimed == set(group.owners)
+
+    @invariant()
+    def g103_epochs_only_grow(self) -> None:
+        group = self._group() if hasattr(self, "world") else None
+        if group is None:
+            return
+        assert group.epoch >= self.group_epoch
+        assert group.assignment_epoch <= group.epoch
+        self.group_epoch = group.epoch
+        for member_id, member in group.members.items():
+            assert member.epoch <= group.epoch
+            if member.epoch > 0:
+                assert member.epoch >= self.epochs.get(member_id, 0)
+                self.epochs[member_id] = member.epoch
+        self.epochs = {held: self.epochs[held] for held in group.members if held in self.epochs}
+
+    @invariant()
+    def everyone_is_waited_for(self) -> None:
+        group = self._group() if hasattr(self, "world") else None
+        deadlines = shard(self.world).consumers and shard(self.world)._consumer.deadlines
+        if group is None or not deadlines:
+            return
+        for member_id, member in group.members.items():
+            kinds = [
+                name.kind.name
+                for name in shard(self.world).timers._deadlines
+                if name.member_id == member_id
+            ]
+            revokes = member.state is MemberState.UNREVOKED_PARTITIONS
+            assert kinds.count("MEMBER_SESSION") == 1
+            assert kinds.count("MEMBER_REVOCATION") == int(revokes)
+
+    def teardown(self) -> None:
+        """When all is quiet, everything that is subscribed to has an owner."""
+        if not hasattr(self, "world"):
+            return
+        self.world.wait(SESSION_MS + REBALANCE_MS)
+        group = self._group()
+        assert group is None or not group.members
+        members = [Client(self.world, name) for name in ("x", "y", "z")]
+        for member in members:
+            assert member.beat().error_code == E.NONE
+        settle(*members)
+        count = self.world.metadata.counts["topic"]
+        owned = [place for member in members for place in member.owned]
+        assert sorted(owned) == [(b"T" * 16, index) for index in range(count)]
+
+
+TestConsumerGroupMachine = ConsumerGroupMachine.TestCase
+TestConsumerGroupMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

@@ -1,0 +1,194 @@
+"""The reconciliation of members with their targets (KIP-848; G-120 to G-125)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from consumer_group_world import (
+    FakeMember,
+    assigned,
+    consumer_group,
+    joined,
+    listed,
+    send,
+    settle,
+    stored,
+    topic_id_partitions,
+)
+from group_world import GroupWorld
+from odradek_broker.coordinator.groups.consumer.current_assignment import next_assignment
+from odradek_broker.coordinator.groups.consumer.group import ConsumerMember
+from odradek_broker.coordinator.groups.consumer.partitions import NO_PARTITIONS, Partitions
+from odradek_broker.coordinator.groups.consumer.states import (
+    STEPS,
+    ConsumerGroupState,
+    MemberState,
+    Report,
+    Step,
+)
+from odradek_protocol.errors import ErrorCode
+
+E = ErrorCode
+M = MemberState
+ALL = topic_id_partitions(*range(10))
+TOPIC = b"T" * 16
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld()
+
+
+@pytest.mark.parametrize(("state", "report", "newer"), list(product(M, Report, (False, True))))
+def test_g120_the_table_walked(state: MemberState, report: Report, newer: bool) -> None:
+    """One step from every state with every report, as the table says."""
+    held: Partitions = {TOPIC: frozenset({0, 1})}
+    lost: Partitions = {TOPIC: frozenset({2})}
+    pending = lost if state is M.UNREVOKED_PARTITIONS else NO_PARTITIONS
+    member = ConsumerMember(
+        member_id="a", epoch=5, previous_epoch=4, state=state, assigned=held, pending=pending
+    )
+    owned: Partitions | None = {
+        Report.SILENT: None,
+        Report.OWNING: {TOPIC: frozenset({0, 1, 2})},
+        Report.RELEASED: held,
+    }[report]
+    target: Partitions = {TOPIC: frozenset({0, 3})}
+    target_epoch = 7 if newer else 5
+    after = next_assignment(member, target_epoch, target, owned, lambda *_: None)
+    step = STEPS[state, report if pending else _without_pending(report), newer]
+    if step in (Step.STAY, Step.WAIT):
+        assert after is member
+    else:
+        # 1 is to be given back first, whatever else there is to get.
+        assert after.state is M.UNREVOKED_PARTITIONS
+        assert (after.assigned, after.pending) == (
+            {TOPIC: frozenset({0})},
+            {TOPIC: frozenset({1})},
+        )
+        assert after.epoch == (6 if step is Step.ADVANCE else 5)
+
+
+def _without_pending(report: Report) -> Report:
+    """Whoever has nothing to give back owns none of it."""
+    return Report.SILENT if report is Report.SILENT else Report.RELEASED
+
+
+def test_g120_every_case_is_in_the_table() -> None:
+    assert set(STEPS) == set(product(M, Report, (False, True)))
+
+
+def test_g121_a_partition_is_given_on_only_when_it_was_given_back(world: GroupWorld) -> None:
+    a = FakeMember(world, "a")
+    b = FakeMember(world, "b")
+    assert assigned(a.beat()) == ALL
+    assert assigned(b.beat()) == frozenset()
+    told = send(world, **a.request()).result()
+    assert stored(world, "a").state is M.UNREVOKED_PARTITIONS
+    assert (told.member_epoch, assigned(told)) == (2, topic_id_partitions(0, 1, 2, 3, 4))
+    assert assigned(b.beat()) is None, "a has not said so yet"
+    assert stored(world, "b").state is M.UNRELEASED_PARTITIONS
+    a.take(told)
+    assert a.beat().member_epoch == 3
+    assert assigned(b.beat()) == topic_id_partitions(5, 6, 7, 8, 9)
+    assert stored(world, "b").state is M.STABLE
+
+
+def test_g122_owning_a_part_is_not_giving_back(world: GroupWorld) -> None:
+    a, b = FakeMember(world, "a"), FakeMember(world, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    send(
+        world, member_id="a", member_epoch=2, topic_partitions=listed(topic_id_partitions(0, 1, 9))
+    ).result()
+    assert stored(world, "a").state is M.UNREVOKED_PARTITIONS
+    assert assigned(b.beat()) is None
+    send(
+        world, member_id="a", member_epoch=2, topic_partitions=listed(topic_id_partitions(0, 1))
+    ).result()
+    assert stored(world, "a").epoch == 3
+    assert assigned(b.beat()) == topic_id_partitions(5, 6, 7, 8, 9)
+
+
+def test_g122_a_third_joins_while_one_gives_back(world: GroupWorld) -> None:
+    a, b, c = (FakeMember(world, name) for name in "abc")
+    a.beat()
+    b.beat()
+    a.beat()
+    c.beat()
+    settle(a, b, c)
+    assert sorted(map(len, (a.owned, b.owned, c.owned))) == [3, 3, 4]
+    assert a.owned | b.owned | c.owned == ALL
+
+
+def test_g123_whoever_does_not_give_back_in_time_is_out(world: GroupWorld) -> None:
+    a, b = FakeMember(world, "a", rebalance_ms=7_000), FakeMember(world, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    a.told = True
+    for _ in range(3):
+        world.wait(2_000)
+        assert a.beat().error_code == b.beat().error_code == E.NONE
+    world.wait(1_000)
+    assert list(consumer_group(world).members) == ["b"]
+    assert a.beat().error_code == E.UNKNOWN_MEMBER_ID
+    assert assigned(b.beat()) == ALL
+
+
+def test_g123_the_deadline_begins_anew_after_a_restart(world: GroupWorld) -> None:
+    a, b = FakeMember(world, "a", rebalance_ms=7_000), FakeMember(world, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    world.restart()
+    world.wait(6_999)
+    assert list(consumer_group(world).members) == ["a", "b"]
+    world.wait(1)
+    assert list(consumer_group(world).members) == ["b"]
+
+
+def test_g124_silence_ends_a_session(world: GroupWorld) -> None:
+    _a, b = joined(world, "a", "b")
+    world.wait(44_999)
+    b.beat()
+    world.wait(1)
+    assert list(consumer_group(world).members) == ["b"]
+    settle(b)
+    assert b.owned == ALL
+    world.wait(45_000)
+    assert consumer_group(world).state is ConsumerGroupState.EMPTY
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000])
+def test_g124_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(
+    world: GroupWorld, jump_ms: int
+) -> None:
+    """An hour back, a day forward."""
+    joined(world, "a")
+    world.clock.jump(jump_ms)
+    world.wait(44_999)
+    assert "a" in consumer_group(world).members
+    world.wait(1)
+    assert not consumer_group(world).members
+
+
+def test_g124_a_restart_gives_everyone_a_whole_session(world: GroupWorld) -> None:
+    joined(world, "a")
+    world.wait(40_000)
+    world.restart()
+    world.wait(44_999)
+    assert "a" in consumer_group(world).members
+    world.wait(1)
+    assert not consumer_group(world).members
+
+
+def test_g125_a_member_that_leaves_is_gone_at_once(world: GroupWorld) -> None:
+    a, b = joined(world, "a", "b")
+    answer = a.leave()
+    assert (answer.error_code, answer.member_id, answer.member_epoch) == (E.NONE, "a", -1)
+    assert assigned(b.beat()) == ALL
+    assert a.leave().error_code == E.UNKNOWN_MEMBER_ID

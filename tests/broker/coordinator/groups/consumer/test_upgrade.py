@@ -1,0 +1,161 @@
+"""Classic groups that become consumer groups while their members go on (KIP-848; G-150, G-151)."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from classic_member import ALL, ClassicMember, assignment, classic_group, rest
+from consumer_group_world import (
+    FakeMember,
+    assigned,
+    consumer_group,
+    send,
+    shard,
+    stored,
+)
+from group_world import GROUP, GroupWorld
+from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState, MemberState
+from odradek_protocol.errors import ErrorCode
+
+E = ErrorCode
+S = GroupState
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_g150_a_classic_group_takes_a_member_of_the_consumer_protocol(
+    world: GroupWorld, eager: bool
+) -> None:
+    old = classic_group(world, eager=eager)
+    new = FakeMember(world, "new")
+    answer = new.beat()
+    assert (answer.error_code, answer.member_epoch, assigned(answer)) == (E.NONE, 2, frozenset())
+    assert list(shard(world).groups) == []
+    side = stored(world, old.member_id).classic
+    assert side is not None and side.session_timeout_ms == 10_000
+    assert stored(world, old.member_id).assigned == {b"T" * 16: ALL}
+    assert old.beat() is E.REBALANCE_IN_PROGRESS
+    rest(old, new)
+    assert (len(old.owned), len(new.owned)) == (5, 5)
+    assert consumer_group(world).state is ConsumerGroupState.STABLE
+    told = world.groups.describe_consumer_group(GROUP).result()
+    assert sorted(member.member_type for member in told.members) == [0, 1]
+
+
+def test_g150_a_restart_in_the_middle_changes_nothing(world: GroupWorld) -> None:
+    old = classic_group(world)
+    new = FakeMember(world, "new")
+    new.beat()
+    before = copy.deepcopy(shard(world).consumers)
+    before[GROUP].topics_version = None
+    world.restart()
+    assert shard(world).consumers == before
+    assert list(shard(world).groups) == []
+    rest(old, new)
+
+
+@pytest.mark.parametrize("policy", ["disabled", "downgrade"])
+def test_g150_the_policy_may_forbid_it(policy: str) -> None:
+    world = GroupWorld(group_consumer_migration_policy=policy)
+    old = classic_group(world)
+    assert FakeMember(world, "new").beat().error_code == E.GROUP_ID_NOT_FOUND
+    assert world.state() is S.STABLE
+    assert old.beat() is E.NONE
+
+
+def test_g150_a_group_that_is_no_consumers_stays_what_it_is(world: GroupWorld) -> None:
+    (connect,) = world.stable(1, protocol_type="connect")
+    assert FakeMember(world, "new").beat().error_code == E.GROUP_ID_NOT_FOUND
+    world.leave(connect)
+    (opaque,) = world.stable(1)
+    assert FakeMember(world, "new").beat().error_code == E.GROUP_ID_NOT_FOUND, "no subscription"
+    assert world.heartbeat(opaque, world.group().generation) is E.NONE
+
+
+def test_g151_members_in_a_join_phase_are_told_to_join_again(world: GroupWorld) -> None:
+    first = classic_group(world)
+    second = ClassicMember(world)
+    second.member_id = world.new_id(**second.how())
+    parked = world.join(second.member_id, **second.how())
+    again = world.join(first.member_id, **first.how())
+    first.generation = again.result().generation_id
+    assert parked.result().error_code == E.NONE
+    second.generation = parked.result().generation_id
+    waiting = world.sync(second.member_id, second.generation)
+    assert not waiting.done and world.state() is S.COMPLETING_REBALANCE
+    new = FakeMember(world, "new")
+    assert new.beat().error_code == E.NONE
+    assert waiting.result().error_code == E.REBALANCE_IN_PROGRESS
+    assert stored(world, first.member_id).assigned == {b"T" * 16: ALL}, "it says that it has them"
+    assert stored(world, second.member_id).assigned == {}
+    rest(first, second, new)
+
+
+def test_g151_an_assignment_that_is_being_written_reaches_nobody(world: GroupWorld) -> None:
+    old = ClassicMember(world)
+    old.enter()
+    world.log.hold = True
+    given = {old.member_id: assignment(ALL)}
+    waiting = world.sync(old.member_id, old.generation, given)
+    new = FakeMember(world, "new")
+    later = send(world, **new.request())
+    world.log.hold = False
+    world.log.flush()
+    assert waiting.result().error_code == E.REBALANCE_IN_PROGRESS
+    new.take(later.result())
+    assert stored(world, old.member_id).assigned == {}
+    rest(old, new)
+
+
+def test_g151_what_a_cooperative_member_still_holds_is_given_back_first(world: GroupWorld) -> None:
+    first = classic_group(world)
+    second = ClassicMember(world)
+    second.member_id = world.new_id(**second.how())
+    parked = world.join(second.member_id, **second.how())
+    first.join()
+    second.generation = parked.result().generation_id
+    given = {first.member_id: assignment(frozenset({0, 1, 2}))}
+    world.sync(first.member_id, first.generation, given)
+    new = FakeMember(world, "new")
+    new.beat()
+    assert stored(world, first.member_id).state is MemberState.UNREVOKED_PARTITIONS
+    assert stored(world, first.member_id).pending == {b"T" * 16: frozenset(range(3, 10))}
+    new.beat()
+    assert not new.owned
+    rest(first, second, new)
+
+
+def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
+    world: GroupWorld,
+) -> None:
+    """Who joins takes a static member's place, which by itself asks for no new assignment."""
+    first = classic_group(world, instance="one")
+    second = ClassicMember(world, instance="two")
+    parked = world.join("", **second.how())
+    first.join()
+    second.member_id = parked.result().member_id
+    second.generation = parked.result().generation_id
+    given = {first.member_id: assignment(frozenset({0, 1, 2}))}
+    world.sync(first.member_id, first.generation, given, instance="one")
+    assert first.sync() is E.NONE
+    world.join(first.member_id, **first.how())  # it has given back the rest, which is nobody's now
+    new = FakeMember(world, "new", instance="two")
+    assert new.beat().error_code == E.NONE
+    rest(first, new)
+
+
+@pytest.mark.parametrize("owned", [ALL, frozenset()])
+def test_g151_whoever_joins_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
+    """As Kafka: also where partitions belong to nobody, which is a reason for a new epoch by itself."""
+    old = ClassicMember(world)
+    old.enter()
+    assert old.sync(owned) is E.NONE
+    assert FakeMember(world, "new").beat().member_epoch == old.generation + 1
+    assert consumer_group(world).epoch == old.generation + 1

@@ -1,0 +1,73 @@
+"""The one timer of a coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek_broker.coordinator.deadline_timer import DeadlineTimer
+
+
+class World:
+    """A clock, and the timers that were set; a cancelled one is gone."""
+
+    def __init__(self) -> None:
+        self.now_ms = 100
+        self.set_to: list[float] = []
+        self.rung: list[int] = []
+        self._callbacks: list[Callable[[], None]] = []
+        self.timer = DeadlineTimer(self, self.rung.append)
+
+    @property
+    def clock(self) -> World:
+        return self
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def call_at(self, monotonic_ms: float, callback: Callable[[], None], /) -> World:
+        assert self.set_to == [], "the one before was not called off"
+        self.set_to.append(monotonic_ms)
+        self._callbacks = [callback]
+        return self
+
+    def cancel(self) -> None:
+        self.set_to.clear()
+
+    def ring(self) -> None:
+        self.now_ms = int(self.set_to.pop())
+        self._callbacks.pop()()
+
+
+def test_it_rings_at_what_it_was_set_to_last() -> None:
+    world = World()
+    world.timer.set(500)
+    world.timer.set(300)
+    world.timer.set(400)
+    assert world.set_to == [400]
+    world.ring()
+    assert (world.rung, world.set_to) == ([400], [])
+
+
+def test_only_earlier_deadlines_bring_it_forward() -> None:
+    world = World()
+    world.timer.bring_forward(None)
+    assert world.set_to == []
+    world.timer.bring_forward(500)
+    world.timer.bring_forward(600)
+    assert world.set_to == [500]
+    world.timer.bring_forward(450)
+    assert world.set_to == [450]
+    world.timer.set(None)
+    assert world.set_to == []
+
+
+def test_a_closed_one_is_silent() -> None:
+    world = World()
+    world.timer.set(500)
+    world.timer.close()
+    world.timer.set(600)
+    world.timer.bring_forward(700)
+    assert (world.set_to, world.rung) == ([], [])

@@ -1,0 +1,38 @@
+"""Which partition of an internal topic has a group or a transactional id (G-06, T-01)."""
+
+from __future__ import annotations
+
+import pytest
+
+from group_world import GroupWorld
+from odradek_broker.coordinator.placement import java_hash, partition_for
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("Hello World", -862545276),
+        ("polygenelubricants", -(2**31)),
+        ("\U0001f600", 0xD83D * 31 + 0xDE00),
+    ],
+)
+def test_g06_t01_the_hash_is_javas_over_utf16_units(text: str, hashed: int) -> None:
+    assert java_hash(text) == hashed
+
+
+def test_g06_t01_the_smallest_hash_is_masked_to_zero() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("Hello World", 50) == (-862545276 & 0x7FFFFFFF) % 50
+
+
+def test_g06_groups_live_in_the_partition_of_their_hash() -> None:
+    world = GroupWorld(partitions=3)
+    for name in ("x", "y", "z"):
+        world.enter(group=name)
+    for index, partition in enumerate(world.topic_partitions):
+        names = [name for name in ("x", "y", "z") if partition_for(name, 3) == index]
+        assert all(any(n.encode() in (key or b"") for n in names) for key, _ in partition.records)
+    assert sorted(listing.group_id for listing in world.groups.groups()) == ["x", "y", "z"]

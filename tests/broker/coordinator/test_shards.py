@@ -1,0 +1,243 @@
+"""What all coordinators share: a core for each partition, and what follows every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator_world import ListPartition
+from odradek.simulation.clock import SimulatedClock
+from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.runtime import Instant, Outcome, Reply, Runtime
+from odradek_broker.coordinator.shards import Shards
+from odradek_broker.coordinator.timers import Timers
+from odradek_broker.deferred import Deferred
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+
+E = ErrorCode
+TOPIC = "__words"
+
+
+class Words:
+    """A core that keeps words. Each one that it takes has a deadline, and asks for an effect."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.timers: Timers[str] = Timers()
+        self.words: list[str] = []
+        self.expired: list[str] = []
+        self.asked_for: list[str] = []
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        if key == b"unreadable":
+            raise DecodeError("no word")
+        self.words.append(key.decode())
+
+    def loaded(self, now: Instant) -> Outcome:
+        return Outcome()
+
+    def take(self, word: str, deferred: Deferred[str], now: Instant) -> Outcome:
+        def settled(error: ErrorCode, then: Instant) -> Outcome:
+            self.asked_for.append(f"durable {word}")
+            self.timers.set(f"late {word}", then.monotonic_ms + 50)
+            return Outcome()
+
+        self.asked_for.append(word)
+        self.timers.set(word, now.monotonic_ms + 100)
+        reply = Reply(deferred, word, lambda error: error.name)
+        return Outcome([(word.encode(), None)], [reply], settled)
+
+    def on_timer(self, name: str, now: Instant) -> Outcome:
+        self.expired.append(name)
+        self.asked_for.append(f"expired {name}")
+        return Outcome()
+
+    def closed(self, error: ErrorCode) -> Outcome:
+        return Outcome()
+
+
+class Node:
+    """Two partitions, and the one timer of the shards."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock(1_000)
+        self.metadata = self
+        self.count = 2
+        self.partitions: dict[int, ListPartition] = {0: ListPartition(), 1: ListPartition()}
+        self.epoch = 0
+        self.timer: tuple[float, Callable[[], None]] | None = None
+        self.carried_out: list[str] = []
+        self.shards = self.new_shards()
+
+    def new_shards(self, **how: Any) -> Shards[Words]:
+        return Shards(self, TOPIC, "words", Words, carry_out=self.carry_out, **how)
+
+    def carry_out(self, runtime: Runtime[Words]) -> None:
+        asked_for, runtime.core.asked_for = runtime.core.asked_for, []
+        self.carried_out += asked_for
+
+    def partition_count(self, name: str) -> int:
+        return self.count if name == TOPIC else 0
+
+    def internal_partition(self, topic: str, index: int) -> ListPartition | None:
+        return self.partitions.get(index)
+
+    def call_at(self, monotonic_ms: float, callback: Callable[[], None], /) -> Node:
+        self.timer = (monotonic_ms, callback)
+        return self
+
+    def cancel(self) -> None:
+        self.timer = None
+
+    @property
+    def due_ms(self) -> float | None:
+        return None if self.timer is None else self.timer[0]
+
+    def fire(self) -> None:
+        assert self.timer is not None
+        (at_ms, callback), self.timer = self.timer, None
+        self.clock.now_ms = int(at_ms)
+        callback()
+
+    def take(self, word: str) -> Deferred[str]:
+        return self.shards.ask(
+            word,
+            lambda core, deferred, now: core.take(word, deferred, now),
+            lambda error: error.name,
+        )
+
+    def read(self, key: str) -> str | None:
+        answer = self.shards.read(key, lambda core: ",".join(core.words), lambda error: error.name)
+        return answer.result() if answer.done else None
+
+
+@pytest.fixture
+def node() -> Node:
+    made = Node()
+    made.shards.load()
+    return made
+
+
+def test_a_key_belongs_to_one_partition(node: Node) -> None:
+    for word in ("a", "b", "c"):
+        assert node.take(word).result() == word
+        assert word in node.shards.cores[partition_for(word, 2)].words
+    assert node.shards.partition_of("a") == partition_for("a", 2)
+
+
+def test_a_decision_is_followed_by_its_effects_and_the_timer(node: Node) -> None:
+    node.take("a")
+    assert node.carried_out == ["a", "durable a"]
+    assert node.due_ms == node.clock.now_ms + 50
+    runtime = node.shards.get(partition_for("b", 2))
+    assert runtime is not None
+    node.clock.now_ms -= 200
+    runtime.run(lambda now: runtime.core.take("b", Deferred(), now))
+    assert node.carried_out[-2:] == ["b", "durable b"], "whoever runs it"
+    assert node.due_ms == node.clock.now_ms + 50
+
+
+def test_what_is_decided_when_an_append_settles_is_followed_up_as_well(node: Node) -> None:
+    for partition in node.partitions.values():
+        partition.hold = True
+    node.take("a")
+    assert (node.carried_out, node.due_ms) == (["a"], node.clock.now_ms + 100)
+    for partition in node.partitions.values():
+        partition.flush()
+    assert node.carried_out == ["a", "durable a"]
+    assert node.due_ms == node.clock.now_ms + 50
+
+
+def test_a_deadline_that_came_is_followed_by_its_effects_and_the_next_one(node: Node) -> None:
+    node.take("a")
+    began_ms = node.clock.now_ms
+    node.fire()
+    assert node.carried_out[-1] == "expired late a"
+    assert node.due_ms == began_ms + 100 == node.shards.next_deadline_ms()
+    node.fire()
+    assert node.carried_out[-1] == "expired a"
+    assert node.due_ms is None and node.shards.next_deadline_ms() is None
+
+
+def test_reading_all_waits_for_every_disk_and_tells_the_first_error(node: Node) -> None:
+    for word in ("a", "b"):
+        node.take(word)
+    node.partitions[0].hold = True
+    held = next(word for word in ("c", "d") if partition_for(word, 2) == 0)
+    node.take(held)
+    every = node.shards.read_all(lambda core: core.words)
+    assert not every.done
+    node.partitions[0].flush()
+    error, words = every.result()
+    assert (error, sorted(words)) == (E.NONE, sorted(["a", "b", held]))
+    node.take(held)
+    failed = node.shards.read_all(lambda core: core.words)
+    node.partitions[0].flush(E.KAFKA_STORAGE_ERROR)
+    assert failed.result() == (E.NOT_COORDINATOR, [])
+    assert node.shards.read_all(lambda core: core.words).result() == (E.NOT_COORDINATOR, [])
+
+
+def test_before_the_load_and_after_the_end_everything_is_refused(node: Node) -> None:
+    node.take("a")
+    node.shards.close()
+    shards = node.shards = node.new_shards()
+    assert node.read("a") == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert shards.read_all(lambda core: core.words).result()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
+    shards.begin_load()
+    assert node.read("a") == "COORDINATOR_LOAD_IN_PROGRESS"
+    while not shards.load_some():
+        pass
+    assert node.read("a") == "a"
+    shards.close()
+    assert node.read("a") == "NOT_COORDINATOR"
+    assert shards.read_all(lambda core: core.words).result() == (E.NOT_COORDINATOR, [])
+    assert node.due_ms is None
+
+
+def test_what_is_closed_before_its_load_loads_nothing(node: Node) -> None:
+    node.take("a")
+    loaded: list[str] = []
+    shards = node.new_shards(on_loaded=lambda: loaded.append("loaded"))
+    shards.close()
+    shards.load()
+    assert (shards.cores, loaded) == ([], [])
+
+
+def test_a_partition_that_cannot_be_read_refuses_and_the_others_serve(node: Node) -> None:
+    node.partitions[0].append_internal([(b"unreadable", None)], 0)
+    shards = node.shards = node.new_shards()
+    shards.load()
+    first = next(word for word in ("a", "b") if partition_for(word, 2) == 0)
+    second = next(word for word in ("a", "b") if partition_for(word, 2) == 1)
+    assert node.read(first) == "COORDINATOR_NOT_AVAILABLE"
+    assert node.take(second).result() == second
+
+
+def test_a_topic_that_is_made_while_running_is_served(node: Node) -> None:
+    node.count = 0
+    node.shards = node.new_shards()
+    node.shards.load()
+    assert node.shards.partition_of("a") is None
+    assert node.read("a") == "COORDINATOR_NOT_AVAILABLE"
+    assert node.shards.read_all(lambda core: core.words).result() == (E.NONE, [])
+    node.count = 2
+    assert node.take("a").result() == "a"
+    del node.partitions[partition_for("b", 2)]
+    assert node.read("b") == "NOT_COORDINATOR"
+
+
+def test_keys_that_are_unfit_and_partitions_that_were_taken_over_are_refused(node: Node) -> None:
+    taken_over: set[int] = set()
+    node.shards = node.new_shards(
+        check_key=lambda key: E.NONE if key else E.INVALID_GROUP_ID,
+        is_stale=lambda index, core: index in taken_over,
+    )
+    node.shards.load()
+    assert node.read("") == "INVALID_GROUP_ID"
+    assert node.take("a").result() == "a"
+    taken_over.add(partition_for("a", 2))
+    assert node.read("a") == "NOT_COORDINATOR"
+    assert node.take("b").result() == "b"

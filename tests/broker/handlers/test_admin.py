@@ -1,0 +1,779 @@
+"""The handlers of metadata and administration, without sockets or logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fake_node import FakeNode
+from handler_calls import context, received, send
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers import (
+    api_versions,
+    describe_configs,
+)
+from odradek_broker.request import AnswerTooLarge
+from odradek_protocol import codec
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import API_OF_REQUEST, APIS, ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.alter_configs import AlterableConfig as ReplacingConfig
+from odradek_protocol.schemas.alter_configs import AlterConfigsRequest
+from odradek_protocol.schemas.alter_configs import AlterConfigsResource as ReplacedResource
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek_protocol.schemas.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek_protocol.schemas.describe_cluster import DescribeClusterRequest
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from odradek_protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+
+E = ErrorCode
+
+
+def call(node: FakeNode, request: Message, version: int | None = None) -> Any:
+    """The answer, after a round trip of request and answer through the wire of that version."""
+    if version is None:
+        version = API_OF_REQUEST[type(request)].versions.last
+    answer = send(node, request, version)
+    return answer if isinstance(answer, Deferred) else received(request, version, answer)
+
+
+def asked(*names: str) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(name=name) for name in names]
+
+
+def versions(key: ApiKey) -> list[int]:
+    return list(APIS[key].versions)
+
+
+# --- ApiVersions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
+def test_n07_every_api_is_told_with_its_range(version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0")
+    answer = call(FakeNode(), request, version)
+    assert answer.error_code == 0
+    assert [row.api_key for row in answer.api_keys] == sorted(APIS)
+    ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert ranges[ApiKey.PRODUCE][0] == 0, "librdkafka reads more as no compression"
+    assert ranges[ApiKey.FETCH] == (4, 18)
+    finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
+    levels = [("group.version", 1), ("transaction.version", 2)]
+    assert finalized == (levels if version >= 3 else [])
+    supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
+    supported_ranges = [(name, 0, level) for name, level in levels]
+    assert supported == (supported_ranges if version >= 4 else [])
+    assert (answer.finalized_features_epoch >= 0) is (version >= 3), "T-60: -1 would be ignored"
+    assert not answer.zk_migration_ready
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "a.", "a b", "ä", "a\n"])
+def test_n07_bad_software_names_are_an_invalid_request(name: str) -> None:
+    for request in (
+        ApiVersionsRequest(client_software_name=name, client_software_version="1"),
+        ApiVersionsRequest(client_software_name="a", client_software_version=name),
+    ):
+        assert call(FakeNode(), request, 3).error_code == ErrorCode.INVALID_REQUEST
+        assert call(FakeNode(), request, 2).error_code == 0
+
+
+def test_n07_an_unknown_version_is_told_the_range() -> None:
+    node: Any = FakeNode()
+    answer = api_versions.handle_unsupported_version(node, context(99))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [
+        (18, 0, 4)
+    ]
+    codec.encode_bytes(answer, 0)
+
+
+# --- Metadata -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+def test_metadata_of_all_topics_in_every_version(version: int) -> None:
+    node = FakeNode(broker_rack="r")
+    topic_id = node.create("t", 2)
+    node.commit_metadata(node.metadata.internal_topic_records("__consumer_offsets"))
+    answer = call(node, MetadataRequest(topics=[] if version == 0 else None), version)
+    assert [topic.name for topic in answer.topics] == ["t", "__consumer_offsets"]
+    topic = answer.topics[0]
+    assert [partition.partition_index for partition in topic.partitions] == [0, 1]
+    partition = topic.partitions[1]
+    assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, [1], [1])
+    assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [
+        (1, "host", 9092)
+    ]
+    if version >= 1:
+        assert answer.controller_id == 1
+        assert [topic.is_internal for topic in answer.topics] == [False, True]
+        assert answer.brokers[0].rack == "r"
+    if version >= 2:
+        assert answer.cluster_id == "cluster"
+    if version >= 7:
+        assert partition.leader_epoch == 0
+    if version >= 10:
+        assert topic.topic_id == topic_id
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_an_empty_list_asks_for_no_topic(version: int) -> None:
+    node = FakeNode()
+    node.create("t")
+    assert call(node, MetadataRequest(topics=[]), version).topics == []
+
+
+def test_a11_a_topic_that_is_asked_for_is_created() -> None:
+    node = FakeNode(num_partitions="2")
+    answer = call(node, MetadataRequest(topics=asked("new", "new")))
+    assert [(topic.error_code, topic.name, len(topic.partitions)) for topic in answer.topics] == [
+        (0, "new", 2)
+    ]
+    assert answer.topics[0].topic_id == node.metadata.topic_id("new") != ZERO_UUID
+
+
+@pytest.mark.parametrize(
+    ("enabled", "allowed", "version", "created"),
+    [
+        ("true", True, 4, True),
+        ("true", False, 4, False),
+        ("false", True, 4, False),
+        ("true", True, 3, True),
+        ("false", True, 3, False),
+    ],
+)
+def test_a11_creation_needs_the_brokers_and_the_clients_consent(
+    enabled: str, allowed: bool, version: int, created: bool
+) -> None:
+    node = FakeNode(auto_create_topics_enable=enabled)
+    request = MetadataRequest(topics=asked("t"), allow_auto_topic_creation=allowed)
+    answer = call(node, request, version)
+    assert ("t" in node.metadata.topics) is created
+    expected = 0 if created else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.topics[0].error_code == expected
+
+
+def test_a11_internal_topics_are_created_with_their_own_settings() -> None:
+    node = FakeNode(offsets_topic_num_partitions="5")
+    answer = call(node, MetadataRequest(topics=asked("__consumer_offsets")))
+    assert (len(answer.topics[0].partitions), answer.topics[0].is_internal) == (5, True)
+    assert node.metadata.log_config("__consumer_offsets").compacted
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_illegal_names_are_told_apart_from_missing_ones(enabled: str) -> None:
+    node = FakeNode(auto_create_topics_enable=enabled)
+    answer = call(node, MetadataRequest(topics=asked("a b")))
+    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert node.metadata.topics == {}
+
+
+def test_a_default_replication_factor_that_cannot_be_is_told() -> None:
+    node = FakeNode(default_replication_factor="3")
+    answer = call(node, MetadataRequest(topics=asked("t")))
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_topics_by_id() -> None:
+    node = FakeNode()
+    topic_id = node.create("t")
+    request = MetadataRequest(
+        topics=[
+            MetadataRequestTopic(topic_id=topic_id, name=None),
+            MetadataRequestTopic(topic_id=b"x" * 16, name=None),
+        ]
+    )
+    for version in (12, 13):
+        answer = call(node, request, version)
+        assert [(topic.error_code, topic.name) for topic in answer.topics] == [
+            (0, "t"),
+            (ErrorCode.UNKNOWN_TOPIC_ID, None),
+        ]
+        assert answer.topics[1].topic_id == b"x" * 16
+    for version in (10, 11):
+        answer = call(node, request, version)
+        assert {topic.error_code for topic in answer.topics} == {ErrorCode.INVALID_REQUEST}
+        assert (answer.brokers, answer.controller_id, answer.cluster_id) == ([], -1, None)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_beside_an_id_names_are_passed_over(version: int) -> None:
+    node = FakeNode()
+    topic_id = node.create("t")
+    both = [
+        MetadataRequestTopic(topic_id=topic_id, name="other"),
+        MetadataRequestTopic(topic_id=b"x" * 16, name="t"),
+        *asked("t", "new"),
+    ]
+    answer = call(node, MetadataRequest(topics=both), version)
+    assert [(topic.error_code, topic.name) for topic in answer.topics] == [
+        (0, "t"),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None),
+    ]
+    assert "new" not in node.metadata.topics
+
+
+def test_the_metadata_log_is_a_topic_that_clients_do_not_know() -> None:
+    (topic,) = call(FakeNode(), MetadataRequest(topics=asked("__cluster_metadata"))).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a19_without_an_authorizer_everything_is_allowed() -> None:
+    node = FakeNode()
+    node.create("t")
+    request = MetadataRequest(
+        topics=None,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    answer = call(node, request, 9)
+    assert answer.topics[0].topic_authorized_operations == 3576
+    assert answer.cluster_authorized_operations == 8096
+    silent = call(node, MetadataRequest(topics=None), 9)
+    assert silent.topics[0].topic_authorized_operations == -(2**31)
+
+
+def test_d5_an_offline_partition_has_no_leader() -> None:
+    node = FakeNode()
+    node.create("t", 2)
+    node.offline.add(("t", 1))
+    partitions = call(node, MetadataRequest(topics=asked("t"))).topics[0].partitions
+    assert [(entry.error_code, entry.leader_id) for entry in partitions] == [
+        (0, 1),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1),
+    ]
+    assert partitions[1].offline_replicas == [1]
+
+
+# --- Durability -----------------------------------------------------------------------------------
+
+WAITING: list[Message] = [
+    MetadataRequest(topics=asked("new")),
+    MetadataRequest(topics=None),
+    CreateTopicsRequest(
+        topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)]
+    ),
+    DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]),
+    CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)]),
+    DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")]),
+    IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=2,
+                resource_name="t",
+                configs=[AlterableConfig(name="retention.ms", value="5")],
+            )
+        ]
+    ),
+    AlterConfigsRequest(
+        resources=[
+            ReplacedResource(
+                resource_type=2,
+                resource_name="t",
+                configs=[ReplacingConfig(name="retention.ms", value="5")],
+            )
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize("request_", WAITING, ids=lambda request: type(request).__name__)
+def test_d4_no_answer_before_what_it_tells_is_durable(request_: Message) -> None:
+    node = FakeNode()
+    node.create("t")
+    node.durable = False
+    answer = call(node, request_)
+    assert isinstance(answer, Deferred) and not answer.done
+    (timer,) = node.timers
+    node.flush()
+    assert answer.done and timer.cancelled
+    timer.callback()  # A timer that was already on its way does no harm.
+    codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
+
+
+@pytest.mark.parametrize("request_", WAITING, ids=lambda request: type(request).__name__)
+def test_a_wait_for_the_disk_ends(request_: Message) -> None:
+    node = FakeNode()
+    node.create("t")
+    node.durable = False
+    answer = call(node, request_)
+    node.timers[0].callback()
+    assert answer.done
+    node.flush()  # The disk comes back too late for this answer.
+    encoded = codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
+    told = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert any(int(code).to_bytes(2, "big") in encoded for code in told)
+
+
+# --- CreateTopics ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
+def test_create_topics_in_every_version(version: int) -> None:
+    node = FakeNode()
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name="t",
+                num_partitions=2,
+                replication_factor=1,
+                configs=[CreatableTopicConfig(name="retention.ms", value="77")],
+            ),
+            CreatableTopic(name="bad name", num_partitions=1, replication_factor=1),
+        ]
+    )
+    answer = call(node, request, version)
+    good, bad = answer.topics
+    assert (good.error_code, good.error_message) == (0, None)
+    assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and "bad name" in bad.error_message
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "77"}
+    if version >= 5:
+        assert (good.num_partitions, good.replication_factor) == (2, 1)
+        configs = {entry.name: entry for entry in good.configs}
+        assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("77", 1)
+        assert configs["cleanup.policy"].config_source == 5
+    if version >= 7:
+        assert good.topic_id == node.metadata.topic_id("t")
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
+def test_minus_one_takes_the_defaults_in_every_version(version: int) -> None:
+    """kafkajs sends it in version 3."""
+    topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1)
+    node = FakeNode(num_partitions="6")
+    answer = call(node, CreateTopicsRequest(topics=[topic]), version)
+    assert answer.topics[0].error_code == 0
+    assert node.metadata.partition_count("t") == 6
+
+
+def test_validate_only_creates_nothing() -> None:
+    node = FakeNode()
+    topic = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
+    answer = call(node, CreateTopicsRequest(topics=[topic], validate_only=True))
+    assert (answer.topics[0].error_code, answer.topics[0].num_partitions) == (0, 3)
+    assert answer.topics[0].topic_id != ZERO_UUID, "as in Kafka: the id that it would have"
+    assert node.metadata.topics == {} and node.recorded == []
+
+
+def test_a_partition_assigned_twice_is_an_invalid_assignment() -> None:
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[1])
+    topic = CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment, assignment]
+    )
+    answer = call(FakeNode(), CreateTopicsRequest(topics=[topic]))
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_the_accept_policy_says_what_it_did() -> None:
+    node = FakeNode(replication_factor_policy="accept")
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+    answer = call(node, CreateTopicsRequest(topics=[topic])).topics[0]
+    assert (answer.error_code, answer.replication_factor) == (0, 1)
+    assert "one copy" in answer.error_message
+
+
+# --- DeleteTopics, CreatePartitions ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
+def test_delete_topics_in_every_version(version: int) -> None:
+    node = FakeNode()
+    topic_id = node.create("t")
+    if version >= 6:
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(topic_id=topic_id), DeleteTopicState(name="nobody")]
+        )
+    else:
+        request = DeleteTopicsRequest(topic_names=["t", "nobody"])
+    answer = call(node, request, version)
+    assert [(entry.name, entry.error_code) for entry in answer.responses] == [
+        ("t", 0),
+        ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert node.metadata.topics == {}
+
+
+def test_deletion_that_is_switched_off() -> None:
+    node = FakeNode(delete_topic_enable="false")
+    node.create("t")
+    for version in versions(ApiKey.DELETE_TOPICS):
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        if version < 6:
+            request = DeleteTopicsRequest(topic_names=["t"])
+        expected = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+        assert call(node, request, version).responses[0].error_code == expected
+    assert "t" in node.metadata.topics
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_PARTITIONS))
+def test_create_partitions_in_every_version(version: int) -> None:
+    node = FakeNode()
+    node.create("t")
+    for count, validate_only, error, present in (
+        (3, True, 0, 1),
+        (3, False, 0, 3),
+        (2, False, ErrorCode.INVALID_PARTITIONS, 3),
+    ):
+        topic = CreatePartitionsTopic(name="t", count=count, assignments=None)
+        request = CreatePartitionsRequest(topics=[topic], validate_only=validate_only)
+        assert call(node, request, version).results[0].error_code == error
+        assert node.metadata.partition_count("t") == present
+
+
+def test_create_partitions_with_assignments() -> None:
+    node = FakeNode()
+    node.create("t")
+    topic = CreatePartitionsTopic(
+        name="t", count=2, assignments=[CreatePartitionsAssignment(broker_ids=[9])]
+    )
+    answer = call(node, CreatePartitionsRequest(topics=[topic]))
+    assert answer.results[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+# --- Settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_describe_configs_in_every_version(version: int) -> None:
+    node = FakeNode(log_retention_ms="1000")
+    node.create("t", segment_bytes="4096")
+    node.create("u")
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None),
+            DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None),
+            DescribeConfigsResource(resource_type=2, resource_name="no", configuration_keys=None),
+            DescribeConfigsResource(
+                resource_type=2, resource_name="u", configuration_keys=["retention.ms", "nothing"]
+            ),
+        ],
+        include_synonyms=True,
+        include_documentation=version >= 3,
+    )
+    topic, broker, missing, some = call(node, request, version).results
+    entries = {entry.name: entry for entry in topic.configs}
+    assert len(entries) > 20
+    assert (entries["segment.bytes"].value, entries["segment.bytes"].config_source) == ("4096", 1)
+    assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("1000", 4)
+    assert [entry.source for entry in entries["retention.ms"].synonyms] == [4, 5]
+    broker_entries = {entry.name: entry for entry in broker.configs}
+    assert len(broker_entries) > 60
+    assert broker_entries["log.retention.hours"].value == "168"
+    assert broker_entries["node.id"].read_only
+    if version >= 3:
+        assert entries["retention.ms"].config_type == 5
+        assert entries["retention.ms"].documentation
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and missing.error_message
+    assert [entry.name for entry in some.configs] == ["retention.ms"]
+
+
+def test_describe_leaves_out_what_was_not_asked_for() -> None:
+    node = FakeNode()
+    node.create("t")
+    resource = DescribeConfigsResource(
+        resource_type=2, resource_name="t", configuration_keys=["retention.ms"]
+    )
+    (entry,) = call(node, DescribeConfigsRequest(resources=[resource])).results[0].configs
+    assert (entry.synonyms, entry.documentation) == ([], None)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
+def test_alter_configs_in_every_version(version: int) -> None:
+    node = FakeNode()
+    node.create("t")
+    node.create("u")
+
+    def alter(resource_type: int, name: str, key: str, value: str, **more: Any) -> int:
+        resource = AlterConfigsResource(
+            resource_type=resource_type,
+            resource_name=name,
+            configs=[AlterableConfig(name=key, config_operation=0, value=value)],
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], **more)
+        code: int = call(node, request, version).responses[0].error_code
+        return code
+
+    assert alter(2, "t", "retention.ms", "9", validate_only=True) == 0
+    assert node.metadata.topic_overrides("t") == {} and node.changed == []
+    assert alter(2, "t", "retention.ms", "9") == 0
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "9"}
+    assert node.changed == ["t"], "the running log is told"
+    assert alter(2, "t", "retention.ms", "9") == 0
+    assert node.changed == ["t"], "nothing has changed"
+    assert alter(4, "", "log.retention.ms", "8") == 0
+    assert node.changed == ["t", "t", "u"], "a broker's setting lies under all topics"
+    assert alter(2, "t", "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
+
+
+def replacing(name: str, resource_type: int = 2, **configs: str | None) -> ReplacedResource:
+    return ReplacedResource(
+        resource_type=resource_type,
+        resource_name=name,
+        configs=[
+            ReplacingConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_CONFIGS))
+def test_alter_configs_replaces_all_settings_of_a_topic(version: int) -> None:
+    node = FakeNode()
+    node.create("t", retention_ms="9", segment_bytes="1048576")
+
+    def replace(resource: ReplacedResource, **more: Any) -> int:
+        request = AlterConfigsRequest(resources=[resource], **more)
+        code: int = call(node, request, version).responses[0].error_code
+        return code
+
+    assert replace(replacing("t", retention_ms="5"), validate_only=True) == 0
+    assert replace(replacing("t", retention_ms="x"), validate_only=True) == E.INVALID_CONFIG
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "9", "segment.bytes": "1048576"}
+    assert replace(replacing("t", retention_ms="5")) == 0
+    assert node.metadata.topic_overrides("t") == {"retention.ms": "5"}
+    assert node.changed == ["t"], "the running log is told"
+    assert replace(replacing("t", retention_ms=None)) == E.INVALID_REQUEST
+    assert replace(replacing("u", retention_ms="5")) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert replace(replacing("t")) == 0
+    assert node.metadata.topic_overrides("t") == {}
+
+
+def test_alter_configs_refuses_a_resource_that_is_named_twice() -> None:
+    node = FakeNode()
+    node.create("t")
+    twice = [replacing("t", retention_ms="5"), replacing("t", segment_ms="5")]
+    answer = call(node, AlterConfigsRequest(resources=twice))
+    assert {row.error_code for row in answer.responses} == {E.INVALID_REQUEST}
+    assert node.metadata.topic_overrides("t") == {}
+
+
+def test_an_empty_list_of_keys_asks_for_all() -> None:
+    node = FakeNode()
+    node.create("t")
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
+    (result,) = call(node, DescribeConfigsRequest(resources=[resource])).results
+    assert len(result.configs) > 20
+
+
+def groups(*names: str) -> DescribeConfigsRequest:
+    resources = [
+        DescribeConfigsResource(resource_type=32, resource_name=name, configuration_keys=None)
+        for name in names
+    ]
+    return DescribeConfigsRequest(
+        resources=resources, include_synonyms=True, include_documentation=True
+    )
+
+
+def count_described(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> list[str]:
+    """The names that are described from now on, in the order in which they are."""
+    names: list[str] = []
+    describe = describe_configs._describe
+
+    def counted(*given: Any) -> Any:
+        names.append(given[-1].resource_name)
+        return describe(*given)
+
+    monkeypatch.setattr(describe_configs, "_SLICE", slice_size)
+    monkeypatch.setattr(describe_configs, "_describe", counted)
+    return names
+
+
+@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
+def test_others_get_their_turn_between_slices_of_described_resources(
+    monkeypatch: pytest.MonkeyPatch, slice_size: int
+) -> None:
+    described = count_described(monkeypatch, slice_size)
+    node = FakeNode()
+    answer = describe_configs.handle(node, context(4), groups("a", "b", "c"))  # type: ignore[arg-type]
+    turns = 1
+    while isinstance(answer, Deferred) and not answer.done:
+        assert len(described) == turns * slice_size
+        node.timers.pop().callback()
+        turns += 1
+    assert turns == -(-3 // slice_size)
+    whole = answer.result() if isinstance(answer, Deferred) else answer
+    assert isinstance(whole, DescribeConfigsResponse)
+    assert [result.resource_name for result in whole.results] == ["a", "b", "c"] == described
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_d11_an_answer_that_becomes_too_large_is_given_up_early(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """As soon as the slices together are larger than may be sent, and not before."""
+    one = describe_configs.handle(FakeNode(), context(version), groups("g00000"))  # type: ignore[arg-type]
+    assert isinstance(one, DescribeConfigsResponse)
+    one_bytes = len(codec.encode_bytes(one, version))
+    described = count_described(monkeypatch, 10)
+    node = FakeNode(fetch_max_bytes=str(one_bytes * 30))
+    request = groups(*(f"g{number:05}" for number in range(10_000)))
+    answer = describe_configs.handle(node, context(version), request)  # type: ignore[arg-type]
+    assert isinstance(answer, Deferred)
+    while not answer.done:
+        node.timers.pop().callback()
+    assert 30 <= len(described) <= 40
+    given_up = answer.result()
+    assert isinstance(given_up, AnswerTooLarge)
+    assert one_bytes * 30 < given_up.least_bytes < one_bytes * 41
+    assert not node.timers
+
+
+def test_n10_nothing_is_described_any_more_when_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = count_described(monkeypatch, 1)
+    node = FakeNode()
+    answer = describe_configs.handle(node, context(4), groups("a", "b", "c"))  # type: ignore[arg-type]
+    assert isinstance(answer, Deferred)
+    answer.abandon()
+    node.timers.pop().callback()
+    assert described == ["a"] and not node.timers and not answer.done
+
+
+def test_a_stored_value_that_would_be_refused_today_is_shown_and_in_nobodys_way() -> None:
+    """It can be replaced, taken away, and what else the topic has can be changed."""
+    key = "follower.replication.throttled.replicas"
+
+    def topic_with_it() -> FakeNode:
+        node = FakeNode()
+        node.create("t", follower_replication_throttled_replicas="foo")
+        return node
+
+    def change(node: FakeNode, name: str, operation: int, value: str | None) -> int:
+        config = AlterableConfig(name=name, config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
+        answer = call(node, IncrementalAlterConfigsRequest(resources=[resource]))
+        error: int = answer.responses[0].error_code
+        return error
+
+    node = topic_with_it()
+    resource = DescribeConfigsResource(
+        resource_type=2, resource_name="t", configuration_keys=[key, "retention.ms"]
+    )
+    (result,) = call(node, DescribeConfigsRequest(resources=[resource])).results
+    assert [(entry.name, entry.value) for entry in result.configs] == [
+        (key, "foo"),
+        ("retention.ms", "604800000"),
+    ]
+    assert change(node, "retention.ms", 0, "5") == 0
+    assert node.metadata.topic_overrides("t") == {key: "foo", "retention.ms": "5"}
+    assert change(node, key, 0, "bar") == E.INVALID_CONFIG
+    assert change(node, key, 2, "0:1") == E.INVALID_CONFIG
+    assert change(node, key, 3, "foo") == 0
+    assert node.metadata.topic_overrides("t") == {key: "", "retention.ms": "5"}
+    for operation, value in ((0, "0:1"), (1, None)):
+        assert change(topic_with_it(), key, operation, value) == 0
+
+
+def test_the_empty_broker_name_tells_only_what_is_set_for_all() -> None:
+    node = FakeNode(log_retention_ms="1000")
+    resource = AlterConfigsResource(
+        resource_type=4,
+        resource_name="",
+        configs=[AlterableConfig(name="message.max.bytes", config_operation=0, value="5000")],
+    )
+    call(node, IncrementalAlterConfigsRequest(resources=[resource]))
+    described = DescribeConfigsResource(resource_type=4, resource_name="", configuration_keys=None)
+    (result,) = call(node, DescribeConfigsRequest(resources=[described])).results
+    assert [(entry.name, entry.value, entry.config_source) for entry in result.configs] == [
+        ("message.max.bytes", "5000", 3)
+    ]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_settings_of_groups_and_client_metrics_are_described(version: int) -> None:
+    node = FakeNode(group_consumer_heartbeat_interval_ms="7000")
+    for kind, name, key, value in (
+        (32, "g", "consumer.session.timeout.ms", "50000"),
+        (16, "s", "interval.ms", "1000"),
+    ):
+        change = AlterableConfig(name=key, config_operation=0, value=value)
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])
+        call(node, IncrementalAlterConfigsRequest(resources=[resource]))
+    asked_for = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((32, "g"), (16, "s"), (32, ""), (16, ""))
+    ]
+    request = DescribeConfigsRequest(resources=asked_for, include_synonyms=True)
+    group, metrics, *nameless = call(node, request, version).results
+    settings = {entry.name: entry for entry in group.configs}
+    session = settings["consumer.session.timeout.ms"]
+    assert (session.value, session.config_source, session.read_only) == ("50000", 8, False)
+    assert [(place.value, place.source) for place in session.synonyms] == [
+        ("50000", 8),
+        ("45000", 5),
+    ]
+    heartbeat = settings["consumer.heartbeat.interval.ms"]
+    assert (heartbeat.value, heartbeat.config_source) == ("7000", 4)
+    assert settings["share.isolation.level"].config_source == 5
+    assert [(entry.name, entry.value, entry.config_source) for entry in metrics.configs] == [
+        ("interval.ms", "1000", 7),
+        ("match", "", 5),
+        ("metrics", "", 5),
+    ]
+    assert [result.error_code for result in nameless] == [E.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (2, "nobody", E.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "a b", E.INVALID_TOPIC_EXCEPTION),
+        (2, "", E.INVALID_TOPIC_EXCEPTION),
+        (4, "9", E.INVALID_REQUEST),
+        (4, "x", E.INVALID_REQUEST),
+        (8, "1", E.INVALID_REQUEST),
+        (0, "t", E.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    (result,) = call(FakeNode(), DescribeConfigsRequest(resources=[resource])).results
+    assert (result.error_code, result.configs) == (error, []) and result.error_message
+
+
+# --- DescribeCluster ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
+def test_describe_cluster_in_every_version(version: int) -> None:
+    node = FakeNode(broker_rack="r")
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    answer = call(node, request, version)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, "cluster", 1)
+    assert [(row.broker_id, row.host, row.port, row.rack) for row in answer.brokers] == [
+        (1, "host", 9092, "r")
+    ]
+    assert answer.cluster_authorized_operations == 8096
+    if version >= 1:
+        for kind, error in (
+            (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+            (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+        ):
+            refused = call(node, DescribeClusterRequest(endpoint_type=kind), version)
+            assert refused.error_code == error and refused.error_message

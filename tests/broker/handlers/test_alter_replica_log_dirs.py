@@ -1,0 +1,82 @@
+"""AlterReplicaLogDirs: where partitions may lie, which is where they are (A-18)."""
+
+from __future__ import annotations
+
+import pytest
+
+from acl_rules import Rule, RuleList
+from handler_calls import ask
+from node_world import NodeWorld
+from odradek.simulation.disk import Failure
+from odradek_broker.security.authorizer import Operation, ResourceType
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+
+#: Of the world's data directory, as DescribeLogDirs names it.
+HERE = "/data"
+
+
+@pytest.fixture
+def world() -> NodeWorld:
+    world = NodeWorld()
+    world.create("t", 2)
+    world.flush()
+    return world
+
+
+def moved(world: NodeWorld, *dirs: tuple[str, str, list[int]]) -> dict[tuple[str, int], ErrorCode]:
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path, topics=[AlterReplicaLogDirTopic(name=name, partitions=partitions)]
+            )
+            for path, name, partitions in dirs
+        ]
+    )
+    answer = ask(world.node, request, 2)
+    return {
+        (topic.topic_name, row.partition_index): ErrorCode(row.error_code)
+        for topic in answer.results
+        for row in topic.partitions
+    }
+
+
+def test_the_last_directory_that_is_named_counts(world: NodeWorld) -> None:
+    assert moved(world, (HERE, "t", [0, 1, 0]), ("/else", "t", [1]), ("/x", "u", [0])) == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
+        ("u", 0): ErrorCode.LOG_DIR_NOT_FOUND,
+    }
+
+
+def test_a18_it_wants_alter_on_the_cluster(world: NodeWorld) -> None:
+    rules = world.node.authorizer = RuleList()
+    refused = {("t", 0): ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+    assert moved(world, (HERE, "t", [0])) == refused
+    rules.rules.append(Rule(Operation.ALTER, ResourceType.CLUSTER, "*"))
+    assert moved(world, (HERE, "t", [0])) == {("t", 0): ErrorCode.NONE}
+
+
+def test_an_offline_partition_and_an_unusable_directory_are_storage_errors(
+    world: NodeWorld,
+) -> None:
+    partition = world.node.partition("t", 1)
+    assert partition is not None
+    partition.log._go_offline("the disk is broken")
+    assert moved(world, (HERE, "t", [0, 1])) == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 1): ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+    world.files.fail(Failure("volume"))
+    assert moved(world, (HERE, "t", [0])) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+def test_a_partition_that_could_not_be_made_is_not_available(world: NodeWorld) -> None:
+    world.files.fail(Failure("open", path_part="data/new-0/", for_ever=True))
+    world.create("new")
+    world.flush()
+    assert moved(world, (HERE, "new", [0])) == {("new", 0): ErrorCode.REPLICA_NOT_AVAILABLE}

@@ -1,0 +1,131 @@
+"""DescribeHistory: rights, limits, and subjects that are unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from acl_rules import Rule, RuleList
+from group_world import GROUP, GroupWorld
+from history_questions import ask, init, sentences
+from odradek_broker.coordinator.transactions.calls import AddCall
+from odradek_broker.explain.history import LIST_MAX
+from odradek_broker.explain.sentences import EventKind
+from odradek_broker.security.authorizer import AllowEverything, Operation, ResourceType
+from odradek_protocol import codec
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas import describe_history as wire
+from transaction_world import ID, O0, T0, TransactionWorld
+
+E = ErrorCode
+
+
+@pytest.fixture
+def world() -> TransactionWorld:
+    return TransactionWorld()
+
+
+def test_a12_a20_rights_come_before_anything_else(world: TransactionWorld) -> None:
+    groups = GroupWorld()
+    for node, kind, error in (
+        (world, wire.TRANSACTIONAL_ID, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (groups, wire.GROUP, E.GROUP_AUTHORIZATION_FAILED),
+    ):
+        node.authorizer = RuleList()
+        assert ask(node, kind, "x").error_code == error
+
+
+def test_a18_partitions_of_topics_that_one_may_not_describe_are_left_out(
+    world: TransactionWorld,
+) -> None:
+    who = init(world, "a")
+    world.add(who, T0, O0)
+    assert sentences(world)[-1].endswith("added other-0, topic-0")
+    describe = Operation.DESCRIBE
+    world.authorizer = RuleList(
+        Rule(describe, ResourceType.TRANSACTIONAL_ID), Rule(describe, ResourceType.TOPIC, "topic")
+    )
+    assert sentences(world)[-1].endswith("added topic-0")
+    assert "other" not in repr(ask(world, wire.TRANSACTIONAL_ID, ID))
+    world.authorizer = AllowEverything()
+
+
+def test_a18_a_group_that_one_may_not_describe_is_left_out(world: TransactionWorld) -> None:
+    who = init(world, "a")
+    offsets = frozenset({("__consumer_offsets", 3)})
+    world.transactions.add_partitions(AddCall(ID, *who, offsets, 1, "client a at host", "secret"))
+    assert sentences(world)[-1].endswith("added __consumer_offsets-3 (offsets of group secret)")
+    describe = Operation.DESCRIBE
+    world.authorizer = RuleList(
+        Rule(describe, ResourceType.TRANSACTIONAL_ID), Rule(describe, ResourceType.TOPIC)
+    )
+    assert sentences(world)[-1].endswith("added __consumer_offsets-3")
+    assert "secret" not in repr(ask(world, wire.TRANSACTIONAL_ID, ID))
+    world.authorizer = AllowEverything()
+
+
+def test_a18_topics_of_a_subscription_that_one_may_not_describe_are_left_out() -> None:
+    """ConsumerGroupDescribe does not name them either."""
+    world = GroupWorld()
+    subscribed = ("open", "secret", "all that match s.*")
+    world.group_history.record(GROUP, EventKind.CONSUMER_JOINED, member="m", topics=subscribed)
+    world.group_history.record(GROUP, EventKind.CONSUMER_JOINED, member="n", topics=("secret",))
+    assert "secret" in sentences(world)[0]
+    describe = Operation.DESCRIBE
+    world.authorizer = RuleList(
+        Rule(describe, ResourceType.GROUP), Rule(describe, ResourceType.TOPIC, "open")
+    )
+    assert sentences(world) == [
+        "m joined; it is subscribed to open, all that match s.*",
+        "n joined",
+    ]
+    assert "secret" not in repr(ask(world, wire.GROUP, GROUP))
+
+
+def test_d11_an_answer_fits_however_large_what_it_tells_of_is(world: TransactionWorld) -> None:
+    who = init(world, "a")
+    name = "t" * 249
+    world.add(who, *((name, index) for index in range(5_000)))
+    answer = ask(world, wire.TRANSACTIONAL_ID, ID)
+    assert codec.encode_bytes(answer, 0)
+    assert answer.states[0].text.count(name) == LIST_MAX
+    assert "and 4980 more" in answer.states[0].text
+    groups = GroupWorld()
+    for number in range(30):
+        groups.new_id(client=f"{number}" + "\u2028" * 5_000)
+    groups.group_history.record(
+        GROUP, EventKind.GENERATION_BEGAN, members=("\u2028" * 1_000,) * LIST_MAX
+    )
+    assert codec.encode_bytes(ask(groups, wire.GROUP, GROUP), 0)
+
+
+def test_what_is_unknown_loading_or_wrong_has_its_code(world: TransactionWorld) -> None:
+    groups = GroupWorld()
+    assert ask(world, wire.TRANSACTIONAL_ID, "x").error_code == E.TRANSACTIONAL_ID_NOT_FOUND
+    assert ask(groups, wire.GROUP, "x").error_code == E.GROUP_ID_NOT_FOUND
+    groups.groups.shards.close()
+    world.transactions.shards.close()
+    assert ask(world, wire.TRANSACTIONAL_ID, "x").error_code == E.NOT_COORDINATOR
+    assert ask(groups, wire.GROUP, "x").error_code == E.NOT_COORDINATOR
+    assert ask(world, 4, "x").error_code == E.INVALID_REQUEST
+    for name in ("x", "-1", "1" * 20, "\u0663", ""):
+        assert ask(world, wire.PRODUCER_ID, name).error_code == E.INVALID_REQUEST
+
+
+def test_the_newest_events_and_what_was_dropped(world: TransactionWorld) -> None:
+    world.transaction_history.subject_events_max = 4
+    who = init(world, "a")
+    for _ in range(3):
+        world.clock.now_ms += 1_000
+        world.add(who)
+        world.end(who)
+    answer = ask(world, wire.TRANSACTIONAL_ID, ID)
+    assert len(answer.events) == 4 and answer.dropped == 9
+    assert answer.complete_since_ms > answer.started_ms
+    newest = ask(world, wire.TRANSACTIONAL_ID, ID, 1).events
+    assert newest == answer.events[-1:]
+    assert newest[0].name == "transaction_complete"
+    assert {detail.name: detail.value for detail in newest[0].details} == {
+        "before": "PrepareCommit",
+        "after": "CompleteCommit",
+    }
+    assert ask(world, wire.TRANSACTIONAL_ID, ID, 0).events == []

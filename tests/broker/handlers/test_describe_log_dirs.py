@@ -1,0 +1,159 @@
+"""DescribeLogDirs: the data directory and what each partition takes there (A-18)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acl_rules import Rule, RuleList
+from handler_calls import ask, context
+from logs import append, make_batch
+from node_world import NodeWorld
+from odradek.simulation.disk import VOLUME_BYTES, Failure
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers import describe_log_dirs
+from odradek_broker.security.authorizer import Operation, ResourceType
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.schemas.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+
+
+def asked(**partitions: list[int]) -> DescribeLogDirsRequest:
+    return DescribeLogDirsRequest(
+        topics=[DescribableLogDirTopic(topic=name, partitions=p) for name, p in partitions.items()]
+    )
+
+
+EVERYTHING = DescribeLogDirsRequest(topics=None)
+
+
+def call(world: NodeWorld, request: DescribeLogDirsRequest, version: int = 5) -> Any:
+    return ask(world.node, request, version)
+
+
+def told(answer: Any) -> dict[tuple[str, int], tuple[int, int]]:
+    """{(topic, partition): (bytes, lag)} of the only directory."""
+    (found,) = answer.results
+    return {
+        (topic.name, row.partition_index): (row.partition_size, row.offset_lag)
+        for topic in found.topics
+        for row in topic.partitions
+    }
+
+
+@pytest.fixture
+def world() -> NodeWorld:
+    world = NodeWorld()
+    for name, partitions in (("a", 2), ("b", 1)):
+        world.create(name, partitions)
+    world.flush()
+    world.produce("a", 3, partition=1)
+    return world
+
+
+@pytest.mark.parametrize("version", list(APIS[ApiKey.DESCRIBE_LOG_DIRS].versions))
+def test_every_version_tells_the_size_of_every_partition(world: NodeWorld, version: int) -> None:
+    answer = call(world, EVERYTHING, version)
+    partition = world.node.partition("a", 1)
+    assert partition is not None and partition.log.size_bytes > 0
+    size_bytes = partition.log.size_bytes
+    assert told(answer) == {("a", 0): (0, 0), ("a", 1): (size_bytes, 0), ("b", 0): (0, 0)}
+    (found,) = answer.results
+    assert (answer.error_code, found.error_code, found.log_dir) == (0, 0, "/data")
+    assert not any(row.is_future_key for topic in found.topics for row in topic.partitions)
+    if version >= 4:
+        assert found.total_bytes == VOLUME_BYTES
+        assert 0 < found.usable_bytes < VOLUME_BYTES - size_bytes
+    else:
+        assert (found.total_bytes, found.usable_bytes) == (-1, -1)
+    assert not found.is_cordoned
+
+
+def test_records_that_are_not_durable_yet_are_the_lag(world: NodeWorld) -> None:
+    partition = world.node.partition("b", 0)
+    assert partition is not None
+    append(partition.log, make_batch(4))
+    (size_bytes, lag), *_ = told(call(world, asked(b=[0]))).values()
+    assert lag == 4 and size_bytes > 0
+
+
+def test_only_what_is_asked_for_is_told_and_once(world: NodeWorld) -> None:
+    request = asked(b=[0, 0, 7], nope=[0], a=[])
+    request.topics = [*(request.topics or []), *(asked(b=[0]).topics or [])]
+    assert list(told(call(world, request))) == [("b", 0)]
+    assert [topic.name for topic in call(world, request).results[0].topics] == ["b"]
+    assert told(call(world, asked())) == {}
+
+
+def test_a_name_repeated_5000_times_is_answered_once(world: NodeWorld) -> None:
+    request = DescribeLogDirsRequest(
+        topics=[DescribableLogDirTopic(topic="a", partitions=[0])] * 5000
+    )
+    assert list(told(call(world, request))) == [("a", 0)]
+
+
+def test_the_metadata_log_and_deleted_topics_are_not_told(world: NodeWorld) -> None:
+    assert told(call(world, asked(__cluster_metadata=[0]))) == {}
+    world.delete("a")
+    world.flush()
+    assert list(told(call(world, EVERYTHING))) == [("b", 0)]
+
+
+def test_a_partition_that_is_offline_is_left_out(world: NodeWorld) -> None:
+    partition = world.node.partition("a", 1)
+    assert partition is not None
+    partition.log._go_offline("the disk is broken")
+    assert list(told(call(world, EVERYTHING))) == [("a", 0), ("b", 0)]
+
+
+def test_a_directory_that_cannot_be_looked_at_is_a_storage_error(world: NodeWorld) -> None:
+    world.files.fail(Failure("volume"))
+    (found,) = call(world, EVERYTHING).results
+    assert (found.error_code, found.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+    assert (found.total_bytes, found.usable_bytes) == (-1, -1)
+
+
+def test_a18_it_wants_describe_on_the_cluster(world: NodeWorld) -> None:
+    rules = world.node.authorizer = RuleList()
+    denied = call(world, EVERYTHING)
+    assert (denied.error_code, denied.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+    rules.rules.append(Rule(Operation.DESCRIBE, ResourceType.CLUSTER, "*"))
+    assert len(told(call(world, EVERYTHING))) == 3
+
+
+@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
+def test_others_get_their_turn_between_slices_of_partitions(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch, slice_size: int
+) -> None:
+    monkeypatch.setattr(describe_log_dirs, "_SLICE", slice_size)
+    due: list[Any] = []
+    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
+    assert isinstance(answer, Deferred)
+    turns = 1
+    while not answer.done:
+        (step,), due[:] = due[:], []
+        if turns == 1:
+            world.delete("b")
+        step()
+        turns += 1
+    assert turns == 3 // slice_size + 1
+    gone = slice_size < 3
+    assert set(told(answer.result())) == {("a", 0), ("a", 1)} | (set() if gone else {("b", 0)})
+
+
+def test_nothing_is_looked_for_any_more_when_nobody_waits(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe_log_dirs, "_SLICE", 1)
+    due: list[Any] = []
+    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
+    assert isinstance(answer, Deferred)
+    answer.abandon()
+    due.pop()()
+    assert not due and not answer.done

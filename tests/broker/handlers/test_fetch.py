@@ -1,0 +1,452 @@
+"""Fetch: limits, waiting, sessions (rules F-01..F-27)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from broker_in_loop import RunningBroker, StartBroker
+from odradek.simulation.clock import SimulatedClock
+from odradek_broker.fetch.sessions import FetchSessions
+from odradek_broker.platform.machine import RealRandomness
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import iter_batches
+from odradek_protocol.schemas.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
+from raw_client import RawClient, batch_of, produce_request
+from waiting import until
+
+
+def fetch(
+    *wanted: tuple[str, int, int],
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 25,
+    partition_max_bytes: int = 1 << 20,
+    **fields: Any,
+) -> FetchRequest:
+    """(topic, partition, offset) each."""
+    topics: dict[str, FetchTopic] = {}
+    for name, partition, offset in wanted:
+        topic = topics.setdefault(name, FetchTopic(topic=name))
+        topic.partitions.append(
+            FetchPartition(
+                partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+            )
+        )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=list(topics.values()),
+        **fields,
+    )
+
+
+def partitions(response: Any) -> dict[tuple[str, int], Any]:
+    return {
+        (topic.topic, one.partition_index): one
+        for topic in response.responses
+        for one in topic.partitions
+    }
+
+
+def offsets(data: Any) -> list[int]:
+    """Base offsets of the batches."""
+    return [header.base_offset for _, header in iter_batches(data)]
+
+
+@pytest.fixture
+async def topic(client: RawClient) -> str:
+    """Two partitions; five batches of 1,000 bytes in the first, two in the second."""
+    await client.create_topic("t", partitions=2)
+    for _ in range(5):
+        await client.call(produce_request("t", batch_of(b"x" * 932)), 9)
+    for _ in range(2):
+        await client.call(produce_request("t", batch_of(b"y" * 932), partition=1), 9)
+    return "t"
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+async def test_every_version_by_name(client: RawClient, topic: str, version: int) -> None:
+    answer = partitions(await client.call(fetch((topic, 0, 2)), version))[topic, 0]
+    assert answer.error_code == 0
+    assert offsets(answer.records) == [2, 3, 4]
+    assert answer.high_watermark == 5
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+async def test_f14_versions_by_topic_id(
+    client: RawClient, broker: RunningBroker, topic: str, version: int
+) -> None:
+    request = fetch(("", 0, 0))
+    request.topics[0].topic_id = broker.node.metadata.topic_id(topic)
+    answer = partitions(await client.call(request, version))["", 0]
+    assert offsets(answer.records) == [0, 1, 2, 3, 4]
+    request.topics[0].topic_id = b"\7" * 16
+    answer = partitions(await client.call(request, version))["", 0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_f01_nothing_to_read_waits_for_the_deadline(client: RawClient, topic: str) -> None:
+    started = asyncio.get_running_loop().time()
+    answer = partitions(await client.call(fetch((topic, 0, 5), max_wait_ms=60), 11))[topic, 0]
+    assert answer.records == b""
+    assert asyncio.get_running_loop().time() - started >= 0.05
+
+
+async def test_f01_a_fetch_of_what_is_there_is_never_parked(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    """Consumers with short queues ask for one batch at a time: what a fetch may wait for others must
+    not be added to each. Nor may the kernel hold small answers back."""
+    for offset in range(5):
+        request = fetch((topic, 0, offset), max_wait_ms=2**31 - 1, partition_max_bytes=1200)
+        answer = partitions(await client.call(request, 11))[topic, 0]
+        assert offsets(answer.records) == [offset]
+        assert not broker.node.parked_fetches
+    for session in broker.server._sessions:
+        assert session._transport is not None
+        accepted = session._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_f01_f03_a_parked_fetch_wakes_with_the_append(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=60_000), 11)
+    await until(lambda: broker.node.parked_fetches)
+    other = await broker.client()
+    await other.call(produce_request(topic, batch_of(b"new")), 9)
+    answer = partitions(await client.receive())[topic, 0]
+    assert offsets(answer.records) == [5]
+    assert not broker.node.parked_fetches
+    assert not broker.node.partition(topic, 0).data_waiters
+
+
+async def test_f01_min_bytes_holds_until_enough_is_there(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=60_000, min_bytes=1500), 11)
+    other = await broker.client()
+    await other.call(produce_request(topic, batch_of(b"z" * 932)), 9)
+    assert broker.node.parked_fetches
+    await other.call(produce_request(topic, batch_of(b"z" * 932)), 9)
+    answer = partitions(await client.receive())[topic, 0]
+    assert offsets(answer.records) == [5, 6]
+
+
+async def test_f01_an_error_answers_at_once(client: RawClient, topic: str) -> None:
+    response = await client.call(
+        fetch((topic, 0, 5), ("absent", 0, 0), max_wait_ms=60_000, min_bytes=10_000), 11
+    )
+    answers = partitions(response)
+    assert answers["absent", 0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answers[topic, 0].error_code == 0
+
+
+async def test_f05_f06_limits_cut_at_batches_and_later_partitions_get_the_rest(
+    client: RawClient, topic: str
+) -> None:
+    answers = partitions(
+        await client.call(fetch((topic, 0, 0), (topic, 1, 0), partition_max_bytes=2500), 11)
+    )
+    assert offsets(answers[topic, 0].records) == [0, 1]
+    assert offsets(answers[topic, 1].records) == [0, 1]
+    answers = partitions(await client.call(fetch((topic, 0, 0), (topic, 1, 0), max_bytes=3500), 11))
+    assert offsets(answers[topic, 0].records) == [0, 1, 2]
+    assert answers[topic, 1].records == b""
+
+
+async def test_f06_r15_the_first_batch_comes_whole_whatever_its_size(
+    client: RawClient, topic: str
+) -> None:
+    answers = partitions(
+        await client.call(
+            fetch((topic, 0, 3), (topic, 1, 0), max_bytes=10, partition_max_bytes=10), 11
+        )
+    )
+    assert offsets(answers[topic, 0].records) == [3]
+    assert answers[topic, 1].records == b""
+
+
+async def test_f07_offsets_outside_the_log(client: RawClient, topic: str) -> None:
+    for offset in (-1, 6):
+        answer = partitions(await client.call(fetch((topic, 0, offset)), 11))[topic, 0]
+        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (answer.high_watermark, answer.log_start_offset) == (-1, -1)
+    answer = partitions(await client.call(fetch((topic, 0, 5)), 11))[topic, 0]
+    assert (answer.error_code, answer.records) == (0, b"")
+
+
+async def test_f08_aborted_list_is_null_or_empty_by_isolation(
+    client: RawClient, topic: str
+) -> None:
+    answer = partitions(await client.call(fetch((topic, 0, 0)), 11))[topic, 0]
+    assert answer.aborted_transactions is None
+    answer = partitions(await client.call(fetch((topic, 0, 0), isolation_level=1), 11))[topic, 0]
+    assert answer.aborted_transactions == []
+    assert answer.last_stable_offset == 5
+
+
+async def test_f11_leader_epochs(client: RawClient, topic: str) -> None:
+    request = fetch((topic, 0, 0))
+    request.topics[0].partitions[0].current_leader_epoch = 9
+    answer = partitions(await client.call(request, 11))[topic, 0]
+    assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_f15_the_last_of_equal_partitions_wins(client: RawClient, topic: str) -> None:
+    response = await client.call(fetch((topic, 0, 0), (topic, 0, 4)), 11)
+    (answer,) = response.responses[0].partitions
+    assert offsets(answer.records) == [4]
+
+
+async def test_f15_no_partitions_and_min_bytes_answers(client: RawClient) -> None:
+    response = await client.call(fetch(max_wait_ms=60_000, min_bytes=1), 11)
+    assert response.responses == []
+
+
+async def test_n10_a_parked_fetch_goes_with_its_connection(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
+    await until(lambda: broker.node.parked_fetches)
+    client.close()
+    await until(lambda: not broker.node.parked_fetches)
+    assert not broker.node.partition(topic, 0).data_waiters
+
+
+async def test_n15_a_stop_answers_parked_fetches(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
+    await until(lambda: broker.node.parked_fetches)
+    stopping = asyncio.create_task(broker.server.stop())
+    assert partitions(await client.receive())[topic, 0].records == b""
+    await stopping
+
+
+async def test_f14_a_deleted_topic_wakes_its_fetches(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
+
+    client.send(fetch((topic, 0, 5), max_wait_ms=600_000), 11)
+    other = await broker.client()
+    await until(lambda: broker.node.parked_fetches)
+    await other.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
+    answer = partitions(await client.receive())[topic, 0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- Sessions (KIP-227) ---
+
+
+async def open_session(client: RawClient, *wanted: tuple[str, int, int]) -> Any:
+    response = await client.call(fetch(*wanted, session_epoch=0), 11)
+    assert response.session_id > 0
+    return response
+
+
+async def test_f20_f23_f24_incremental_answers_tell_only_what_changed(
+    client: RawClient, topic: str
+) -> None:
+    first = await open_session(client, (topic, 0, 5), (topic, 1, 2))
+    assert set(partitions(first)) == {(topic, 0), (topic, 1)}
+    session = {"session_id": first.session_id}
+    quiet = await client.call(fetch(session_epoch=1, **session), 11)
+    assert quiet.responses == []
+    await client.call(produce_request(topic, batch_of(b"new"), partition=1), 9)
+    told = await client.call(fetch(session_epoch=2, **session), 11)
+    assert list(partitions(told)) == [(topic, 1)]
+    assert offsets(partitions(told)[topic, 1].records) == [2]
+
+
+async def test_f23_forgotten_partitions_leave_and_an_empty_session_closes(
+    client: RawClient, topic: str
+) -> None:
+    first = await open_session(client, (topic, 0, 0), (topic, 1, 0))
+    request = fetch(session_id=first.session_id, session_epoch=1)
+    request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[0])]
+    assert list(partitions(await client.call(request, 11))) == [(topic, 1)]
+    request = fetch(session_id=first.session_id, session_epoch=2)
+    request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[1])]
+    closed = await client.call(request, 11)
+    assert (closed.session_id, closed.responses) == (0, [])
+    gone = await client.call(fetch(session_id=first.session_id, session_epoch=3), 11)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_f02_min_bytes_is_no_more_than_max_bytes(client: RawClient, topic: str) -> None:
+    """Else nobody could ever have enough, and the fetch would wait for nothing."""
+    request = fetch((topic, 0, 0), max_wait_ms=60_000, min_bytes=1 << 24, max_bytes=1_500)
+    answer = partitions(await client.call(request, 11))[topic, 0]
+    assert offsets(answer.records) == [0]
+
+
+async def test_f02_the_brokers_own_cap_counts_too(start_broker: StartBroker) -> None:
+    broker = await start_broker(fetch_max_bytes="2048")
+    client = await broker.client()
+    await client.create_topic("t")
+    for _ in range(4):
+        await client.call(produce_request("t", batch_of(b"x" * 932)), 9)
+    request = fetch(("t", 0, 0), max_wait_ms=60_000, min_bytes=1 << 24)
+    answer = partitions(await client.call(request, 11))["t", 0]
+    assert offsets(answer.records) == [0, 1]
+
+
+async def test_f22_behind_the_last_session_epoch_comes_1(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    first = await client.call(fetch((topic, 0, 5), session_epoch=0), 11)
+    (session,) = broker.node.fetch_sessions._sessions.values()
+    session.epoch = 2**31 - 2
+    for epoch in (2**31 - 2, 2**31 - 1, 1, 2):
+        request = fetch(session_id=first.session_id, session_epoch=epoch)
+        assert (await client.call(request, 11)).error_code == ErrorCode.NONE, epoch
+
+
+async def test_f27_an_error_of_one_partition_leaves_the_others_alone(
+    client: RawClient, topic: str
+) -> None:
+    wanted = fetch((topic, 0, 0), (topic, 7, 0), ("absent", 0, 0), (topic, 1, 99), (topic, 1, 0))
+    answer = await client.call(wanted, 11)
+    assert answer.error_code == ErrorCode.NONE
+    assert {where: found.error_code for where, found in partitions(answer).items()} == {
+        (topic, 0): ErrorCode.NONE,
+        (topic, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("absent", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (topic, 1): ErrorCode.NONE,
+    }
+    out = partitions(await client.call(fetch((topic, 1, 99), (topic, 0, 0)), 11))
+    assert out[topic, 1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert offsets(out[topic, 0].records)[0] == 0
+
+
+async def test_f21_session_errors(client: RawClient, topic: str) -> None:
+    answer = await client.call(fetch((topic, 0, 0), session_id=77, session_epoch=1), 11)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert answer.responses == []
+    first = await open_session(client, (topic, 0, 0))
+    wrong = await client.call(fetch(session_id=first.session_id, session_epoch=5), 11)
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    crossed = await client.call(fetch(session_id=first.session_id, session_epoch=1), 13)
+    assert crossed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_f25_who_was_served_goes_to_the_end(client: RawClient, topic: str) -> None:
+    """With room for one batch only, the partitions take turns."""
+    request = fetch((topic, 0, 0), (topic, 1, 0), max_bytes=1100, session_epoch=0)
+    first = await client.call(request, 11)
+    assert partitions(first)[topic, 0].records and not partitions(first)[topic, 1].records
+    second = await client.call(
+        fetch(session_id=first.session_id, session_epoch=1, max_bytes=1100), 11
+    )
+    assert list(partitions(second)) == [(topic, 1)]
+
+
+async def test_f26_a_full_cache_gives_no_session(start_broker: Any) -> None:
+    broker = await start_broker(max_incremental_fetch_session_cache_slots="1")
+    client = await broker.client()
+    await client.create_topic("t")
+    await open_session(client, ("t", 0, 0))
+    refused = await client.call(fetch(("t", 0, 0), session_epoch=0), 11)
+    assert (refused.error_code, refused.session_id) == (0, 0)
+    assert ("t", 0) in partitions(refused)
+
+
+def test_f26_d11_sessions_have_a_limit_of_partitions_together() -> None:
+    clock = SimulatedClock(wall_start_ms=0)
+    sessions = FetchSessions(clock, RealRandomness(), 10, lambda _: None, partitions_max=5)
+
+    def ask(count: int, session_id: int = 0, epoch: int = 0, first: int = 0) -> Any:
+        wanted = [("t", index, 0) for index in range(first, first + count)]
+        return sessions.plan(fetch(*wanted, session_id=session_id, session_epoch=epoch), 11)
+
+    held = ask(3)
+    assert ask(3).session is None
+    assert ask(2).session is not None
+    assert len(sessions) == 2
+    grown = ask(1, held.session.id, 1, first=3)
+    assert grown is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "it would grow without end"
+    assert len(sessions) == 1
+    assert ask(3).session is not None
+    clock.now_ms += 120_000
+    assert ask(5).session is not None, "those that nobody uses make room"
+    assert len(sessions) == 1
+
+
+# --- Epochs and errors ---
+
+
+def after(epoch: int, offset: int, **fields: Any) -> FetchRequest:
+    """Fetch by somebody whose last record is of `epoch`; willing to wait for ever."""
+    request = fetch(("t", 0, offset), max_wait_ms=600_000, **fields)
+    request.topics[0].partitions[0].last_fetched_epoch = epoch
+    return request
+
+
+async def test_f12_a_log_that_parts_from_ours_is_told_where_at_once(
+    client: RawClient, topic: str
+) -> None:
+    """Without any waiting, though nothing can be read."""
+    answer = partitions(await client.call(after(0, 9), 12))[topic, 0]
+    assert (answer.error_code, bytes(answer.records)) == (ErrorCode.NONE, b"")
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 5)
+    assert (answer.high_watermark, answer.log_start_offset) == (5, 0)
+
+
+async def test_f12_an_epoch_that_agrees_is_read_as_ever(client: RawClient, topic: str) -> None:
+    answer = partitions(await client.call(after(0, 2), 12))[topic, 0]
+    assert offsets(answer.records) == [2, 3, 4]
+    assert answer.diverging_epoch.epoch == -1
+
+
+async def test_f12_an_epoch_of_the_future_is_out_of_range(client: RawClient, topic: str) -> None:
+    answer = partitions(await client.call(after(5, 2), 12))[topic, 0]
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_f24_a_session_tells_of_a_log_that_parts_each_time(
+    client: RawClient, topic: str
+) -> None:
+    opened = await client.call(after(0, 9, session_epoch=0), 12)
+    for epoch in (1, 2):
+        again = FetchRequest(
+            max_wait_ms=600_000, min_bytes=1, session_id=opened.session_id, session_epoch=epoch
+        )
+        answer = partitions(await client.call(again, 12))[topic, 0]
+        assert answer.diverging_epoch.end_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fields", "error", "aborted"),
+    [
+        (("t", 0, 9), {}, ErrorCode.OFFSET_OUT_OF_RANGE, None),
+        (("t", 0, 0), {"replica_id": 5}, ErrorCode.NOT_LEADER_OR_FOLLOWER, None),
+        (("t", 9, 0), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+        (("nobody", 0, 0), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+    ],
+)
+async def test_errors_name_no_offsets_and_no_transactions(
+    client: RawClient,
+    topic: str,
+    wanted: tuple[str, int, int],
+    fields: dict[str, Any],
+    error: ErrorCode,
+    aborted: list[Any] | None,
+) -> None:
+    """As Kafka: an empty list of aborted transactions is for what is not there at all."""
+    answer = partitions(await client.call(fetch(wanted, **fields), 11))[wanted[:2]]
+    assert answer.error_code == error
+    assert answer.aborted_transactions == aborted
+    told = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+    assert told == (-1, -1, -1)

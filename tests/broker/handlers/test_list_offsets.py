@@ -1,0 +1,103 @@
+"""ListOffsets: ends and times (rules L-15, L-16 and the table above them)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from raw_client import RawClient, batch_of, produce_request
+
+BASE_MS = 1_700_000_000_000
+
+
+def ask(*timestamps: int, partition: int | None = None, epoch: int = -1) -> ListOffsetsRequest:
+    """One partition for each timestamp, or one partition several times."""
+    return ListOffsetsRequest(
+        topics=[
+            ListOffsetsTopic(
+                name="t",
+                partitions=[
+                    ListOffsetsPartition(
+                        partition_index=index if partition is None else partition,
+                        timestamp=timestamp,
+                        current_leader_epoch=epoch,
+                    )
+                    for index, timestamp in enumerate(timestamps)
+                ],
+            )
+        ]
+    )
+
+
+async def one(client: RawClient, timestamp: int, version: int, **fields: Any) -> Any:
+    response = await client.call(ask(timestamp, **fields), version)
+    return response.topics[0].partitions[0]
+
+
+@pytest.fixture(autouse=True)
+async def topic(client: RawClient) -> None:
+    """Records 0..5 at BASE_MS + 0, 1, 2 and + 10, 11, 12, in two batches."""
+    await client.create_topic("t", partitions=2)
+    for start in (0, 10):
+        batch = batch_of(b"a", b"b", b"c", timestamp_ms=BASE_MS + start)
+        await client.call(produce_request("t", batch), 9)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_the_ends_in_every_version(client: RawClient, version: int) -> None:
+    latest = await one(client, -1, version)
+    assert (latest.error_code, latest.offset, latest.timestamp) == (0, 6, -1)
+    earliest = await one(client, -2, version)
+    assert (earliest.error_code, earliest.offset, earliest.timestamp) == (0, 0, -1)
+    if version >= 4:
+        assert latest.leader_epoch == 0
+
+
+async def test_l15_a_time_finds_the_record_not_the_batch(client: RawClient) -> None:
+    for since_ms, offset, found_ms in ((0, 0, 0), (1, 1, 1), (3, 3, 10), (11, 4, 11)):
+        answer = await one(client, BASE_MS + since_ms, 7)
+        assert (answer.offset, answer.timestamp) == (offset, BASE_MS + found_ms)
+    none = await one(client, BASE_MS + 13, 7)
+    assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
+
+
+async def test_max_timestamp_needs_version_7(client: RawClient) -> None:
+    answer = await one(client, -3, 7)
+    assert (answer.offset, answer.timestamp) == (5, BASE_MS + 12)
+    empty = await client.call(ask(-1, -3), 7)
+    assert empty.topics[0].partitions[1].offset == -1
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-100, 11)]
+)
+async def test_l16_special_values_beyond_the_version(
+    client: RawClient, timestamp: int, version: int
+) -> None:
+    answer = await one(client, timestamp, version)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_l16_local_and_tiered_ends(client: RawClient) -> None:
+    assert (await one(client, -4, 8)).offset == 0
+    assert (await one(client, -5, 9)).offset == -1
+    assert (await one(client, -6, 11)).offset == -1
+
+
+async def test_l16_a_partition_asked_twice_is_an_invalid_request(client: RawClient) -> None:
+    response = await client.call(ask(-1, -2, partition=0), 7)
+    codes = [answer.error_code for answer in response.topics[0].partitions]
+    assert codes == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_f11_epoch_and_unknown_partition(client: RawClient) -> None:
+    assert (await one(client, -1, 7, epoch=3)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    unknown = await one(client, -1, 7, partition=9)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

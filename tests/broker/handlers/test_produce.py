@@ -1,0 +1,286 @@
+"""Produce: what is appended, what is refused, when it is answered (rules P-06..P-23)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker_in_loop import RunningBroker, StartBroker
+from fake_verifier import FakeVerifier
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import iter_batches, read_records
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from raw_client import RawClient, batch_of, produce_request
+from waiting import until
+
+
+def only(response: Any) -> Any:
+    """The one partition of a produce response."""
+    return response.responses[0].partition_responses[0]
+
+
+async def read_values(client: RawClient, topic: str, offset: int = 0) -> list[bytes | None]:
+    response = await client.call(
+        FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=0, fetch_offset=offset, partition_max_bytes=1 << 20
+                        )
+                    ],
+                )
+            ],
+        ),
+        11,
+    )
+    data = response.responses[0].partitions[0].records
+    return [
+        record.value
+        for position, header in iter_batches(data)
+        for record in read_records(data, position, header)
+    ]
+
+
+@pytest.fixture
+async def topic(client: RawClient) -> str:
+    await client.create_topic("t")
+    return "t"
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+async def test_every_version_by_name_appends_and_answers_the_offset(
+    client: RawClient, topic: str, version: int
+) -> None:
+    first = only(await client.call(produce_request(topic, batch_of(b"a", b"b")), version))
+    second = only(await client.call(produce_request(topic, batch_of(b"c")), version))
+    assert (first.error_code, first.base_offset) == (0, 0)
+    assert (second.error_code, second.base_offset) == (0, 2)
+    assert await read_values(client, topic) == [b"a", b"b", b"c"]
+
+
+async def test_version_13_names_topics_by_id(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    topic_id = broker.node.metadata.topic_id(topic)
+    known = only(await client.call(produce_request("", batch_of(b"a"), topic_id=topic_id), 13))
+    assert (known.error_code, known.base_offset) == (0, 0)
+    other = only(await client.call(produce_request("", batch_of(b"a"), topic_id=b"\1" * 16), 13))
+    assert other.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_p06_unknown_topic_and_partition(client: RawClient, topic: str) -> None:
+    answer = only(await client.call(produce_request("absent", batch_of(b"a")), 9))
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = only(await client.call(produce_request(topic, batch_of(b"a"), partition=7), 9))
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_p06_exactly_one_batch_of_magic_2(client: RawClient, topic: str) -> None:
+    two = only(await client.call(produce_request(topic, batch_of(b"a") + batch_of(b"b")), 9))
+    assert two.error_code == ErrorCode.INVALID_RECORD
+    old = batch_of(b"a")
+    old[16] = 1
+    magic = only(await client.call(produce_request(topic, old), 9))
+    assert magic.error_code == ErrorCode.INVALID_RECORD
+    nothing = only(await client.call(produce_request(topic, None), 9))
+    assert nothing.error_code == ErrorCode.INVALID_RECORD
+    assert await read_values(client, topic) == []
+
+
+async def test_p11_a_duplicate_beside_another_batch_is_refused_with_it(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    """Several batches cannot come in one append, so none of them can hide behind a duplicate."""
+    first = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    second = batch_of(b"b", producer_id=7, producer_epoch=0, base_sequence=1)
+    assert only(await client.call(produce_request(topic, bytearray(first)), 9)).error_code == 0
+    both = only(await client.call(produce_request(topic, first + second), 9))
+    assert (both.error_code, both.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert await read_values(client, topic) == [b"a"]
+    assert broker.node.partition(topic, 0).log.producers.entry(7).last_sequence == 0
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "verified"])
+async def test_p19_the_same_batch_from_many_connections_at_once_is_written_once(
+    broker: RunningBroker, client: RawClient, topic: str, transactional: bool
+) -> None:
+    """Check and append are one step: nobody gets in between, nor while a transaction is verified."""
+    identity: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    request = produce_request(topic, None)
+    if transactional:
+        identity["transactional"] = True
+        request.transactional_id = "tx"
+        broker.node.verification._verifier = FakeVerifier()
+    batches = [batch_of(b"once", **identity) for _ in range(20)]
+    clients = [await broker.client() for _ in batches]
+    for one, batch in zip(clients, batches, strict=True):
+        request.topic_data[0].partition_data[0].records = batch
+        one.send(request, 12)
+    answers = [only(await one.receive()) for one in clients]
+    assert {(answer.error_code, answer.base_offset) for answer in answers} == {(0, 0)}
+    assert broker.node.partition(topic, 0).log.log_end_offset == 1
+
+
+async def test_p06_zstd_needs_version_7(client: RawClient, topic: str) -> None:
+    batch = batch_of(b"a")
+    batch[22] |= 4
+    answer = only(await client.call(produce_request(topic, batch), 6))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+async def test_p07_a_bad_crc_is_refused_and_nothing_is_appended(
+    client: RawClient, topic: str
+) -> None:
+    batch = batch_of(b"a")
+    batch[-1] ^= 1
+    answer = only(await client.call(produce_request(topic, batch), 9))
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert await read_values(client, topic) == []
+
+
+async def test_p07_too_large(client: RawClient) -> None:
+    await client.create_topic("small", max_message_bytes="200")
+    answer = only(await client.call(produce_request("small", batch_of(b"x" * 300)), 9))
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_p09_p10_a_retry_answers_the_original_offset(client: RawClient, topic: str) -> None:
+    identity = await client.call(InitProducerIdRequest(transactional_id=None), 4)
+    assert identity.error_code == 0
+
+    def batch(sequence: int) -> Any:
+        return batch_of(
+            b"once",
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=sequence,
+        )
+
+    answers = [
+        only(await client.call(produce_request(topic, batch(sequence)), 9))
+        for sequence in (0, 1, 0, 1)
+    ]
+    assert [answer.base_offset for answer in answers] == [0, 1, 0, 1]
+    assert all(answer.error_code == 0 for answer in answers)
+    gap = only(await client.call(produce_request(topic, batch(5)), 9))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await read_values(client, topic) == [b"once", b"once"]
+
+
+async def test_p22_acks_outside_the_known_ones(client: RawClient, topic: str) -> None:
+    answer = only(await client.call(produce_request(topic, batch_of(b"a"), acks=2), 9))
+    assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert await read_values(client, topic) == []
+
+
+async def test_p23_n09_acks_0_is_not_answered(client: RawClient, topic: str) -> None:
+    client.send(produce_request(topic, batch_of(b"a"), acks=0), 9)
+    client._sent.pop()
+    answer = only(await client.call(produce_request(topic, batch_of(b"b"), acks=1), 9))
+    assert answer.base_offset == 1
+
+
+async def test_p23_acks_0_and_an_error_closes_the_connection(client: RawClient, topic: str) -> None:
+    client.send(produce_request("absent", batch_of(b"a"), acks=0), 9)
+    assert await client.closed()
+
+
+async def test_o01_clients_do_not_write_internal_topics(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    made = asyncio.Event()
+    broker.node.ensure_internal_topic("__consumer_offsets").then(lambda _: made.set())
+    await asyncio.wait_for(made.wait(), 10)
+    answer = only(await client.call(produce_request("__consumer_offsets", batch_of(b"a")), 9))
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_r03_log_append_time_is_answered(client: RawClient) -> None:
+    await client.create_topic("stamped", message_timestamp_type="LogAppendTime")
+    answer = only(await client.call(produce_request("stamped", batch_of(b"a")), 9))
+    assert answer.log_append_time_ms > 1_700_000_000_000
+
+
+async def test_p29_producer_ids_are_never_given_twice_across_restarts(
+    start_broker: StartBroker,
+) -> None:
+    seen = []
+    for _ in range(2):
+        broker = await start_broker()
+        client = await broker.client()
+        for _ in range(3):
+            seen.append(await client.call(InitProducerIdRequest(transactional_id=None), 4))
+        await broker.stop()
+    ids = [answer.producer_id for answer in seen]
+    assert len(set(ids)) == 6
+    assert ids[3] >= 1000, "the rest of the lost block is skipped"
+
+
+async def test_d5_fsync_nothing_is_answered_before_it_is_durable(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    held: list[Any] = []
+    partition = broker.node.partition("t", 0)
+    monkeypatch.setattr(partition, "_request_flush", held.append)
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    await until(lambda: held)
+    assert partition.log.log_end_offset == 1
+    assert partition.log.high_watermark == 0
+    assert await read_values(await broker.client(), "t") == []
+    broker.server._commit.request(held[0])
+    assert only(await client.receive()).base_offset == 0
+    assert await read_values(client, "t") == [b"a"]
+
+
+async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold up everything behind it until its time is up (N-03)."""
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    held: list[Any] = []
+    monkeypatch.setattr(broker.node.partition("t", 0), "_request_flush", held.append)
+    request = produce_request("t", batch_of(b"a"))
+    request.timeout_ms = 600_000
+    client.send(request, 9)
+    await until(lambda: held)
+    other = await broker.client()
+    await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
+    assert only(await client.receive()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_d11_p24_the_broker_forgets_producers_beyond_its_limit(
+    start_broker: StartBroker,
+) -> None:
+    """Those that wrote longest ago; whoever comes again is taken as one that is not known (P-14)."""
+    broker = await start_broker(max_producer_ids="1000", log_durability="page-cache")
+    client = await broker.client()
+    await client.create_topic("t")
+    start_ms = broker.node.clock.wall_ms()
+    for number in range(1_010):
+        batch = batch_of(
+            b"a",
+            timestamp_ms=start_ms + number,
+            producer_id=number,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        client.send(produce_request("t", batch), 9)
+        assert only(await client.receive()).error_code == ErrorCode.NONE
+    broker.node.keep_house()
+    producers = broker.node.partition("t", 0).log.producers
+    assert [entry.producer_id for entry in producers.entries()] == list(range(10, 1_010))
+    again = batch_of(b"b", producer_id=3, producer_epoch=0, base_sequence=1)
+    assert only(await client.call(produce_request("t", again), 9)).error_code == ErrorCode.NONE

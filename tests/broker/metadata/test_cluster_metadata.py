@@ -1,0 +1,724 @@
+"""Cluster metadata: records, replay, producer-id blocks, decisions on topics and settings."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from counting_randomness import CountingRandomness
+from fake_node import FakeNode
+from odradek_broker.config.broker import ConfigSource, default_config
+from odradek_broker.metadata.cluster import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    PRODUCER_ID_BLOCK,
+    TRANSACTIONS_TOPIC,
+    ClusterMetadata,
+    MetadataError,
+)
+from odradek_broker.metadata.configs import resources
+from odradek_broker.metadata.configs.changes import (
+    Change,
+    Operation,
+    ResourceChanges,
+    alter_configs,
+)
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.topics.checks import check_topic_name
+from odradek_broker.metadata.topics.create_partitions import NewPartitions, create_partitions
+from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.metadata.topics.delete_topics import TopicRef, delete_topics
+from odradek_protocol.constants import (
+    RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID, DecodeError
+from odradek_protocol.stored.cluster_metadata import (
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
+
+RECORDS = [
+    TopicRecord(name="t", topic_id=bytes(range(16))),
+    PartitionRecord(
+        partition_id=2, topic_id=bytes(range(16)), replicas=[1], isr=[1], leader=1, leader_epoch=0,
+        partition_epoch=0,
+    ),
+    ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"),
+    ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value=None),
+    RemoveTopicRecord(topic_id=bytes(range(16))),
+    ProducerIdsRecord(broker_id=1, next_producer_id=1000),
+]  # fmt: skip
+
+
+def state(metadata: ClusterMetadata) -> Any:
+    """Everything that replay makes."""
+    return (
+        metadata.topics,
+        metadata._names_by_id,
+        metadata._configs,
+        metadata._next_producer_id,
+        metadata.config,
+    )
+
+
+def replayed(node: FakeNode) -> ClusterMetadata:
+    """A restart: the same records, another object."""
+    metadata = ClusterMetadata(node.config, CountingRandomness())
+    for value in node.recorded:
+        metadata.replay_bytes(value)
+    return metadata
+
+
+# --- Records --------------------------------------------------------------------------------------
+
+
+def test_a_topic_record_in_kafkas_bytes() -> None:
+    """Frame version 1, type 2, version 0, compact name, id, no tags."""
+    assert encode_record(RECORDS[0]) == b"\x01\x02\x00\x02t" + bytes(range(16)) + b"\x00"
+
+
+def test_a_producer_ids_record_in_kafkas_bytes() -> None:
+    expected = "010f00" + "00000001" + "ffffffffffffffff" + "00000000000003e8" + "00"
+    assert encode_record(RECORDS[5]).hex() == expected
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_records_survive_a_round_trip(record: Any) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+@pytest.mark.parametrize("value", ["", "01", "0002", "020200", "017f00", "010201", "010200ff"])
+def test_a_record_that_cannot_be_read_is_never_guessed(value: str) -> None:
+    with pytest.raises(DecodeError):
+        decode_record(bytes.fromhex(value))
+
+
+# --- Replay ---------------------------------------------------------------------------------------
+
+
+def test_d4_a_restart_replays_to_the_same_state() -> None:
+    node = FakeNode()
+    node.create("a", 3, retention_ms="7")
+    first = node.create("b")
+    changes = ResourceChanges(
+        RESOURCE_BROKER, "", [Change("log.retention.ms", Operation.SET, "99")]
+    )
+    node.commit_metadata(alter_configs(node.metadata, [changes])[0])
+    node.commit_metadata(delete_topics(node.metadata, [TopicRef("b")])[0])
+    second = node.create("b", 2)
+    node.commit_metadata(node.metadata.producer_id_block())
+    node.commit_metadata(
+        alter_configs(
+            node.metadata,
+            [
+                ResourceChanges(
+                    RESOURCE_TOPIC, "a", [Change("retention.ms", Operation.DELETE, None)]
+                )
+            ],
+        )[0]
+    )
+    assert state(replayed(node)) == state(node.metadata)
+    assert first != second
+    assert node.metadata.topic_name(first) is None
+    assert node.metadata.topic_name(second) == "b"
+    assert node.metadata.log_config("a").retention_ms == 99
+
+
+def test_replay_refuses_what_contradicts_the_state() -> None:
+    metadata = ClusterMetadata(default_config(), CountingRandomness())
+    metadata.replay(RECORDS[0])
+    for record in (
+        RECORDS[0],
+        PartitionRecord(topic_id=bytes(16)),
+        RemoveTopicRecord(topic_id=bytes(16)),
+        ProducerIdsRecord(next_producer_id=0),
+    ):
+        with pytest.raises(MetadataError):
+            metadata.replay(record)
+
+
+def test_d8_leaders_are_looked_up() -> None:
+    node = FakeNode(node_id="7")
+    node.create("t", 2)
+    assert node.metadata.leader_of("t", 1) == 7
+    assert node.metadata.leader_of("t", 2) is None
+    assert node.metadata.leader_of("u", 0) is None
+
+
+def test_topic_ids_avoid_reserved_ones_and_dashes() -> None:
+    class Biased(CountingRandomness):
+        ids = (bytes(16), bytes(15) + b"\x01", b"\xf8" + bytes(15), b"\x05" * 16)
+
+        def uuid(self) -> bytes:
+            self.calls += 1
+            return self.ids[self.calls - 1]
+
+    assert ClusterMetadata(default_config(), Biased()).new_topic_id() == b"\x05" * 16
+
+
+# --- Producer ids ---------------------------------------------------------------------------------
+
+
+def test_p29_no_id_before_its_block_is_durable() -> None:
+    node = FakeNode()
+    metadata = node.metadata
+    assert metadata.take_producer_id() is None
+    node.commit_metadata(metadata.producer_id_block())
+    assert metadata.take_producer_id() is None, "recorded is not durable"
+    metadata.use_producer_id_block()
+    assert [metadata.take_producer_id() for _ in range(3)] == [0, 1, 2]
+
+
+def test_p29_blocks_of_a_thousand_follow_each_other() -> None:
+    node = FakeNode()
+    taken = []
+    for _ in range(2):
+        node.commit_metadata(node.metadata.producer_id_block())
+        node.metadata.use_producer_id_block()
+        while (producer_id := node.metadata.take_producer_id()) is not None:
+            taken.append(producer_id)
+    assert taken == list(range(2 * PRODUCER_ID_BLOCK))
+
+
+def test_p29_a_restart_skips_the_rest_of_a_block() -> None:
+    node = FakeNode()
+    node.commit_metadata(node.metadata.producer_id_block())
+    node.metadata.use_producer_id_block()
+    node.metadata.take_producer_id()
+    again = replayed(node)
+    assert again.take_producer_id() is None
+    (record,) = again.producer_id_block()
+    assert isinstance(record, ProducerIdsRecord)
+    assert record.next_producer_id == 2 * PRODUCER_ID_BLOCK
+    again.replay(record)
+    again.use_producer_id_block()
+    assert again.take_producer_id() == PRODUCER_ID_BLOCK
+
+
+# --- Topics ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "x" * 249])
+def test_legal_topic_names(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\n", "a\0"])
+def test_illegal_topic_names(name: str) -> None:
+    with pytest.raises(AdminError) as caught:
+        check_topic_name(name)
+    assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def create(node: FakeNode, *wanted: NewTopic, **more: Any) -> list[ErrorCode]:
+    records, results = create_topics(node.metadata, wanted, **more)
+    node.commit_metadata(records)
+    return [result.error for result in results]
+
+
+def test_create_with_defaults_and_numbers() -> None:
+    node = FakeNode(num_partitions="3")
+    assert create(node, NewTopic("a"), NewTopic("b", 2, 1)) == [ErrorCode.NONE] * 2
+    assert node.metadata.partition_count("a") == 3
+    partition = node.metadata.topics["b"].partitions[1]
+    assert (partition.leader, partition.replicas, partition.isr) == (1, [1], [1])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (NewTopic("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (NewTopic("a.b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("__consumer_offsets"), ErrorCode.INVALID_REQUEST),
+        (NewTopic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("t", -2), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("t", 99), ErrorCode.POLICY_VIOLATION),
+        (NewTopic("t", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST),
+        (NewTopic("t", -1, 1, {0: [1]}), ErrorCode.INVALID_REQUEST),
+        (NewTopic("t", assignments={1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", assignments={0: [2]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic("t", configs={"no.such": "x"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic("t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_topics_that_are_refused(wanted: NewTopic, error: ErrorCode) -> None:
+    node = FakeNode(max_partitions="50")
+    node.create("there")
+    node.create("a_b")
+    records, results = create_topics(node.metadata, [wanted, NewTopic("good")])
+    assert [result.error for result in results] == [error, ErrorCode.NONE]
+    assert results[0].message
+    assert [record for record in records if isinstance(record, TopicRecord)] == [records[0]]
+
+
+def test_one_request_creates_at_most_ten_thousand_partitions() -> None:
+    node = FakeNode()
+    refused = [ErrorCode.POLICY_VIOLATION] * 3
+    assert create(node, NewTopic("a", 1), NewTopic("b", 6_000), NewTopic("c", 4_000)) == refused
+    assert create(node, NewTopic("b", 6_000), NewTopic("c", 4_000)) == [ErrorCode.NONE] * 2
+    _, results = create_partitions(
+        node.metadata, [NewPartitions("b", 16_001), NewPartitions("b2", 1)]
+    )
+    assert results[0].error is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_value_that_is_too_long_is_refused() -> None:
+    node = FakeNode()
+    node.create("t")
+    key = "leader.replication.throttled.replicas"
+    for length, error in ((30_000, ErrorCode.NONE), (40_000, ErrorCode.INVALID_CONFIG)):
+        value = "0:" + "1" * (length - 2)
+        found, message = alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SET, value))
+        assert found is error
+        assert message is None or len(message) < 1000
+
+
+def test_the_replication_factor_is_looked_at_before_the_partitions() -> None:
+    node = FakeNode()
+    errors = create(node, NewTopic("a", 0, 0), NewTopic("b", 0, 1), NewTopic("c", -2, -1))
+    assert errors == [
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_PARTITIONS,
+    ]
+
+
+def test_the_same_name_twice_is_answered_once() -> None:
+    node = FakeNode()
+    assert create(node, NewTopic("a"), NewTopic("b"), NewTopic("a")) == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+    ]
+    assert list(node.metadata.topics) == ["b"]
+
+
+def test_a_name_collides_with_a_topic_that_exists_and_not_within_one_request() -> None:
+    node = FakeNode()
+    assert create(node, NewTopic("a.b"), NewTopic("a_b")) == [ErrorCode.NONE] * 2
+    assert create(node, NewTopic("a.b"), NewTopic("a.b_c")) == [
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.NONE,
+    ]
+    assert create(node, NewTopic("a_b.c")) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_replication_factor_accepted_by_policy_keeps_one_copy_and_says_so() -> None:
+    node = FakeNode(replication_factor_policy="accept")
+    records, results = create_topics(node.metadata, [NewTopic("t", 1, 3)])
+    assert (results[0].error, results[0].replication_factor) == (ErrorCode.NONE, 1)
+    assert "one copy" in (results[0].message or "")
+    assert any(isinstance(record, PartitionRecord) and record.replicas == [1] for record in records)
+
+
+def test_manual_assignment_on_this_node() -> None:
+    node = FakeNode()
+    assert create(node, NewTopic("t", assignments={1: [1], 0: [1]})) == [ErrorCode.NONE]
+    assert node.metadata.partition_count("t") == 2
+
+
+def test_delete_by_name_and_id() -> None:
+    node = FakeNode()
+    node.create("a")
+    topic_id = node.create("b")
+    records, results = delete_topics(
+        node.metadata,
+        [
+            TopicRef("a"),
+            TopicRef(None, topic_id),
+            TopicRef("nobody"),
+            TopicRef(None, b"x" * 16),
+            TopicRef(),
+            TopicRef("a", topic_id),
+        ],
+    )
+    assert [(result.error, result.name) for result in results] == [
+        (ErrorCode.NONE, "a"),
+        (ErrorCode.NONE, "b"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nobody"),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None),
+        (ErrorCode.INVALID_REQUEST, None),
+        (ErrorCode.INVALID_REQUEST, "a"),
+    ]
+    node.commit_metadata(records)
+    assert node.metadata.topics == {}
+
+
+def test_one_topic_by_name_and_by_id_is_refused_once() -> None:
+    node = FakeNode()
+    topic_id = node.create("a")
+    records, results = delete_topics(node.metadata, [TopicRef("a"), TopicRef(None, topic_id)])
+    assert records == []
+    assert [(result.name, result.topic_id, result.error) for result in results] == [
+        ("a", topic_id, ErrorCode.INVALID_REQUEST)
+    ]
+
+
+def test_every_topic_to_be_deleted_is_answered_also_if_given_twice_and_the_other_way() -> None:
+    node = FakeNode()
+    first, second = node.create("a"), node.create("b")
+    refs = [TopicRef("a"), TopicRef("a"), TopicRef(None, first)]
+    refs += [TopicRef("b"), TopicRef(None, second), TopicRef(None, second)]
+    records, results = delete_topics(node.metadata, refs)
+    assert records == [RemoveTopicRecord(topic_id=first)]
+    assert [(result.name, result.topic_id, result.error) for result in results] == [
+        ("a", ZERO_UUID, ErrorCode.INVALID_REQUEST),
+        (None, second, ErrorCode.INVALID_REQUEST),
+        ("b", second, ErrorCode.INVALID_REQUEST),
+        ("a", first, ErrorCode.NONE),
+    ]
+
+
+class _CountedName(str):
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        type(self).compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_topics_by_name_and_by_id_cost_no_search_through_all_the_others() -> None:
+    node = FakeNode()
+    refs = []
+    for number in range(200):
+        refs.append(TopicRef(None, node.create(f"t{number}")))
+        refs.append(TopicRef(_CountedName(f"t{number}")))
+    _, results = delete_topics(node.metadata, refs)
+    assert len(results) == 200
+    assert _CountedName.compared < 20 * len(refs)
+
+
+def test_a_refusal_of_too_many_partitions_keeps_nothing_of_the_request() -> None:
+    """An exception that is raised again and again gathers the frames of all its raisers."""
+    node = FakeNode()
+    node.create("t")
+    more = [NewPartitions("t", 16_001)]
+    for _ in range(3):
+        _, results = create_partitions(node.metadata, more)
+        assert results[0].error is ErrorCode.POLICY_VIOLATION
+    assert len(gc.get_referrers(more)) <= 1
+
+
+def test_internal_topics_stay() -> None:
+    node = FakeNode()
+    node.commit_metadata(node.metadata.internal_topic_records(OFFSETS_TOPIC))
+    records, results = delete_topics(node.metadata, [TopicRef(OFFSETS_TOPIC)])
+    assert (records, results[0].error) == ([], ErrorCode.INVALID_TOPIC_EXCEPTION)
+    records, grown = create_partitions(node.metadata, [NewPartitions(OFFSETS_TOPIC, 60)])
+    assert (records, grown[0].error) == ([], ErrorCode.INVALID_REQUEST)
+
+
+def test_f14_a_recreated_topic_has_a_new_id_and_none_of_the_old_settings() -> None:
+    node = FakeNode()
+    old = node.create("t", retention_ms="5")
+    node.commit_metadata(delete_topics(node.metadata, [TopicRef("t")])[0])
+    new = node.create("t")
+    assert new != old
+    assert node.metadata.topic_overrides("t") == {}
+    assert node.metadata.log_config("t").retention_ms == 604_800_000
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        (NewPartitions("t", 5), ErrorCode.NONE),
+        (NewPartitions("t", 5, [[1], [1]]), ErrorCode.NONE),
+        (NewPartitions("t", 3), ErrorCode.INVALID_PARTITIONS),
+        (NewPartitions("t", 2), ErrorCode.INVALID_PARTITIONS),
+        (NewPartitions("t", -1), ErrorCode.INVALID_PARTITIONS),
+        (NewPartitions("t", 99), ErrorCode.POLICY_VIOLATION),
+        (NewPartitions("nobody", 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (NewPartitions("t", 5, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewPartitions("t", 5, [[1], [2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+    ids=str,
+)
+def test_more_partitions(more: NewPartitions, error: ErrorCode) -> None:
+    node = FakeNode(max_partitions="50")
+    node.create("t", 3)
+    records, results = create_partitions(node.metadata, [more])
+    node.commit_metadata(records)
+    assert [result.error for result in results] == [error]
+    expected = 5 if error is ErrorCode.NONE else 3
+    assert sorted(node.metadata.topics["t"].partitions) == list(range(expected))
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_internal_topics_are_made_on_demand_with_kafkas_settings(name: str) -> None:
+    node = FakeNode(
+        offsets_topic_num_partitions="4", transaction_state_log_num_partitions="4",
+        offsets_topic_segment_bytes="1000", transaction_state_log_segment_bytes="1000",
+    )  # fmt: skip
+    node.commit_metadata(node.metadata.internal_topic_records(name))
+    assert node.metadata.partition_count(name) == 4
+    log_config = node.metadata.log_config(name)
+    assert log_config.compacted and log_config.segment_bytes == 1000
+    assert node.metadata.is_internal(name) and node.metadata.topics[name].is_internal
+    assert node.metadata.internal_topic_records(name) == []
+
+
+def test_o01_fifty_partitions_by_default() -> None:
+    node = FakeNode()
+    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        node.commit_metadata(node.metadata.internal_topic_records(name))
+        assert node.metadata.partition_count(name) == 50
+        assert node.metadata.log_config(name).segment_bytes == 104_857_600
+
+
+# --- Settings -------------------------------------------------------------------------------------
+
+
+def alter(
+    node: FakeNode, resource_type: int, name: str, *changes: Change
+) -> tuple[ErrorCode, str | None]:
+    records, results = alter_configs(node.metadata, [ResourceChanges(resource_type, name, changes)])
+    node.commit_metadata(records)
+    return results[0].error, results[0].message
+
+
+def test_set_append_subtract_delete() -> None:
+    node = FakeNode()
+    node.create("t")
+    key = "cleanup.policy"
+    for operation, value, expected in (
+        (Operation.APPEND, "compact", {key: "delete,compact"}),
+        (Operation.APPEND, "compact", {key: "delete,compact"}),
+        (Operation.SUBTRACT, "delete", {key: "compact"}),
+        (Operation.SUBTRACT, "compact", {key: ""}),
+        (Operation.SET, "delete", {key: "delete"}),
+        (Operation.DELETE, None, {}),
+        (Operation.DELETE, None, {}),
+    ):
+        assert alter(node, RESOURCE_TOPIC, "t", Change(key, operation, value))[0] is ErrorCode.NONE
+        assert node.metadata.topic_overrides("t") == expected
+
+
+def test_a_change_to_the_same_value_makes_no_record() -> None:
+    node = FakeNode()
+    node.create("t", retention_ms="5")
+    before = len(node.recorded)
+    alter(node, RESOURCE_TOPIC, "t", Change("retention.ms", Operation.SET, "5"))
+    assert len(node.recorded) == before
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "change", "error"),
+    [
+        (2, "nobody", Change("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "t", Change("retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("no.such", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (2, "", Change("retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (2, "a b", Change("retention.ms", 0, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (2, "t", Change("retention.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
+        (2, "t", Change("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (2, "t", Change("cleanup.policy", 2, ""), ErrorCode.INVALID_CONFIG),
+        (2, "t", Change("cleanup.policy", 2, "burn"), ErrorCode.INVALID_CONFIG),
+        (4, "9", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("num.partitions", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", Change("log.retention.ms", 0, "x"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("log.retention.hours", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("num.io.threads", 0, "0"), ErrorCode.INVALID_REQUEST),
+        (4, "1", Change("ssl.keystore.location", 0, "x"), ErrorCode.INVALID_REQUEST),
+        (4, "x", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (32, "", Change("consumer.session.timeout.ms", 0, "50000"), ErrorCode.INVALID_REQUEST),
+        (32, "g", Change("consumer.session.timeout.ms", 0, "44999"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("consumer.session.timeout.ms", 0, "60001"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("consumer.heartbeat.interval.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("consumer.session.timeout.ms", 2, "50000"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("share.isolation.level", 0, "none"), ErrorCode.INVALID_CONFIG),
+        (32, "g", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (16, "", Change("interval.ms", 0, "1000"), ErrorCode.INVALID_REQUEST),
+        (16, "s", Change("match", 0, "client_id=["), ErrorCode.INVALID_CONFIG),
+        (16, "s", Change("match", 0, "color=red"), ErrorCode.INVALID_CONFIG),
+        (16, "s", Change("metrics", 2, "a"), ErrorCode.INVALID_CONFIG),
+        (16, "s", Change("no.such", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (8, "1", Change("root", 0, "INFO"), ErrorCode.INVALID_REQUEST),
+    ],
+    ids=str,
+)
+def test_changes_that_are_refused(
+    resource_type: int, name: str, change: Change, error: ErrorCode
+) -> None:
+    node = FakeNode()
+    node.create("t")
+    sound = {
+        2: ("max.message.bytes", "100"),
+        16: ("interval.ms", "500"),
+        4: ("message.max.bytes", "100"),
+    }
+    key, value = sound.get(resource_type, ("consumer.assignment.interval.ms", "5"))
+    good = Change(key, Operation.SET, value)
+    before = len(node.recorded)
+    found, message = alter(node, resource_type, name, good, change)
+    assert found is error and message
+    assert len(node.recorded) == before, "all changes of a resource are made or none"
+
+
+def test_duplicates_in_a_request_are_refused() -> None:
+    node = FakeNode()
+    node.create("t")
+    change = Change("retention.ms", Operation.SET, "1")
+    twice = ResourceChanges(RESOURCE_TOPIC, "t", [change])
+    records, results = alter_configs(node.metadata, [twice, twice])
+    assert [result.error for result in results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert records == []
+    assert alter(node, RESOURCE_TOPIC, "t", change, change)[0] is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "key"),
+    [
+        (2, "t", "no.such"),
+        (2, "t", "retention.ms"),
+        (4, "1", "no.such"),
+        (4, "1", "num.partitions"),
+        (32, "g", "no.such"),
+        (16, "s", "interval.ms"),
+    ],
+)
+def test_what_is_not_set_may_be_deleted_known_or_not(
+    resource_type: int, name: str, key: str
+) -> None:
+    node = FakeNode()
+    node.create("t")
+    before = len(node.recorded)
+    assert alter(node, resource_type, name, Change(key, Operation.DELETE, None)) == (
+        ErrorCode.NONE,
+        None,
+    )
+    assert len(node.recorded) == before
+
+
+def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
+    node = FakeNode()
+    session = Change("consumer.session.timeout.ms", Operation.SET, " 50000 ")
+    assert alter(node, RESOURCE_GROUP, "g", session)[0] is ErrorCode.NONE
+    match = Change("match", Operation.SET, "client_id=a.*,client_source_port=90..")
+    assert alter(node, RESOURCE_CLIENT_METRICS, "s", match)[0] is ErrorCode.NONE
+    metadata = node.metadata
+    assert metadata.overrides(RESOURCE_GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
+    assert metadata.overrides(RESOURCE_CLIENT_METRICS, "s") == {"match": match.value}
+    assert metadata.group_setting_ms("g", "consumer.session.timeout.ms") == 50_000
+    assert metadata.group_setting_ms("h", "consumer.session.timeout.ms") is None
+    again = FakeNode(group_consumer_max_session_timeout_ms="48000")
+    for value in node.recorded:
+        again.metadata.replay_bytes(value)
+    found = again.metadata.group_setting_ms("g", "consumer.session.timeout.ms")
+    assert found == 48_000, "within the broker's bounds, which have moved since"
+
+
+def test_settings_that_fit_together_may_change_together_in_either_direction() -> None:
+    """One record after the other, of which the first alone would not fit."""
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    node = FakeNode()
+    for low, high in (("5", "10"), ("50", "100"), ("1", "2")):
+        changes = [Change(least, Operation.SET, low), Change(most, Operation.SET, high)]
+        assert alter(node, RESOURCE_BROKER, "", *changes)[0] is ErrorCode.NONE
+        config = node.metadata.config
+        found = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
+        assert found == (int(low), int(high))
+        assert node.metadata.config_problem == ""
+    again = FakeNode()
+    for value in node.recorded:
+        again.metadata.replay_bytes(value)
+    assert again.metadata.config == node.metadata.config
+
+
+def test_dynamic_settings_that_fit_no_more_do_not_keep_the_broker_from_starting() -> None:
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    node = FakeNode()
+    assert alter(node, RESOURCE_BROKER, "", Change(least, Operation.SET, "5000"))[0] == 0
+    again = FakeNode(**{most.replace(".", "_"): "100"})
+    for value in node.recorded:
+        again.metadata.replay_bytes(value)
+    assert least in again.metadata.config_problem
+    assert again.metadata.config.log_cleaner_min_compaction_lag_ms == 0
+
+
+def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "_NAMES_MAX", 2)
+    node = FakeNode()
+    change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    assert [alter(node, RESOURCE_GROUP, name, change)[0] for name in "abca"] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.NONE,
+    ]
+    metrics = Change("interval.ms", Operation.SET, "1000")
+    assert alter(node, RESOURCE_CLIENT_METRICS, "s", metrics)[0] is ErrorCode.NONE
+
+
+def test_the_groups_of_one_request_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "_NAMES_MAX", 2)
+    node = FakeNode()
+    change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    wanted = [ResourceChanges(RESOURCE_GROUP, name, [change]) for name in "abc"]
+    _, results = alter_configs(node.metadata, wanted)
+    assert [result.error for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [("99", ErrorCode.INVALID_REQUEST), ("x", ErrorCode.INVALID_CONFIG)]
+)
+def test_the_interval_of_client_metrics_has_bounds(value: str, error: ErrorCode) -> None:
+    change = Change("interval.ms", Operation.SET, value)
+    assert alter(FakeNode(), RESOURCE_CLIENT_METRICS, "s", change)[0] is error
+
+
+def test_a_heartbeat_must_fit_into_the_session_of_a_group() -> None:
+    node = FakeNode(
+        group_consumer_max_heartbeat_interval_ms="50000",
+        group_consumer_max_session_timeout_ms="60000",
+    )
+    heartbeat = Change("consumer.heartbeat.interval.ms", Operation.SET, "46000")
+    assert alter(node, RESOURCE_GROUP, "g", heartbeat)[0] is ErrorCode.INVALID_CONFIG
+    session = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    assert alter(node, RESOURCE_GROUP, "g", heartbeat, session)[0] is ErrorCode.NONE
+
+
+def test_a_brokers_dynamic_setting_lies_under_that_of_every_topic() -> None:
+    node = FakeNode(log_retention_ms="1")
+    node.create("a")
+    node.create("b", retention_ms="7")
+    assert node.metadata.log_config("a").retention_ms == 1
+    alter(node, RESOURCE_BROKER, "", Change("log.retention.ms", Operation.SET, "2"))
+    assert node.metadata.log_config("a").retention_ms == 2
+    alter(node, RESOURCE_BROKER, "1", Change("log.retention.ms", Operation.SET, "3"))
+    assert node.metadata.log_config("a").retention_ms == 3
+    assert node.metadata.log_config("b").retention_ms == 7
+    (entry,) = node.metadata.topic_configs.describe({}, ["retention.ms"])
+    assert [place.source for place in entry.synonyms] == [
+        ConfigSource.DYNAMIC_BROKER,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER,
+        ConfigSource.STATIC_BROKER,
+        ConfigSource.DEFAULT,
+    ]
+    alter(node, RESOURCE_BROKER, "1", Change("log.retention.ms", Operation.DELETE, None))
+    assert node.metadata.log_config("a").retention_ms == 2

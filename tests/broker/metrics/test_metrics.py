@@ -1,0 +1,208 @@
+"""Counting, and what Prometheus is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from fake_node import FakeNode
+from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import NO_TIMEOUT_MS, Transaction
+from odradek_broker.metrics.broker import BrokerMetrics, Histogram
+from odradek_broker.metrics.exposition import render
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.schemas.find_coordinator import FindCoordinatorResponse
+from odradek_protocol.schemas.heartbeat import HeartbeatResponse
+from odradek_protocol.schemas.metadata import MetadataResponse
+from odradek_protocol.schemas.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_us = 0
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every sample by name and labels; fails if Prometheus' own parser does not take the text."""
+    found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def labelled(**labels: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+def test_requests_by_api_and_version_with_times() -> None:
+    clock = Clock()
+    metrics = BrokerMetrics(clock)
+    for time_us in (60, 60, 40_000_000):
+        started_us = metrics.now_us()
+        clock.now_us += time_us
+        metrics.request_finished(APIS[ApiKey.METADATA], 12, started_us, MetadataResponse())
+    found = samples(render(metrics))
+    assert found["odradek_requests_total", labelled(api="Metadata", version="12")] == 3
+    duration = "odradek_request_duration_seconds"
+    assert found[f"{duration}_count", labelled(api="Metadata")] == 3
+    assert found[f"{duration}_bucket", labelled(api="Metadata", le="5e-05")] == 0
+    assert found[f"{duration}_bucket", labelled(api="Metadata", le="0.0001")] == 2
+    assert found[f"{duration}_bucket", labelled(api="Metadata", le="+Inf")] == 3
+    assert found[f"{duration}_sum", labelled(api="Metadata")] == 40.00012
+
+
+def test_a_bucket_holds_its_upper_bound() -> None:
+    histogram = Histogram()
+    histogram.observe(50)
+    assert histogram.buckets()[0] == ("5e-05", 1.0)
+
+
+def test_errors_are_found_where_an_answer_has_them() -> None:
+    metrics = BrokerMetrics(Clock())
+
+    def finish(key: ApiKey, reply: Any) -> None:
+        metrics.request_finished(APIS[key], 0, 0, reply)
+
+    finish(ApiKey.HEARTBEAT, HeartbeatResponse(error_code=27))
+    finish(ApiKey.HEARTBEAT, HeartbeatResponse())
+    partitions = [PartitionProduceResponse(error_code=code) for code in (0, 3, 3, 10)]
+    finish(
+        ApiKey.PRODUCE,
+        ProduceResponse(responses=[TopicProduceResponse(partition_responses=partitions)]),
+    )
+    finish(ApiKey.FIND_COORDINATOR, FindCoordinatorResponse(error_code=15))
+    finish(ApiKey.PRODUCE, object())  # No answer at all (acks=0).
+    errors = {
+        labels: value
+        for (name, labels), value in samples(render(metrics)).items()
+        if name == "odradek_request_errors_total"
+    }
+    assert errors == {
+        labelled(api="Heartbeat", error="REBALANCE_IN_PROGRESS"): 1,
+        labelled(api="Produce", error="UNKNOWN_TOPIC_OR_PARTITION"): 2,
+        labelled(api="Produce", error="MESSAGE_TOO_LARGE"): 1,
+        labelled(api="FindCoordinator", error="COORDINATOR_NOT_AVAILABLE"): 1,
+    }
+
+
+def test_bytes_flushes_and_connections() -> None:
+    metrics = BrokerMetrics(Clock())
+    metrics.received_bytes(10)
+    metrics.received_bytes(5)
+    metrics.sent_bytes(7)
+    metrics.appended_bytes(3)
+    metrics.fetched_bytes(4)
+    metrics.connection_refused()
+    metrics.connections.set(2)
+    metrics.flushed(0.0015)
+    found = samples(render(metrics))
+    assert found["odradek_received_bytes_total", ()] == 15
+    assert found["odradek_sent_bytes_total", ()] == 7
+    assert found["odradek_appended_bytes_total", ()] == 3
+    assert found["odradek_fetched_bytes_total", ()] == 4
+    assert found["odradek_connections_refused_total", ()] == 1
+    assert found["odradek_connections", ()] == 2
+    assert found["odradek_flush_duration_seconds_count", ()] == 1
+    assert found["odradek_flush_duration_seconds_sum", ()] == 0.0015
+
+
+@dataclass
+class Listing:
+    group_id: str
+    members: int
+    state: GroupState = GroupState.STABLE
+
+
+class FakeGroups:
+    def groups(self) -> Iterable[Listing]:
+        return [Listing("g", 2), Listing("idle", 0, GroupState.EMPTY)]
+
+    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        return {("t", 0): 4, ("t", 1): 20, ("gone", 0): 1} if group_id == "g" else {}
+
+
+def test_kafka_exporters_names_and_labels() -> None:
+    node: Any = FakeNode()
+    node.groups = FakeGroups()
+    node.create("t", 2)
+    node.offline.add(("t", 1))
+    found = samples(render(BrokerMetrics(Clock()), node))
+    assert found["kafka_brokers", ()] == 1
+    assert found["kafka_broker_info", labelled(id="1", address="host:9092")] == 1
+    assert found["kafka_topic_partitions", labelled(topic="t")] == 2
+    place = labelled(topic="t", partition="0")
+    expected = {
+        "current_offset": 10,
+        "oldest_offset": 3,
+        "in_sync_replica": 1,
+        "leader": 1,
+        "leader_is_preferred": 1,
+        "replicas": 1,
+        "under_replicated_partition": 0,
+    }
+    for name, value in expected.items():
+        assert found[f"kafka_topic_partition_{name}", place] == value
+    assert found["odradek_partition_offline", labelled(topic="t", partition="1")] == 1
+    assert found["odradek_partition_unstable_records", place] == 3
+    group = {"consumergroup": "g", "topic": "t"}
+    assert found["kafka_consumergroup_members", labelled(consumergroup="g")] == 2
+    assert found["kafka_consumergroup_current_offset", labelled(partition="0", **group)] == 4
+    assert found["kafka_consumergroup_lag", labelled(partition="0", **group)] == 6
+    assert found["kafka_consumergroup_lag", labelled(partition="1", **group)] == 0
+    assert found["kafka_consumergroup_current_offset_sum", labelled(**group)] == 24
+    assert found["kafka_consumergroup_lag_sum", labelled(**group)] == 6
+    state = labelled(consumergroup="idle", state="Empty")
+    assert found["odradek_consumergroup_state", state] == 1
+
+
+def test_the_cleaner_has_kafkas_names() -> None:
+    node: Any = FakeNode()
+    node.groups = FakeGroups()
+    statistics = node.cleaner.statistics
+    statistics.uncleanable["t", 0] = "damaged"
+    statistics.uncleanable_bytes = 700
+    statistics.dirtiest, statistics.kept, statistics.took_ms = 0.256, 0.5, 3_999
+    node.clock.advance(250)
+    found = samples(render(BrokerMetrics(Clock()), node))
+    directory = labelled(logDirectory=node.config.data_dir)
+    assert found["kafka_log_logcleanermanager_uncleanable_partitions_count", directory] == 1
+    assert found["kafka_log_logcleanermanager_uncleanable_bytes", directory] == 700
+    assert found["kafka_log_logcleanermanager_max_dirty_percent", ()] == 25
+    assert found["kafka_log_logcleanermanager_time_since_last_run_ms", ()] == 250
+    assert found["kafka_log_logcleaner_cleaner_recopy_percent", ()] == 50
+    assert found["kafka_log_logcleaner_max_clean_time_secs", ()] == 3
+
+
+def test_t70_open_and_prepared_transactions_have_an_age() -> None:
+    node: Any = FakeNode()
+    node.groups = FakeGroups()
+    now_ms = node.clock.wall_ms()
+    node.transactions.held = [
+        Transaction("open", 1, 0, 60_000, TransactionState.ONGOING, start_ms=now_ms - 1_500),
+        Transaction("kept", 2, 0, NO_TIMEOUT_MS, TransactionState.ONGOING, start_ms=now_ms),
+        Transaction("idle", 3, 0, 60_000, TransactionState.EMPTY),
+    ]
+    found = samples(render(BrokerMetrics(Clock()), node))
+    name = "odradek_transaction_open_seconds"
+    ages = {labels: value for (metric, labels), value in found.items() if metric == name}
+    assert ages == {
+        labelled(transactional_id="open", state="Ongoing", timeout="60000"): 1.5,
+        labelled(transactional_id="kept", state="Ongoing", timeout="none"): 0,
+    }
+    assert found["odradek_transactional_ids", labelled(state="Ongoing")] == 2
+    assert found["odradek_transactional_ids", labelled(state="Empty")] == 1
+    assert found["odradek_transactional_ids", labelled(state="PrepareAbort")] == 0

@@ -1,0 +1,85 @@
+"""Log lines: for people, for machines, into a file that does not grow without end."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from odradek_broker.platform import log_lines
+from odradek_broker.platform.log_lines import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    for handler in handlers:
+        root.removeHandler(handler)
+    yield
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_json_lines_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("json", "info")
+    log = structlog.get_logger("odradek.test")
+    log.info("hello", count=3)
+    log.debug("hidden")
+    logging.getLogger("asyncio").warning("slow %s", "callback")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.exception("failed")
+    captured = capsys.readouterr()
+    assert captured.out == "", "stdout is for data"
+    lines = [json.loads(line) for line in captured.err.splitlines()]
+    assert [line["event"] for line in lines] == ["hello", "slow callback", "failed"]
+    assert (lines[0]["count"], lines[0]["level"], lines[0]["logger"]) == (3, "info", "odradek.test")
+    assert lines[0]["timestamp"].endswith("Z")
+    assert lines[1]["logger"] == "asyncio"
+    assert "ValueError: broken" in lines[2]["exception"]
+
+
+def test_console_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("console", "warning")
+    log = structlog.get_logger("odradek.test")
+    log.info("hidden")
+    log.warning("look here", topic="t")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "look here" in line and "topic=t" in line
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(line)
+
+
+def test_auto_is_json_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("auto")
+    structlog.get_logger("odradek.test").info("hello")
+    assert json.loads(capsys.readouterr().err)["event"] == "hello"
+
+
+def test_the_last_configuration_counts_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("json")
+    configure_logging("json")
+    structlog.get_logger("odradek.test").info("hello")
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_log_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_lines, "LOG_FILE_MAX_BYTES", 1000)
+    configure_logging("json", log_file=str(tmp_path / "b.log"))
+    log = structlog.get_logger("odradek.test")
+    for _ in range(200):
+        log.info("x" * 100)
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["b.log", "b.log.1", "b.log.2", "b.log.3"]
+    assert all(file.stat().st_size <= 1000 for file in files)

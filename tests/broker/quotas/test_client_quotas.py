@@ -1,0 +1,182 @@
+"""Which quota holds for a client, and whose usage counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.simulation.clock import SimulatedClock
+from odradek_broker.quotas.client_quotas import ANY, ClientQuotas
+from odradek_broker.quotas.entities import QuotaEntity, QuotaKey, quota_entity
+from odradek_broker.quotas.managers import QuotaManagers
+from odradek_broker.quotas.rates import SampledRate, Windows
+from odradek_broker.request import RequestContext
+
+WINDOWS = Windows(11, 1000)
+#: Most special first.
+ORDER: list[QuotaEntity] = [
+    quota_entity([("user", "u"), ("client-id", "c")]),
+    quota_entity([("user", "u"), ("client-id", None)]),
+    quota_entity([("user", "u")]),
+    quota_entity([("user", None), ("client-id", "c")]),
+    quota_entity([("user", None), ("client-id", None)]),
+    quota_entity([("user", None)]),
+    quota_entity([("client-id", "c")]),
+    quota_entity([("client-id", None)]),
+]
+
+
+def quotas() -> ClientQuotas[SampledRate]:
+    return ClientQuotas(lambda: SampledRate(WINDOWS))
+
+
+def asks(client_id: str | None, user: str = "u") -> RequestContext:
+    return RequestContext(9, client_id, "host", 1, user=user)
+
+
+def test_q01_the_most_special_quota_holds() -> None:
+    held = quotas()
+    for limit, entity in enumerate(ORDER, 1):
+        held.update(entity, limit)
+    for limit, entity in enumerate(ORDER, 1):
+        found = held.find("u", "c")
+        assert found is not None
+        assert found.limit == limit
+        held.update(entity, None)
+    assert held.find("u", "c") is None
+    assert not held
+
+
+@pytest.mark.parametrize(
+    ("entity", "user", "client_id"),
+    list(
+        zip(
+            ORDER,
+            ["u", "u", "u", "u", "u", "u", ANY, ANY],
+            ["c", "c", ANY, "c", "c", ANY, "c", "c"],
+            strict=True,
+        )
+    ),
+)
+def test_q02_usage_is_that_of_whoever_shares_the_quota(
+    entity: QuotaEntity, user: str, client_id: str
+) -> None:
+    held = quotas()
+    held.update(entity, 5)
+    found = held.find("u", "c")
+    assert found is not None
+    assert (found.user, found.client_id) == (user, client_id)
+
+
+def test_q01_others_are_not_meant() -> None:
+    held = quotas()
+    held.update(quota_entity([("user", "u"), ("client-id", "c")]), 5)
+    held.update(quota_entity([("client-id", "c")]), 6)
+    assert held.find("u", "d") is None
+    assert held.find("v", "d") is None
+    other = held.find("v", "c")
+    assert other is not None
+    assert other.limit == 6
+
+
+def test_q01_a_client_without_an_id_has_the_defaults() -> None:
+    held = quotas()
+    held.update(quota_entity([("client-id", "c")]), 5)
+    assert held.find("u", "") is None
+    held.update(quota_entity([("client-id", None)]), 6)
+    found = held.find("u", "")
+    assert found is not None
+    assert (found.limit, found.user, found.client_id) == (6, ANY, "")
+
+
+def test_usage_is_kept_for_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek_broker.quotas.client_quotas._USAGES_MAX", 3)
+    held = quotas()
+    held.update(quota_entity([("client-id", None)]), 5)
+    for name in "abcad":
+        found = held.find("u", name)
+        assert found is not None
+        held.usage(found, 0).record(1, 0)
+    assert [client_id for _, client_id, _ in held.usages()] == ["c", "a", "d"]
+
+
+def test_usage_is_kept_for_bounded_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek_broker.quotas.client_quotas._CHARACTERS_MAX", 50)
+    held = quotas()
+    held.update(quota_entity([("client-id", None)]), 5)
+    for letter in "abc":
+        found = held.find("u", letter * 20)
+        assert found is not None
+        held.usage(found, 0)
+    assert [client_id[0] for _, client_id, _ in held.usages()] == ["b", "c"]
+
+
+def test_who_uses_nothing_for_an_hour_is_forgotten() -> None:
+    held = quotas()
+    held.update(quota_entity([("client-id", None)]), 5)
+    for name, now_ms in (("a", 0), ("b", 3_599_999), ("c", 3_600_000)):
+        found = held.find("u", name)
+        assert found is not None
+        held.usage(found, now_ms)
+    assert [client_id for _, client_id, _ in held.usages()] == ["b", "c"]
+
+
+def managers() -> tuple[QuotaManagers, SimulatedClock]:
+    clock = SimulatedClock()
+    return QuotaManagers(clock, WINDOWS, WINDOWS), clock
+
+
+def test_without_quotas_there_is_nobody_to_ask() -> None:
+    held, _ = managers()
+    assert [held.produce, held.fetch, held.request] == [None] * 3
+    assert held.controller_mutation is None
+    entity = quota_entity([("user", "u")])
+    held.update(entity, QuotaKey.PRODUCER_BYTE_RATE, 10)
+    assert held.produce is not None
+    assert held.fetch is None
+    held.update(entity, QuotaKey.PRODUCER_BYTE_RATE, None)
+    assert held.produce is None
+
+
+def test_q06_of_several_quotas_the_longest_wait_counts() -> None:
+    held, _ = managers()
+    held.update(quota_entity([("user", "u")]), QuotaKey.PRODUCER_BYTE_RATE, 10)
+    held.update(quota_entity([("client-id", "c")]), QuotaKey.CONSUMER_BYTE_RATE, 20)
+    assert held.produce is not None
+    assert held.fetch is not None
+    context = asks("c")
+    assert held.produce.record(context, 200) == 10_000
+    assert held.fetch.record(context, 300) == 5_000
+    assert (context.throttle_ms, context.throttled_by) == (10_000, "Produce")
+
+
+def test_q09_time_throttles_for_one_window_at_most() -> None:
+    held, clock = managers()
+    held.update(quota_entity([("user", "u")]), QuotaKey.REQUEST_PERCENTAGE, 1)
+    assert held.request is not None
+    context = asks("c")
+    held.request.record(context, 9)
+    assert context.throttle_ms == 0
+    held.request.record(context, 900)
+    assert context.throttle_ms == 1000
+    clock.advance(1000)
+    held.request.record_only(context, 50)
+    assert {user: rate for user, _, rate in held.request.usages()} == {"u": 959 / 10}
+
+
+@pytest.mark.parametrize(("version", "allowed"), [(5, [True, True]), (6, [True, False])])
+def test_q10_old_clients_are_throttled_without_an_error(version: int, allowed: list[bool]) -> None:
+    held, clock = managers()
+    held.update(quota_entity([("user", "u")]), QuotaKey.CONTROLLER_MUTATION_RATE, 1)
+    context = RequestContext(version, "c", "host", 1, user="u")
+    take = held.mutations(context, 6)
+    assert [take(14), take(1)] == allowed
+    # Three tokens too many, and one more of the client that does not know the error.
+    assert context.throttle_ms == (4000 if version == 5 else 3000)
+    clock.advance(context.throttle_ms)
+    later = RequestContext(version, "c", "host", 1, user="u")
+    assert held.mutations(later, 6)(1)
+
+
+def test_q10_without_a_quota_everything_may_be_made() -> None:
+    held, _ = managers()
+    assert held.mutations(asks("c"), 6)(1_000_000)

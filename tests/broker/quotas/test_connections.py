@@ -1,0 +1,119 @@
+"""Limits of connections, decided without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.simulation.clock import SimulatedClock
+from odradek_broker.config.addresses import parse_counts
+from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
+from odradek_broker.quotas.connections import ConnectionQuotas
+from odradek_broker.quotas.rates import Windows
+
+
+class World:
+    """Quotas of connections, a clock, and settings that may change."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = SimulatedClock(now_ms=1000)
+        self.set(**settings)
+        self.quotas = ConnectionQuotas(self.clock, Windows(11, 1000), lambda: self.config)
+
+    def set(self, **settings: Any) -> None:
+        given = {key.replace("_", "."): str(value) for key, value in settings.items()}
+        self.config: BrokerConfig = parse_config(given)[0]
+
+    def admitted(self, *hosts: str) -> list[bool]:
+        return [not self.quotas.admit(host).reason for host in hosts]
+
+
+def test_without_limits_everybody_may_come() -> None:
+    world = World()
+    assert all(world.admitted(*["192.0.2.1"] * 1000))
+    assert world.quotas.pause_ms() == 0
+
+
+def test_q12_each_address_has_its_limit() -> None:
+    world = World(max_connections_per_ip=2, max_connections_per_ip_overrides="192.0.2.9:1")
+    assert world.admitted("192.0.2.1", "192.0.2.1", "192.0.2.1") == [True, True, False]
+    assert world.admitted("192.0.2.9", "192.0.2.9") == [True, False]
+    world.quotas.closed("192.0.2.1")
+    assert world.admitted("::ffff:192.0.2.1", "::ffff:192.0.2.1") == [True, False]
+    assert world.admitted("fe80::1%eth0", "fe80::1", "fe80::1") == [True, True, False]
+
+
+def test_q12_addresses_without_connections_are_forgotten() -> None:
+    world = World()
+    for host in ("192.0.2.1", "192.0.2.1"):
+        world.admitted(host)
+    for _ in range(2):
+        world.quotas.closed("192.0.2.1")
+    assert world.quotas._counts == {}
+
+
+def test_q12_the_limit_changes_while_connections_stand() -> None:
+    world = World(max_connections_per_ip=1)
+    assert world.admitted("192.0.2.1", "192.0.2.1") == [True, False]
+    world.set(max_connections_per_ip=3)
+    assert world.admitted("192.0.2.1", "192.0.2.1", "192.0.2.1") == [True, True, False]
+
+
+@pytest.mark.parametrize("text", ["192.0.2.1", "host:1", "192.0.2.1:-1", "192.0.2.1:x", ":5"])
+def test_q12_overrides_are_addresses_and_numbers(text: str) -> None:
+    with pytest.raises(ConfigError, match="ADDRESS:COUNT"):
+        parse_config({"max.connections.per.ip.overrides": text})
+
+
+def test_q12_overrides_may_be_ipv6() -> None:
+    assert parse_counts(" 192.0.2.1:5 , [2001:DB8::1]:0,::1:7") == {
+        "192.0.2.1": 5,
+        "2001:db8::1": 0,
+        "::1": 7,
+    }
+
+
+def test_q13_who_comes_too_fast_waits_to_be_accepted_one_window_at_most() -> None:
+    world = World(max_connection_creation_rate=1)
+    assert all(world.admitted(*["192.0.2.1"] * 10))
+    assert world.quotas.pause_ms() == 0
+    assert world.admitted("192.0.2.2") == [True]
+    # Eleven in ten seconds, where ten are allowed.
+    assert world.quotas.pause_ms() == 1000
+    world.clock.advance(400)
+    assert world.quotas.pause_ms() == 600
+    world.clock.advance(600)
+    assert world.quotas.pause_ms() == 0
+
+
+def test_q13_a_rate_of_0_lets_one_connection_pass_in_each_window() -> None:
+    world = World(max_connection_creation_rate=0)
+    assert world.admitted("192.0.2.1") == [True]
+    assert world.quotas.pause_ms() == 1000
+
+
+def test_q14_an_address_that_comes_too_often_is_held_and_closed() -> None:
+    world = World()
+    world.quotas.update("192.0.2.1", 0.5)
+    assert all(world.admitted(*["192.0.2.1"] * 5))
+    refused = world.quotas.admit("192.0.2.1")
+    assert "connection_creation_rate" in refused.reason
+    # Six in ten seconds, where five are allowed: two seconds, of which one window counts.
+    assert refused.hold_ms == 1000
+    assert world.admitted("192.0.2.2") == [True]
+    # What was refused does not count: five are forgotten, and not six.
+    world.clock.advance(10_900)
+    world.admitted("192.0.2.1")
+    world.clock.advance(100)
+    assert all(world.admitted(*["192.0.2.1"] * 5))
+    world.quotas.update("192.0.2.1", None)
+    assert all(world.admitted(*["192.0.2.1"] * 50))
+
+
+def test_q14_the_default_is_of_each_address() -> None:
+    world = World()
+    world.quotas.update(None, 0.1)
+    world.quotas.update("192.0.2.9", 100)
+    assert world.admitted("192.0.2.1", "192.0.2.1", "192.0.2.2") == [True, False, True]
+    assert all(world.admitted(*["192.0.2.9"] * 20))

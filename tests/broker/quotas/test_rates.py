@@ -1,0 +1,101 @@
+"""Rates over sampled windows and buckets of tokens: Kafka's arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek_broker.quotas.rates import SampledRate, TokenBucket, Windows
+
+#: Kafka's own: eleven windows of a second.
+WINDOWS = Windows(11, 1000)
+
+
+def test_q05_the_first_amount_is_taken_over_all_whole_windows() -> None:
+    rate = SampledRate(WINDOWS)
+    rate.record(1000, 0)
+    assert rate.per_second(0) == 100
+    assert rate.per_second(400) == pytest.approx(1000 / 10.4)
+
+
+def test_q06_the_wait_brings_the_rate_down_to_the_quota() -> None:
+    rate = SampledRate(WINDOWS)
+    rate.record(3000, 0)
+    # 300 a second over ten seconds, where 100 are allowed.
+    assert rate.throttle_ms(100, 0) == 20_000
+    assert rate.throttle_ms(300, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "recorded", "wait_ms"),
+    [
+        # As Apache Kafka answered: Fetch answers of 2578, 2592 and 2597 bytes, 250 a second.
+        (250, 2578, 312),
+        (250, 2586, 344),
+        (250, 2592, 368),
+    ],
+)
+def test_q06_waits_are_those_of_kafka(limit: float, recorded: float, wait_ms: int) -> None:
+    rate = SampledRate(WINDOWS)
+    rate.record(recorded, 5)
+    assert rate.throttle_ms(limit, 5) == wait_ms
+
+
+def test_q05_windows_drop_out_as_a_whole() -> None:
+    rate = SampledRate(WINDOWS)
+    rate.record(500, 0)
+    rate.record(500, 999)
+    rate.record(100, 1000)
+    # The first window was last used at 999, and all windows last 11 seconds.
+    assert rate.per_second(11_998) == pytest.approx(1100 / 11.998)
+    assert rate.per_second(11_999) == pytest.approx(100 / 10.999)
+    assert rate.per_second(12_000) == 0
+
+
+def test_q08_what_is_taken_back_does_not_count() -> None:
+    rate = SampledRate(WINDOWS)
+    rate.record(200, 0)
+    rate.record(900, 10)
+    rate.record(-900, 10)
+    assert rate.per_second(0) == 20
+
+
+def test_one_window_has_no_whole_ones() -> None:
+    rate = SampledRate(Windows(1, 1000))
+    rate.record(10, 0)
+    assert rate.per_second(0) == 10 / 0.001
+    assert rate.per_second(500) == 20
+    assert Windows(1, 1000).whole_s == 0
+    assert WINDOWS.whole_s == 10
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 10_000)), min_size=1, max_size=60))
+def test_q06_whoever_waits_stays_at_its_quota(steps: list[tuple[int, int]]) -> None:
+    """Over any time, but for what it may use at once and its last request."""
+    rate, now_ms, used, limit = SampledRate(WINDOWS), 0, 0, 1000
+    for pause_ms, amount in steps:
+        now_ms += pause_ms
+        assert used <= limit * (WINDOWS.count + 1 + now_ms / 1000)
+        rate.record(amount, now_ms)
+        used += amount
+        now_ms += rate.throttle_ms(limit, now_ms)
+
+
+def test_q10_a_bucket_begins_full_and_is_overdrawn_once() -> None:
+    bucket = TokenBucket(WINDOWS)
+    assert bucket.throttle_ms(2, 0) == 0
+    # It holds 22.
+    bucket.take(22, 2, 0)
+    assert bucket.throttle_ms(2, 0) == 0
+    bucket.take(10, 2, 0)
+    assert bucket.throttle_ms(2, 0) == 5000
+    assert bucket.throttle_ms(2, 4999) == 1
+    assert bucket.throttle_ms(2, 5000) == 0
+
+
+def test_q10_a_bucket_holds_no_more_than_its_windows_bring() -> None:
+    bucket = TokenBucket(Windows(2, 1000))
+    bucket.take(1, 5, 0)
+    bucket.take(11, 5, 3_600_000)
+    assert bucket.throttle_ms(5, 3_600_000) == 200

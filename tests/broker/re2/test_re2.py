@@ -1,0 +1,103 @@
+"""Regular expressions over topic names (rule G-117): Python's `re` judges what both understand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek_broker.re2.parser import (
+    PROGRAM_STEPS_MAX,
+    PatternError,
+    compile_pattern,
+)
+
+NAMES = st.text(alphabet="abAB01._-", max_size=8)
+ATOMS = st.sampled_from(
+    ["a", "b", "A", "0", r"\.", ".", "[ab]", "[^a]", "[a-b0]", r"\d", r"\w", r"\W", r"[\d_.-]"]
+)
+REPEATS = st.sampled_from(["", "", "", "*", "+", "?", "*?", "{2}", "{1,}", "{0,2}", "{1,3}?"])
+
+
+def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    repeated = st.tuples(inner, REPEATS).map(lambda pair: f"(?:{pair[0]}){pair[1]}")
+    return st.one_of(
+        st.lists(repeated, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"({'|'.join(parts)})"),
+        st.tuples(ATOMS, REPEATS).map("".join),
+        inner.map(lambda part: f"^{part}$"),
+        inner.map(lambda part: rf"\b{part}"),
+    )
+
+
+@given(st.recursive(ATOMS, _compound, max_leaves=5), st.booleans(), st.lists(NAMES, max_size=5))
+@settings(max_examples=150, deadline=None)
+def test_g117_an_expression_matches_whole_names_as_pythons_does(
+    text: str, folded: bool, names: list[str]
+) -> None:
+    text = f"(?i){text}" if folded else text
+    ours, theirs = compile_pattern(text), re.compile(text, re.ASCII)
+    for name in names:
+        assert ours.matches(name) == bool(theirs.fullmatch(name)), name
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "matches"),
+    [
+        ("^orders.*", "orders-eu", True),
+        ("orders", "orders-eu", False),
+        ("^a.*|^b.*", "b1", True),
+        ("", "", True),
+        ("", "a", False),
+        ("(?P<kind>a|b)c", "bc", True),
+        ("(?<kind>a|b)c", "ac", True),
+        ("(?i:AB)c", "abc", True),
+        ("(?i:AB)c", "abC", False),
+        (r"\Qa.b\E+", "a.bbb", True),
+        (r"a\\Qb", "a\\Qb", True),
+        (r"\Qa.b\Ec", "a.bc", True),
+        (r"\Qa.b\Ec", "axbc", False),
+        ("[[:alpha:]]+[[:^digit:]]", "ab-", True),
+        ("[[:digit:]]", "a", False),
+        (r"\x61\x{62}", "ab", True),
+        ("[]a]", "]", True),
+        ("[a-]", "-", True),
+        ("a{,3}", "a{,3}", True),
+        (r"\Aab\z", "ab", True),
+        (r"[\w.]+-\d{3}", "x.y_z-123", True),
+    ],
+)
+def test_g117_re2s_syntax(text: str, name: str, matches: bool) -> None:
+    assert compile_pattern(text).matches(name) is matches
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(", ")", "a)", "[", "[a", "*", "a**", "(?=a)", "(?!a)", "(?<!a)b", r"(a)\1", "\\", r"\p{L}",
+     "a{3,2}", "a{1001}", "[b-a]", "(?x)a", "(?P<>a)", "[[:nothing:]]", r"\xzz", "(" * 200,
+     "a" * 5_000, "((a{100}){100}){100}"],
+)  # fmt: skip
+def test_g117_what_is_no_expression_or_too_large_says_what_is_wrong(text: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        compile_pattern(text)
+    assert str(caught.value)
+
+
+def test_g117_an_expression_that_stops_other_matchers_does_not_stop_this_one() -> None:
+    """`(a+)+b` on a run of a's takes a backtracking matcher 2^n steps."""
+    assert not compile_pattern("(a+)+b").matches("a" * 249)
+    assert not compile_pattern("(a|a)*(a|a)*c").matches("a" * 249)
+    assert compile_pattern("((a{10}){10}){10}").matches("a" * 1_000)
+    assert PROGRAM_STEPS_MAX >= 2_000
+
+
+@given(st.text(alphabet=r"ab()[]{}*+?|\^$.-,:<>PQEdwx019i", max_size=20))
+@settings(max_examples=150, deadline=None)
+def test_g117_any_text_is_an_expression_or_an_error(text: str) -> None:
+    try:
+        pattern = compile_pattern(text)
+    except PatternError:
+        return
+    pattern.matches("ab01.-")

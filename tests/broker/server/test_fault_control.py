@@ -1,0 +1,252 @@
+"""A broker under test: faults in the place of handlers, over the wire; and one that is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_in_loop import RunningBroker, StartBroker
+from odradek_broker.config.broker import parse_config
+from odradek_broker.faults.orders import BadOrder
+from odradek_broker.faults.rules import Rules
+from odradek_broker.platform.machine import RealFile
+from odradek_broker.server import fault_control, http_faults
+from odradek_broker.server.dispatch import HANDLERS
+from odradek_broker.server.host import RealHost
+from odradek_broker.server.server import Server
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.heartbeat import HeartbeatRequest
+from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from odradek_protocol.schemas.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from raw_client import PATIENCE_S, RawClient, batch_of, produce_request
+from waiting import until
+
+
+@pytest.fixture
+async def tested(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    """A broker under test, with an HTTP endpoint."""
+    config, _ = parse_config(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "http.listen": "127.0.0.1:0",
+            "log.dirs": str(tmp_path / "data"),
+        }
+    )
+    rules = Rules()
+    server = Server(config, RealHost(ordered=rules), rules)
+    broker = RunningBroker(server, *await server.start())
+    yield broker
+    await broker.stop()
+
+
+def order(broker: RunningBroker, fault: str, **fields: Any) -> dict[str, Any]:
+    faults = broker.server.faults
+    assert faults is not None
+    return faults.order({"fault": fault, **fields})
+
+
+async def ready(broker: RunningBroker) -> RawClient:
+    client = await broker.client()
+    await client.create_topic("t", 2)
+    await client.create_topic("u")
+    return client
+
+
+def end_of(broker: RunningBroker, topic: str, index: int = 0) -> int:
+    end: int = broker.node.partition(topic, index).log.log_end_offset
+    return end
+
+
+async def test_the_hot_path_of_a_broker_that_is_not_under_test_has_nothing_of_it(
+    start_broker: StartBroker,
+) -> None:
+    """The very table of handlers, and files that are no more than files."""
+    broker = await start_broker()
+    client = await ready(broker)
+    assert (await client.call(produce_request("t", batch_of(b"1")), 9)).responses
+    server: Any = broker.server
+    assert server.faults is None
+    assert server._dispatcher._handlers is HANDLERS
+    assert server._host.files._file_type is RealFile
+
+
+async def test_fail_answers_an_error_and_handles_nothing(tested: RunningBroker) -> None:
+    client = await ready(tested)
+    order(tested, "fail", api="Produce", code="NOT_ENOUGH_REPLICAS", topic="t", partition=1)
+    data = [
+        TopicProduceData(
+            name=name,
+            partition_data=[PartitionProduceData(index=i, records=batch_of(b"1")) for i in indexes],
+        )
+        for name, indexes in (("t", (0, 1)), ("u", (0,)))
+    ]
+    answer = await client.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data), 9)
+    codes = {
+        (topic.name, part.index): part.error_code
+        for topic in answer.responses
+        for part in topic.partition_responses
+    }
+    refused = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert codes == {("t", 0): 0, ("t", 1): refused, ("u", 0): 0}
+    assert (end_of(tested, "t"), end_of(tested, "t", 1), end_of(tested, "u")) == (1, 0, 1)
+    answer = await client.call(produce_request("t", batch_of(b"1"), partition=1), 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_cut_before_and_after_the_request_was_handled(tested: RunningBroker) -> None:
+    client = await ready(tested)
+    for handled in (False, True):
+        order(tested, "cut", api="Produce", handled=handled)
+        other = await tested.client()
+        other.send(produce_request("t", batch_of(b"1")), 9)
+        assert await other.closed()
+        assert end_of(tested, "t") == int(handled)
+    order(tested, "cut", api="Metadata", topic="u")
+    await client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
+    client.send(MetadataRequest(topics=[MetadataRequestTopic(name="u")]), 9)
+    assert await client.closed()
+
+
+async def test_drop_reply_handles_and_keeps_silent_until_it_is_cleared(
+    tested: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fault_control, "DROPPED_MAX", 1)
+    client = await ready(tested)
+    order(tested, "drop_reply", api="Produce", times=2)
+    client.send(produce_request("t", batch_of(b"1")), 9)
+    client.send(HeartbeatRequest(group_id="g"), 3)
+    await until(lambda: end_of(tested, "t") == 1)
+    faults: Any = tested.server.faults
+    await until(lambda: faults._dropped)
+    over_the_limit = await tested.client()
+    over_the_limit.send(produce_request("t", batch_of(b"2")), 9)
+    assert await over_the_limit.closed()
+    assert not client.reader._buffer  # type: ignore[attr-defined]
+    faults.clear()
+    assert await client.closed()
+    assert faults.list() == []
+
+
+async def test_who_goes_takes_its_dropped_and_delayed_answers_along(tested: RunningBroker) -> None:
+    await ready(tested)
+    order(tested, "drop_reply", api="Produce")
+    order(tested, "delay", api="Heartbeat", ms=600_000)
+    faults: Any = tested.server.faults
+    client = await tested.client()
+    client.send(HeartbeatRequest(group_id="g"), 3)
+    client.send(produce_request("t", batch_of(b"1")), 9)
+    await until(lambda: faults._dropped)
+    client.close()
+    await until(lambda: not faults._dropped)
+
+
+async def test_delay_answers_later_and_in_order(tested: RunningBroker) -> None:
+    client = await ready(tested)
+    order(tested, "delay", api="Heartbeat", ms=20)
+    client.send(HeartbeatRequest(group_id="g"), 3)
+    client.send(MetadataRequest(topics=[]), 9)
+    assert (await client.receive()).error_code
+    assert (await client.receive()).brokers
+
+
+async def test_metadata_fails_for_a_topic(tested: RunningBroker) -> None:
+    client = await ready(tested)
+    order(tested, "fail", api="Metadata", code="LEADER_NOT_AVAILABLE", topic="u")
+    answer = await client.call(MetadataRequest(topics=None), 9)
+    assert {topic.name: topic.error_code for topic in answer.topics} == {
+        "t": 0,
+        "u": ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+
+
+async def test_orders_that_find_nothing_to_do(tested: RunningBroker) -> None:
+    for fault, fields in (
+        ("expire_session", {"group": "g"}),
+        ("expire_session", {"group": "g", "member": "m"}),
+        ("abort_transaction", {"transactional_id": "x"}),
+    ):
+        with pytest.raises(BadOrder):
+            order(tested, fault, **fields)
+
+
+# --- Over HTTP ------------------------------------------------------------------------------------
+
+
+async def http(broker: RunningBroker, text: str, body: bytes = b"") -> tuple[int, bytes]:
+    assert broker.server.http_address is not None
+    reader, writer = await asyncio.open_connection(*broker.server.http_address)
+    writer.write(text.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await reader.read()
+    writer.close()
+    head, _, content = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), content
+
+
+def post(body: bytes, content_type: str = "application/json") -> tuple[str, bytes]:
+    head = "POST /faults HTTP/1.1\nHost: x"
+    return f"{head}\nContent-Type: {content_type}\nContent-Length: {len(body)}", body
+
+
+async def test_orders_over_http(tested: RunningBroker) -> None:
+    status, body = await http(tested, *post(b'{"fault": "cut", "api": "Fetch", "times": 3}'))
+    kept = {"fault": "cut", "api": "Fetch", "times": 3}
+    assert (status, json.loads(body)) == (
+        200,
+        {**kept, "id": 1, "met": 0, "left": 3, "over": False},
+    )
+    status, body = await http(tested, "GET /faults HTTP/1.1")
+    assert (status, [each["id"] for each in json.loads(body)["faults"]]) == (200, [1])
+    assert (await http(tested, "DELETE /faults/1 HTTP/1.1"))[0] == 200
+    assert (await http(tested, "DELETE /faults/1 HTTP/1.1"))[0] == 404
+    assert (await http(tested, "DELETE /faults HTTP/1.1"))[0] == 200
+    assert (await http(tested, "GET /healthz HTTP/1.1"))[0] == 200
+
+
+async def test_what_is_refused_over_http(tested: RunningBroker) -> None:
+    for body, status in ((b'{"fault": "burn"}', 400), (b"{", 400), (b"[" * 4000, 400)):
+        found, text = await http(tested, *post(body))
+        assert found == status
+        assert json.loads(text)["error"]
+    assert (await http(tested, *post(b"{}", "text/plain")))[0] == 415
+    too_long = post(b" " * (http_faults.BODY_BYTES_MAX + 1))
+    assert (await http(tested, too_long[0]))[0] == 413
+    for line in ("PUT /faults", "GET /faults/1", "GET /faults/x", "OPTIONS /faults"):
+        assert (await http(tested, f"{line} HTTP/1.1"))[0] in (404, 405)
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"),
+    [
+        ("127.0.0.1", None),
+        ("::1", None),
+        ("::ffff:127.0.0.1", None),
+        ("192.168.1.9", 403),
+        ("::ffff:10.0.0.1", 403),
+        ("fe80::1%eth0", 403),
+        ("", 403),
+    ],
+)
+def test_only_the_brokers_own_machine_gives_orders(peer: str, status: int | None) -> None:
+    head = b"GET /faults HTTP/1.1\r\n\r\n"
+    if status is None:
+        assert http_faults.parse_request(head, peer).method == "GET"
+        return
+    with pytest.raises(http_faults.Refused) as refused:
+        http_faults.parse_request(head, peer)
+    assert refused.value.status == status
+
+
+async def test_a_broker_that_is_not_under_test_has_no_faults(start_broker: StartBroker) -> None:
+    broker = await start_broker(http_listen="127.0.0.1:0")
+    assert (await http(broker, "GET /faults HTTP/1.1"))[0] == 404
+    assert (await http(broker, *post(b'{"fault": "cut", "api": "*"}')))[0] == 405

@@ -1,0 +1,169 @@
+"""The HTTP endpoint: what it answers, and what it does with what is no request."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from fake_node import FakeNode
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.server import http
+from odradek_broker.server.http import HttpServer
+
+PATIENCE_S = 20
+
+
+class Endpoint:
+    def __init__(self, node: Any, server: HttpServer, address: tuple[str, int]) -> None:
+        self.node = node
+        self.server = server
+        self.address = address
+
+    async def send(self, request: bytes, *, end: bool = False) -> bytes:
+        """Everything that comes back for these bytes."""
+        reader, writer = await asyncio.open_connection(*self.address)
+        writer.write(request)
+        if end:
+            writer.write_eof()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await reader.read()
+        finally:
+            writer.close()
+
+    async def get(self, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+        answer = await self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = answer.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        return int(first.split()[1]), headers, body
+
+
+class NoGroups:
+    def groups(self) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    node: Any = FakeNode()
+    node.groups = NoGroups()
+    node.create("t", 2)
+    node.partitions = lambda: [
+        (name, index, node.partition(name, index))
+        for name, topic in node.metadata.topics.items()
+        for index in topic.partitions
+    ]
+    server = HttpServer(node, BrokerMetrics(lambda: 0))
+    yield Endpoint(node, server, await server.start("127.0.0.1", 0))
+    await server.stop()
+
+
+async def test_metrics(endpoint: Endpoint) -> None:
+    status, headers, body = await endpoint.get("/metrics?name=x")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert int(headers["Content-Length"]) == len(body)
+    assert b'kafka_topic_partitions{topic="t"} 2.0' in body
+
+
+async def test_health_and_readiness(endpoint: Endpoint) -> None:
+    assert await endpoint.get("/healthz") == (
+        200,
+        {"Content-Type": "text/plain; charset=utf-8", "Content-Length": "3", "Connection": "close"},
+        b"ok\n",
+    )
+    status, _, body = await endpoint.get("/readyz")
+    ready = {
+        "ready": True,
+        "offline_partitions": [],
+        "unreadable_partitions": [],
+        "disk_problem": "",
+    }
+    assert (status, json.loads(body)) == (200, ready)
+
+
+async def test_a_broker_that_lost_a_disk_is_not_ready(endpoint: Endpoint) -> None:
+    endpoint.node.offline.add(("t", 1))
+    status, _, body = await endpoint.get("/readyz")
+    assert (status, json.loads(body)["offline_partitions"]) == (503, ["t-1"])
+    assert (await endpoint.get("/healthz"))[0] == 200
+
+
+async def test_a_broker_on_a_full_disk_is_not_ready(endpoint: Endpoint) -> None:
+    endpoint.node.disk.failed(OSError(errno.ENOSPC, "No space left on device"))
+    status, _, body = await endpoint.get("/readyz")
+    assert (status, json.loads(body)["disk_problem"]) == (503, "No space left on device")
+    metrics = (await endpoint.get("/metrics"))[2]
+    assert b"odradek_disk_writable 0.0" in metrics
+    assert b"odradek_disk_write_failures_total 1.0" in metrics
+    endpoint.node.disk.works()
+    assert (await endpoint.get("/readyz"))[0] == 200
+    assert b"odradek_disk_writable 1.0" in (await endpoint.get("/metrics"))[2]
+
+
+async def test_head_has_no_body(endpoint: Endpoint) -> None:
+    status, headers, body = await endpoint.get("/healthz", "HEAD")
+    assert (status, headers["Content-Length"], body) == (200, "3", b"")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", 405),
+        (b"GET /metrics\r\n\r\n", 400),
+        (b"GET /metrics SPDY/3\r\n\r\n", 400),
+        (b"\x00\x00\x00\x12\x00\x12\x00\x03\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", 431),
+    ],
+)
+async def test_what_is_no_good_request(endpoint: Endpoint, request_: bytes, status: int) -> None:
+    assert (await endpoint.send(request_)).startswith(b"HTTP/1.1 %d " % status)
+    assert (await endpoint.get("/healthz"))[0] == 200
+
+
+async def test_an_incomplete_request(endpoint: Endpoint) -> None:
+    assert (await endpoint.send(b"GET /heal", end=True)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_request_that_does_not_come_ends(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_REQUEST_TIMEOUT_S", 0.02)
+    assert (await endpoint.send(b"GET /heal")).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_too_many_connections_are_refused(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_CONNECTIONS_MAX", 0)
+    assert (await endpoint.get("/healthz"))[0] == 503
+
+
+async def test_a_failure_is_answered_and_harms_nobody_else(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(endpoint.node, "partitions", broken)
+    assert (await endpoint.get("/readyz"))[0] == 500
+    assert (await endpoint.get("/healthz"))[0] == 200
+
+
+async def test_stop_ends_open_connections(endpoint: Endpoint) -> None:
+    reader, writer = await asyncio.open_connection(*endpoint.address)
+    writer.write(b"GET /heal")
+    assert (await endpoint.get("/healthz"))[0] == 200  # By now the first one is taken, too.
+    await endpoint.server.stop()
+    async with asyncio.timeout(PATIENCE_S):
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()

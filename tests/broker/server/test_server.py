@@ -1,0 +1,65 @@
+"""The broker as a program: what it does by itself, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_in_loop import StartBroker
+from odradek_broker.server import server
+from odradek_protocol.schemas.metadata import MetadataRequest
+from waiting import until
+
+
+class Failing:
+    """Fails, as nobody expected, until it has been called three times."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self.calls = 0
+        self._then = then
+
+    def __call__(self) -> object:
+        self.calls += 1
+        if self.calls <= 3:
+            raise LookupError("nobody thought of this")
+        return self._then()
+
+
+async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each failure is a line in the log, and the next step comes in its time."""
+    for name in ("_IDLE_CHECK_S", "_HOUSEKEEPING_S", "_RECOVERY_POINTS_S"):
+        monkeypatch.setattr(server, name, 0.001)
+    broker = await start_broker()
+    client = await broker.client()
+    await client.call(MetadataRequest(topics=[]), 9)
+    (session,) = broker.server._sessions
+    node = broker.node
+    points = Failing(node.logs.recovery_points_writer)
+    house = Failing(node.keep_house)
+    idle = Failing(lambda: None)
+    with capture_logs() as lines:
+        monkeypatch.setattr(node.logs, "recovery_points_writer", points)
+        monkeypatch.setattr(node, "keep_house", house)
+        monkeypatch.setattr(type(session), "close_if_idle", lambda *_: idle())
+        await until(lambda: min(points.calls, house.calls, idle.calls) > 5)
+    said = [line["event"] for line in lines if line["log_level"] == "error"]
+    for what in ("writing the recovery points", "housekeeping", "closing idle connections"):
+        assert said.count(f"{what} failed") == 3
+    assert all(line["exc_info"] for line in lines if line["log_level"] == "error")
+
+
+async def test_n04_minus_one_closes_no_idle_connection(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_IDLE_CHECK_S", 0.001)
+    broker = await start_broker(connections_max_idle_ms="-1")
+    client = await broker.client()
+    await client.call(MetadataRequest(topics=[]), 9)
+    for _ in range(10):
+        await asyncio.sleep(0.002)
+    await client.call(MetadataRequest(topics=[]), 9)

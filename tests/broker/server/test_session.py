@@ -1,0 +1,420 @@
+"""Connections: order, back pressure, hanging up (rules N-01..N-10, N-14)."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_in_loop import RunningBroker, StartBroker
+from odradek_broker.server.open_files import divide_files
+from odradek_broker.server.session import Session
+from odradek_protocol import frames
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from odradek_protocol.schemas.metadata import MetadataRequest
+from raw_client import RawClient, batch_of, produce_request
+from waiting import until
+
+
+def long_poll(topic: str, offset: int) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=600_000,
+        min_bytes=1,
+        topics=[
+            FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+                ],
+            )
+        ],
+    )
+
+
+def ends_of(topic: str) -> ListOffsetsRequest:
+    latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[latest])]
+    )
+
+
+async def test_n03_answers_come_in_request_order_while_work_goes_ahead(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    """The parked fetch is answered first, by the produce that came behind it."""
+    await client.create_topic("t")
+    client.send(long_poll("t", 0), 11)
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    client.send(MetadataRequest(topics=None), 9)
+    fetched = await client.receive()
+    assert len(fetched.responses[0].partitions[0].records) > 0
+    produced = await client.receive()
+    assert produced.responses[0].partition_responses[0].base_offset == 0
+    metadata = await client.receive()
+    assert [topic.name for topic in metadata.topics] == ["t"]
+
+
+async def test_n03_many_pipelined_produces_keep_their_order(client: RawClient) -> None:
+    await client.create_topic("t")
+    for index in range(300):
+        client.send(produce_request("t", batch_of(b"%d" % index)), 9)
+    answers = [await client.receive() for _ in range(300)]
+    offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers]
+    assert offsets == list(range(300))
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+async def test_n03_a_request_sees_what_was_produced_before_it_on_its_connection(
+    client: RawClient, acks: int
+) -> None:
+    await client.create_topic("t")
+    for turn in range(5):
+        for value in (b"a", b"b"):
+            client.send(produce_request("t", batch_of(value), acks=acks), 9)
+        client.send(ends_of("t"), 7)
+        client.send(long_poll("t", 2 * turn), 11)
+        if acks:
+            assert [await client.receive() for _ in range(2)]
+        else:
+            del client._sent[:2]
+        ends = await client.receive()
+        assert ends.topics[0].partitions[0].offset == 2 * turn + 2
+        fetched = await client.receive()
+        assert fetched.responses[0].partitions[0].high_watermark == 2 * turn + 2
+
+
+async def test_n03_a_produce_behind_a_parked_fetch_holds_up_only_what_is_behind_it(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    await client.create_topic("t")
+    await client.create_topic("u")
+    client.send(long_poll("t", 0), 11)
+    client.send(produce_request("u", batch_of(b"a")), 9)
+    client.send(ends_of("u"), 7)
+    await until(lambda: broker.node.partition("u", 0).log.high_watermark == 1)
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    await client.receive()
+    await client.receive()
+    assert (await client.receive()).topics[0].partitions[0].offset == 1
+    await client.receive()
+
+
+async def test_n14_requests_beyond_the_limit_wait_unread(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_in_flight_per_connection="2")
+    client = await broker.client()
+    await client.create_topic("t")
+    for _ in range(5):
+        client.send(long_poll("t", 0), 11)
+    await until(lambda: len(broker.node.parked_fetches) == 2)
+    other = await broker.client()
+    await other.call(MetadataRequest(topics=None), 9)
+    assert len(broker.node.parked_fetches) == 2
+    await other.call(produce_request("t", batch_of(b"a")), 9)
+    for _ in range(5):
+        answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 0
+
+
+async def test_n14_a_peer_that_does_not_read_is_not_read_from(broker: RunningBroker) -> None:
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"x" * 900_000)), 9)
+    for _ in range(200):
+        request = long_poll("t", 0)
+        client.send(request, 11)
+    await client.writer.drain()
+
+    def stalled() -> list[Session]:
+        return [one for one in broker.server._sessions if not one._peer_reads]
+
+    await until(stalled)
+    (session,) = stalled()
+    assert session._transport is not None
+    assert session._transport.get_write_buffer_size() < 4_000_000
+    for _ in range(200):
+        answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 900_000
+
+
+async def test_n01_a_frame_above_the_limit_closes_the_connection_alone(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(socket_request_max_bytes="10000")
+    bystander = await broker.client()
+    for size in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x00\x27\x11"):
+        client = await broker.client()
+        client.writer.write(size)
+        assert await client.closed()
+    assert (await bystander.call(ApiVersionsRequest(), 2)).error_code == 0
+
+
+async def test_n06_unknown_keys_and_versions_close_the_connection(broker: RunningBroker) -> None:
+    for key, version in ((999, 0), (0, 2), (0, 14), (1, 3), (3, -1), (-1, 0)):
+        client = await broker.client()
+        head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+        body = head + (7).to_bytes(4, "big") + b"\xff\xff" + bytes(40)
+        client.writer.write(len(body).to_bytes(4, "big") + body)
+        assert await client.closed(), (key, version)
+
+
+async def test_n06_a_truncated_body_closes_the_connection(broker: RunningBroker) -> None:
+    client = await broker.client()
+    whole = b"".join(frames.encode_request(MetadataRequest(topics=[]), 9, 1, "x"))[4:]
+    cut = whole[:-2]
+    client.writer.write(len(cut).to_bytes(4, "big") + cut)
+    assert await client.closed()
+
+
+async def test_n07_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    client: RawClient,
+) -> None:
+    body = (18).to_bytes(2, "big") + (99).to_bytes(2, "big") + (7).to_bytes(4, "big")
+    body += b"\xff\xff" + b"what is this"
+    client.writer.write(len(body).to_bytes(4, "big") + body)
+    frame = await client.receive_frame()
+    assert frames.decode_correlation_id(frame) == 7
+    answer = frames.decode_response(APIS[ApiKey.API_VERSIONS], 0, frame)
+    assert isinstance(answer, ApiVersionsResponse)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (row,) = [one for one in answer.api_keys if one.api_key == ApiKey.API_VERSIONS]
+    assert (row.min_version, row.max_version) == (0, 4)
+    assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_n08_bytes_behind_the_body_are_ignored(client: RawClient) -> None:
+    whole = b"".join(frames.encode_request(ApiVersionsRequest(), 0, 5, "x"))[4:] + b"more"
+    client.writer.write(len(whole).to_bytes(4, "big") + whole)
+    assert frames.decode_correlation_id(await client.receive_frame()) == 5
+
+
+async def test_d11_control_requests_have_a_limit_of_their_own(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_control_request_bytes="4096")
+    client = await broker.client()
+    await client.create_topic("t")
+    big = await client.call(produce_request("t", batch_of(b"x" * 50_000)), 9)
+    assert big.responses[0].partition_responses[0].error_code == 0
+    request = MetadataRequest(topics=None)
+    request.unknown_tags = {9: b"x" * 5000}
+    client.send(request, 9)
+    assert await client.closed()
+
+
+async def test_d11_q11_connections_beyond_the_limit_wait_until_others_end(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(max_connections="2")
+    first, second, third = [await broker.client() for _ in range(3)]
+    for client in (first, second):
+        assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
+    third.send(ApiVersionsRequest(), 0)
+    await until(lambda: broker.server._full)
+    assert len(broker.server._sessions) == 2
+    first.close()
+    assert (await third.receive()).error_code == 0
+
+
+async def test_q11_those_that_were_silent_longest_are_closed_when_the_limit_is_lowered(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker()
+    first, second, third = [await broker.client() for _ in range(3)]
+    for client in (third, second, first):
+        await client.call(ApiVersionsRequest(), 0)
+    await first.set_for_brokers(max_connections="2")
+    assert await third.closed()
+    assert (await second.call(ApiVersionsRequest(), 0)).error_code == 0
+    fourth = await broker.client()
+    fourth.send(ApiVersionsRequest(), 0)
+    await first.set_for_brokers(max_connections="3")
+    assert (await fourth.receive()).error_code == 0
+
+
+async def test_q12_an_address_has_a_limit_of_its_own(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_connections_per_ip="1")
+    first, second = await broker.client(), await broker.client()
+    assert await second.closed()
+    await first.set_for_brokers(max_connections_per_ip_overrides="127.0.0.1:2,[::1]:7")
+    third = await broker.client()
+    assert (await third.call(ApiVersionsRequest(), 0)).error_code == 0
+    fourth = await broker.client()
+    assert await fourth.closed()
+    third.close()
+    await until(lambda: len(broker.server._sessions) == 1)
+    fifth = await broker.client()
+    assert (await fifth.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_accepted_connections_send_small_answers_at_once(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    await (await broker.client()).call(ApiVersionsRequest(), 0)
+    (session,) = broker.server._sessions
+    accepted = session._transport.get_extra_info("socket")  # type: ignore[union-attr]
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize("open_files", [64, 256, 1024, 10_240])
+def test_d11_connections_leave_files_for_the_logs(open_files: int) -> None:
+    budget = divide_files(open_files)
+    assert budget.segments >= open_files // 8 or budget.segments == 512
+    assert budget.connections >= open_files // 4
+    assert budget.segments + budget.connections < open_files
+
+
+async def test_n04_idle_connections_close_unless_something_is_parked(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(connections_max_idle_ms="200")
+    idle, parked = await broker.client(), await broker.client()
+    await parked.create_topic("t")
+    parked.send(long_poll("t", 0), 11)
+    assert await idle.closed()
+    other = await broker.client()
+    await other.call(produce_request("t", batch_of(b"a")), 9)
+    assert len((await parked.receive()).responses[0].partitions[0].records) > 0
+
+
+async def test_n15_a_clean_stop_leaves_its_mark_and_everything_acknowledged(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"a", b"b")), 9)
+    await broker.stop()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    again = await start_broker()
+    answer = await (await again.client()).call(produce_request("t", batch_of(b"c")), 9)
+    assert answer.responses[0].partition_responses[0].base_offset == 2
+
+
+async def test_n15_a_stop_answers_parked_joins(start_broker: StartBroker) -> None:
+    """Else they would hold it up until the patience with slow peers ends, and learn nothing."""
+    broker = await start_broker(group_initial_rebalance_delay_ms="600000")
+    client = await broker.client()
+    await client.call(FindCoordinatorRequest(key="g"), 2)
+    client.send(
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=600_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        3,
+    )
+    await until(lambda: any(group.members for group in broker.node.groups.groups()))
+    await broker.server.stop()
+    assert (await client.receive()).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: RawClient) -> None:
+    await client.create_topic("t")
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    client.writer.write((12).to_bytes(4, "big") + (999).to_bytes(2, "big") + bytes(10))
+    answer = await client.receive()
+    assert answer.responses[0].partition_responses[0].base_offset == 0
+    assert await client.closed()
+
+
+async def test_n03_order_holds_when_a_request_answers_one_before_it_at_once(
+    start_broker: StartBroker,
+) -> None:
+    """With a page cache the produce wakes the fetch before it has its own answer; what came behind
+    the produce must not slip between the two."""
+    broker = await start_broker(log_durability="page-cache")
+    client = await broker.client()
+    await client.create_topic("t")
+    for offset in range(3):
+        client.send(long_poll("t", offset), 11)
+        client.send(produce_request("t", batch_of(b"a")), 9)
+        client.send(MetadataRequest(topics=None), 9)
+        assert (await client.receive()).responses[0].partitions[0].records
+        produced = await client.receive()
+        assert produced.responses[0].partition_responses[0].base_offset == offset
+        assert len((await client.receive()).topics) == 1
+
+
+async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
+    start_broker: StartBroker,
+) -> None:
+    """A polite close waits for the peer to take what is buffered, which it never does."""
+    broker = await start_broker(connections_max_idle_ms="200")
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"x" * 900_000)), 9)
+    for _ in range(50):
+        client.send(long_poll("t", 0), 11)
+    await until(lambda: not broker.server._sessions)
+
+
+async def test_d11_answers_that_nobody_takes_make_later_ones_small(
+    start_broker: StartBroker,
+) -> None:
+    """Every consumer may ask for 50 MB and then not read them."""
+    limit_bytes = 10_000_000
+    broker = await start_broker(queued_max_request_bytes=str(limit_bytes))
+    client = await broker.client()
+    await client.create_topic("t", 20)
+    for index in range(20):
+        await client.call(produce_request("t", batch_of(b"x" * 900_000), partition=index), 9)
+    everything = FetchRequest(
+        max_bytes=1 << 30,
+        topics=[
+            FetchTopic(
+                topic="t",
+                partitions=[
+                    FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+                    for index in range(20)
+                ],
+            )
+        ],
+    )
+
+    async def fetched_bytes() -> int:
+        answer = await client.call(everything, 11)
+        return sum(len(data.records or b"") for data in answer.responses[0].partitions)
+
+    assert await fetched_bytes() > limit_bytes * 9 // 10
+    limits = broker.server._limits
+    assert limits.bytes_held == 0
+    silent = await broker.client()
+    silent.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(5):
+        silent.send(everything, 11)
+    await until(lambda: limits.bytes_held > 1_000_000)
+    assert limits.room_bytes < limit_bytes - 1_000_000
+    silent.writer.transport.abort()
+    await until(lambda: limits.bytes_held == 0)
+    limits.bytes_held = limit_bytes
+    assert 900_000 <= await fetched_bytes() <= 1_000_000, "one batch, so that everyone gets on"
+    limits.bytes_held = 0
+    assert await fetched_bytes() > limit_bytes * 9 // 10
+
+
+async def test_n10_n14_answers_for_a_peer_that_is_gone_hold_no_bytes(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await broker.client()
+    await client.create_topic("t")
+    held: list[Any] = []
+    monkeypatch.setattr(broker.node.partition("t", 0), "_request_flush", held.append)
+    client.send(produce_request("t", batch_of(b"a")), 9)
+    await until(lambda: held)
+    assert broker.server._limits.bytes_held > 0
+    client.close()
+    await until(lambda: not broker.server._sessions)
+    broker.server._commit.request(held[0])
+    await until(lambda: broker.node.partition("t", 0).log.high_watermark == 1)
+    assert broker.server._limits.bytes_held == 0

@@ -1,0 +1,231 @@
+"""The cleaner beside a model of Kafka's rules, over random histories and at every crash (L-23 to L-28)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from compaction import compact, job_for
+from compaction_history import CompactedHistory, batches_of
+from compaction_model import ModelBatch, Record
+from logs import NOW_MS, append, append_marker, make_batch, make_log, read_all
+from odradek.simulation.disk import Crashed, MemoryFiles
+from odradek_broker.storage.cleaner.policy import log_to_clean
+from odradek_broker.storage.log_options import LogStart
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_l23_l24_random_histories_are_cleaned_as_the_model_says(seed: int) -> None:
+    history = CompactedHistory(seed)
+    for _ in range(6):
+        for _ in range(history.random.randint(5, 30)):
+            history.step()
+        history.clean()
+        history.now_ms += history.random.choice((0, 100, 600))
+        if history.random.random() < 0.3:
+            history.reopen()
+            history.check()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_l27_a_crash_at_any_operation_loses_nothing(seed: int) -> None:
+    history = CompactedHistory(seed, segment_bytes=400)
+    for _ in range(12):
+        history.step()
+    history.clean()
+    history.now_ms += 600
+    for _ in range(8):
+        history.step()
+    history.end_transactions()
+    history.flush()
+    before = batches_of(history.log)
+    log = history.log
+    ends = (log.log_start_offset, log.log_end_offset)
+    clean_disk = history.files.copy()
+    history.clean_model()
+    cleaned_to = compact(log, history.files, history.now_ms, history.cleaned_to)
+    history.check()
+    after = batches_of(log)
+    operations = _operations(clean_disk, history)
+    assert operations > 10 and cleaned_to > 0
+    for at in range(operations):
+        # Nothing unsynced is left, or some of it, or, where the process alone died, all.
+        how = (at + seed) % 4
+        disk = clean_disk.copy()
+        _crash(disk, history, at, random.Random(at) if how else None, process_only=how == 3)
+        recovered = make_log(disk, start=LogStart(), **history.config)
+        assert (recovered.log_start_offset, recovered.log_end_offset) == ends
+        _check_between(batches_of(recovered), before, after)
+        assert not [path for path in disk.paths() if path.endswith((".swap", ".cleaned"))]
+        compact(recovered, disk, history.now_ms, history.cleaned_to)
+        # Markers may be a cleaning further.
+        assert _visible(batches_of(recovered)) == _visible(after)
+
+
+def _visible(batches: list[ModelBatch]) -> list[Record]:
+    return [record for batch in batches if not batch.control for record in batch.records]
+
+
+def _operations(clean_disk: MemoryFiles, history: CompactedHistory) -> int:
+    disk = clean_disk.copy()
+    log = make_log(disk, start=_as_left(history), **history.config)
+    before = disk.operations
+    compact(log, disk, history.now_ms, history.cleaned_to)
+    return disk.operations - before
+
+
+def _as_left(history: CompactedHistory) -> LogStart:
+    return LogStart(history.log.log_start_offset, 0, history.log.durable_offset)
+
+
+def _crash(
+    disk: MemoryFiles,
+    history: CompactedHistory,
+    at: int,
+    chance: random.Random | None,
+    *,
+    process_only: bool,
+) -> None:
+    log = make_log(disk, start=_as_left(history), **history.config)
+    log.flush()
+    disk.crash_at = disk.operations + at
+    with pytest.raises(Crashed):
+        compact(log, disk, history.now_ms, history.cleaned_to)
+        raise Crashed("it was over before")
+    disk.crash(chance, keep_page_cache=process_only)
+
+
+def _check_between(
+    found: list[ModelBatch], before: list[ModelBatch], after: list[ModelBatch]
+) -> None:
+    """Each group of segments is as it was, or as it became, the first ones first."""
+    for swapped in range(len(found) + 1):
+        rest = len(found) - swapped
+        if found[:swapped] == after[:swapped] and (
+            not rest or found[swapped:] == before[len(before) - rest :]
+        ):
+            return
+    raise AssertionError("neither what was there, nor what was made of it")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_l28_a_small_map_takes_several_cleanings_to_the_same_end(seed: int) -> None:
+    history = CompactedHistory(seed, segment_bytes=500)
+    for _ in range(60):
+        history.step()
+    history.flush()
+    whole = CompactedHistory(seed, segment_bytes=500)
+    for _ in range(60):
+        whole.step()
+    whole.clean()
+    to = log_to_clean(history.log, None, history.now_ms).upper_bound
+    rounds, cleaned_to = 0, None
+    while cleaned_to != to:
+        cleaned_to = compact(
+            history.log, history.files, history.now_ms, cleaned_to, dedupe_buffer_bytes=1
+        )
+        rounds += 1
+    assert rounds > 3
+    visible = [
+        record for batch in batches_of(history.log) if not batch.control for record in batch.records
+    ]
+    assert visible == [
+        record for batch in whole.model.batches if not batch.control for record in batch.records
+    ]
+
+
+def test_l23_offsets_stay_and_what_is_removed_gives_the_next_batch() -> None:
+    history = CompactedHistory(3)
+    for _ in range(50):
+        history.step()
+    history.clean()
+    kept = batches_of(history.log)
+    log = history.log
+    for offset in range(log.log_start_offset, log.log_end_offset):
+        following = next(batch for batch in kept if batch.last >= offset)
+        data = log.read(offset, 1, upper_bound=log.log_end_offset, minimum_one=True)
+        assert int.from_bytes(data[:8], "big") == following.base
+
+
+def test_a_job_comes_back_from_json() -> None:
+    history = CompactedHistory(1)
+    for _ in range(30):
+        history.step()
+    history.flush()
+    job = job_for(log_to_clean(history.log, None, history.now_ms), history.now_ms)
+    assert job.last_records
+    assert type(job).from_json(job.to_json()) == job
+    assert read_all(history.log)
+
+
+def test_l24_no_snapshot_remembers_a_transaction_whose_marker_is_gone() -> None:
+    """Of a transaction that was open when a segment began, the marker went with the next ones: where newer
+    snapshots are lost, the old one must not open it again."""
+    files = MemoryFiles()
+    config: dict[str, Any] = {
+        "cleanup_policy": frozenset({"compact"}),
+        "delete_retention_ms": 1,
+        "segment_bytes": 200,
+    }
+    log = make_log(files, **config)
+    append(log, make_batch(producer_id=7, transactional=True))
+    # Something that stays, so that this segment and the next one do not become one.
+    append(log, make_batch(key=b"other", value=bytes(50)))
+    log.roll(NOW_MS)
+    append_marker(log, False, 7)
+    log.roll(NOW_MS)
+    append(log, make_batch(producer_id=7, epoch=1, value=bytes(50)))
+    log.roll(NOW_MS)
+    append(log, make_batch())
+    for number in range(4):
+        compact(log, files, NOW_MS + 10 * number, 0)
+    assert not any(batch.control for batch in batches_of(log))
+    log.flush()
+    for path in files.paths():
+        if path.endswith(f"{log.segments[-1].base_offset:020d}.snapshot"):
+            files.remove(path)
+    log.close(clean=False)
+    reopened = make_log(files, start=LogStart(recovery_point=log.log_end_offset), **config)
+    assert reopened.last_stable_offset == reopened.log_end_offset
+
+
+def test_l15_a_time_finds_what_compaction_left() -> None:
+    files = MemoryFiles()
+    log = make_log(files, cleanup_policy=frozenset({"compact"}))
+    for number, key in enumerate((b"a", b"b", b"a", b"c")):
+        append(log, make_batch(key=key, timestamp=NOW_MS + 10 * number))
+    log.roll(NOW_MS)
+    append(log, make_batch(key=b"d", timestamp=NOW_MS + 40))
+    compact(log, files, NOW_MS)
+    found = [log.offset_for_timestamp(NOW_MS + at, log.high_watermark) for at in (0, 11, 31, 41)]
+    assert found == [(1, NOW_MS + 10), (2, NOW_MS + 20), (4, NOW_MS + 40), None]
+    assert log.max_timestamp_offset() == (4, NOW_MS + 40)
+
+
+def test_f09_read_committed_needs_no_word_of_what_is_gone() -> None:
+    """As long as a batch of an aborted transaction is left, readers are told of it; then no more."""
+    files = MemoryFiles()
+    config: dict[str, Any] = {"cleanup_policy": frozenset({"compact"}), "delete_retention_ms": 1}
+    log = make_log(files, **config)
+    append(log, make_batch(key=b"k", value=b"committed"))
+    append(log, make_batch(key=b"k", value=b"aborted", producer_id=7, transactional=True))
+    append_marker(log, False, 7)
+    log.roll(NOW_MS)
+    append(log)
+    assert log.aborted_transactions(0, log.log_end_offset) == [(7, 1)]
+    compact(log, files, NOW_MS)
+    # The batch is the last data of a living producer, so it stays, empty, and so does its marker.
+    assert [(each.base, len(each.records)) for each in batches_of(log)] == [
+        (0, 1),
+        (1, 0),
+        (2, 1),
+        (3, 1),
+    ]
+    assert log.aborted_transactions(0, log.log_end_offset) == [(7, 1)]
+    append(log, make_batch(key=b"k2", producer_id=7, sequence=1))
+    for number in range(1, 4):
+        compact(log, files, NOW_MS + 10 * number, 0)
+    assert [each.base for each in batches_of(log)] == [0, 2, 3, 4]
+    assert log.aborted_transactions(0, log.log_end_offset) == []

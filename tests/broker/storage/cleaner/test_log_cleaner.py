@@ -1,0 +1,263 @@
+"""The log cleaner of a node: which log it takes, what it survives, what it tells (L-25, L-28, L-29)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from compaction_history import batches_of
+from logs import make_batch
+from node_world import NodeWorld
+from odradek.simulation.disk import Failure
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
+from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.storage.cleaner.job import CleaningJob
+from odradek_broker.storage.cleaner.manager import OWN_SEGMENT_BYTES
+from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed
+from odradek_broker.storage.cleaner.runner import Failure as Why
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_config import AppendOrigin
+
+
+class Timers:
+    """Calls later when a test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Any:
+        if not delay_ms:
+            self.waiting.append(callback)
+
+    def run(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+class World(NodeWorld):
+    """A node whose cleaner is asked to look."""
+
+    def __init__(self, **settings: str) -> None:
+        self.scheduler = self.timers = Timers()
+        super().__init__(**{"log_cleaner_backoff_ms": "15000", **settings})
+        self.problems: list[tuple[str, str]] = []
+
+    def topic(self, name: str, **configs: str) -> PartitionLog:
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+        given.setdefault("cleanup.policy", "compact")
+        given.setdefault("segment.bytes", "1000")
+        records, _ = create_topics(self.node.metadata, [NewTopic(name, 1, configs=given)])
+        self.node.commit_metadata(records)
+        self.flush()
+        return self.log(name)
+
+    def log(self, name: str) -> PartitionLog:
+        log = self.logs.get(name, 0)
+        assert log is not None
+        return log
+
+    def fill(self, log: PartitionLog, batches: int, keys: int = 3) -> None:
+        for number in range(batches):
+            self.write(log, make_batch(key=b"k%d" % (number % keys)))
+        self.flush()
+
+    def write(self, log: PartitionLog, batch: memoryview) -> None:
+        now_ms = self.clock.wall_ms()
+        log.append(batch, origin=AppendOrigin.COORDINATOR, now_ms=now_ms, leader_epoch=0)
+        self.asked.setdefault(log)
+
+    def look(self) -> None:
+        cleaner = self.node.cleaner
+        cleaner.on_problem = lambda name, problem: self.problems.append((name, problem))
+        cleaner.tick()
+        self.clock.advance(15_001)
+        cleaner.tick()
+        self.timers.run()
+        assert not cleaner.busy
+
+
+def keys_of(log: PartitionLog) -> list[bytes]:
+    return [key or b"" for batch in batches_of(log) for _, key, _ in batch.records]
+
+
+def test_l25_a_dirty_log_is_cleaned_and_remembered() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    active = log.segments[-1].base_offset
+    world.look()
+    assert len(keys_of(log)) < 20 and log.segments[-1].base_offset == active
+    assert sorted(set(keys_of(log))) == [b"k0", b"k1", b"k2"]
+    assert world.logs.cleaner_offsets == {("t", 0): active}
+    content = world.files.content("data/cleaner-offset-checkpoint").decode()
+    assert content == f"0\n1\nt 0 {active}\n"
+    world.crash()
+    assert world.logs.cleaner_offsets == {("t", 0): active}
+    assert world.node.cleaner.statistics.uncleanable == {}
+
+
+def test_l25_what_is_not_compacted_stays() -> None:
+    world = World()
+    log = world.topic("t", cleanup_policy="delete")
+    world.fill(log, 60)
+    world.look()
+    assert len(keys_of(log)) == 60
+
+
+def test_l25_a_cleaner_that_is_switched_off_does_nothing() -> None:
+    world = World(log_cleaner_enable="false")
+    log = world.topic("t")
+    world.fill(log, 60)
+    world.look()
+    assert len(keys_of(log)) == 60
+
+
+def test_l25_every_dirty_log_has_its_turn_the_dirtiest_first() -> None:
+    world = World()
+    logs = [world.topic(f"t{number}") for number in range(15)]
+    for log in logs:
+        world.fill(log, 30)
+    told: list[str] = []
+    world.node.cleaner.on_cleaned = lambda cleaned: told.append(cleaned.name)
+    world.look()
+    assert len(told) == 15
+    world.fill(logs[3], 30)
+    world.fill(logs[5], 60)
+    told.clear()
+    world.look()
+    assert told == ["t5-0", "t3-0"]
+
+
+def test_l29_the_own_topics_begin_new_segments_early() -> None:
+    world = World(offsets_topic_num_partitions="1")
+    world.node.ensure_internal_topic(OFFSETS_TOPIC)
+    world.flush()
+    log = world.log(OFFSETS_TOPIC)
+    assert log.config.segment_bytes == 104_857_600
+    value = bytes(OWN_SEGMENT_BYTES // 4)
+    for number in range(3):
+        world.write(log, make_batch(key=b"k", value=value, timestamp=-1))
+        assert number < 3 and len(log.segments) == 1
+    world.flush()
+    world.look()
+    assert len(log.segments) == 1, "it is smaller than that"
+    for _ in range(3):
+        world.write(log, make_batch(key=b"k", value=value, timestamp=-1))
+    world.flush()
+    world.look()
+    assert [segment.size_bytes < OWN_SEGMENT_BYTES for segment in log.segments] == [True, True]
+    assert keys_of(log) == [b"k"]
+
+
+def test_a_partition_that_is_made_again_begins_anew() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    world.look()
+    world.delete("t")
+    world.flush()
+    world.topic("t")
+    assert world.logs.cleaner_offsets == {}
+    assert world.files.content("data/cleaner-offset-checkpoint") == b"0\n0\n"
+
+
+def test_damaged_batches_are_left_alone_and_told_of() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    before = log.size_bytes
+    content = world.files._names["data/t-0/00000000000000000000.log"].content
+    content[80] ^= 1
+    world.look()
+    assert list(world.node.cleaner.statistics.uncleanable) == [("t", 0)]
+    assert world.problems[0][0] == "t-0" and "not compacted any more" in world.problems[0][1]
+    assert log.size_bytes == before
+    world.look()
+    assert len(world.problems) == 1
+    assert world.node.cleaner.statistics.uncleanable_bytes == before
+
+
+def test_a_full_disk_ends_a_cleaning_and_not_the_next_one() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    world.files.fail(Failure("append", path_part="log.cleaned"))
+    world.look()
+    assert len(world.problems) == 1 and world.logs.cleaner_offsets == {}
+    assert sorted(set(keys_of(log))) == [b"k0", b"k1", b"k2"]
+    assert not [path for path in world.files.paths() if path.endswith(".cleaned")]
+    world.look()
+    assert len(world.problems) == 1 and len(keys_of(log)) < 20
+
+
+def test_d05_a_swap_whose_sync_failed_takes_the_partition_offline() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    before = batches_of(log)
+    # The first two are the cleaner's own, before there is anything to swap.
+    world.files.fail(Failure("sync_dir", nth=3, path_part="data/t-0"))
+    world.look()
+    assert log.offline and "durable" in log.offline_reason
+    world.crash()
+    recovered = world.log("t")
+    recovered.load(0)
+    assert recovered.log_end_offset == before[-1].last + 1
+    assert sorted(set(keys_of(recovered))) == [b"k0", b"k1", b"k2"]
+
+
+class DyingCleaner:
+    """A process that dies at each job."""
+
+    def __init__(self) -> None:
+        self.jobs: list[CleaningJob] = []
+
+    def begin(self, job: CleaningJob, done: CleaningDone) -> None:
+        self.jobs.append(job)
+        done(CleaningFailed(Why.DIED, "the cleaner's process ended with status -9"))
+
+    def go_on(self, done: CleaningDone) -> None:
+        raise AssertionError("it is dead")
+
+    def give_up(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_log_that_kills_the_process_is_left_alone_after_three_times() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    runner = world.node.cleaner._runner = DyingCleaner()
+    for _ in range(5):
+        world.look()
+    assert len(runner.jobs) == 3
+    assert world.node.cleaner.statistics.deaths == 3
+    assert list(world.node.cleaner.statistics.uncleanable) == [("t", 0)]
+
+
+class SlowCleaner(DyingCleaner):
+    """Says nothing until a test does."""
+
+    def begin(self, job: CleaningJob, done: CleaningDone) -> None:
+        self.jobs.append(job)
+        self.done = done
+
+
+def test_what_is_deleted_while_it_is_cleaned_is_given_up() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    runner = world.node.cleaner._runner = SlowCleaner()
+    world.node.cleaner.tick()
+    world.clock.advance(15_001)
+    world.node.cleaner.tick()
+    world.timers.run()
+    assert world.node.cleaner.busy and len(runner.jobs) == 1
+    world.delete("t")
+    world.flush()
+    runner.done(CleaningFailed(Why.DISK, "no such file"))
+    world.timers.run()
+    assert not world.node.cleaner.busy and world.problems == []

@@ -1,0 +1,156 @@
+"""What is cleaned and when (L-25), which segments become one (L-26), what a cleaning takes (L-28, L-29)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction import compact, job_for
+from logs import EVERYTHING, NOW_MS, append, append_marker, make_batch, make_log, read_all, records
+from odradek.simulation.disk import MemoryFiles
+from odradek_broker.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap
+from odradek_broker.storage.cleaner.policy import log_to_clean
+from odradek_broker.storage.cleaner.segments import group_by_size, source_segments
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.log import PartitionLog
+
+COMPACT = frozenset({"compact"})
+HOUR_MS = 3_600_000
+
+
+def filled(files: MemoryFiles, segments: int = 4, **config: Any) -> PartitionLog:
+    """A log of so many closed segments with two batches each, and an active one with one."""
+    config.setdefault("cleanup_policy", COMPACT)
+    log = make_log(files, **config)
+    for number in range(segments):
+        for _ in range(2):
+            time_ms = NOW_MS + number * HOUR_MS
+            append(log, make_batch(key=b"k%d" % number, timestamp=time_ms), now_ms=time_ms)
+        log.roll(NOW_MS)
+    append(log)
+    return log
+
+
+def test_l25_the_ratio_is_that_of_whole_closed_segments() -> None:
+    log = filled(MemoryFiles())
+    size = log.segments[0].size_bytes
+    found = log_to_clean(log, None, NOW_MS)
+    assert (found.first_dirty_offset, found.upper_bound) == (0, 8)
+    assert (found.clean_bytes, found.cleanable_bytes, found.ratio) == (0, 4 * size, 1.0)
+    half = log_to_clean(log, 4, NOW_MS)
+    assert (half.clean_bytes, half.cleanable_bytes) == (2 * size, 2 * size)
+    assert not half.due, "more than the ratio, not as much"
+    assert log_to_clean(log, 2, NOW_MS).due
+    # A cleaning whose map was full ended inside of a segment, which counts as clean and as new.
+    inside = log_to_clean(log, 3, NOW_MS)
+    assert (inside.clean_bytes, inside.cleanable_bytes) == (2 * size, 3 * size)
+
+
+def test_l25_nothing_is_due_where_nothing_is_new() -> None:
+    log = filled(MemoryFiles(), min_cleanable_dirty_ratio=0.0, max_compaction_lag_ms=1)
+    assert log_to_clean(log, None, NOW_MS).due
+    assert not log_to_clean(log, 8, NOW_MS + 9 * HOUR_MS).due
+
+
+@pytest.mark.parametrize("cleaned_to", [-1, 10_000])
+def test_l25_a_checkpoint_outside_of_the_log_counts_as_none(cleaned_to: int) -> None:
+    log = filled(MemoryFiles())
+    assert log_to_clean(log, cleaned_to, NOW_MS).first_dirty_offset == 0
+
+
+def test_l25_what_is_too_young_and_all_behind_it_waits() -> None:
+    log = filled(MemoryFiles(), min_compaction_lag_ms=2 * HOUR_MS)
+    assert log_to_clean(log, None, NOW_MS + 3 * HOUR_MS).upper_bound == 4
+    assert log_to_clean(log, None, NOW_MS + 9 * HOUR_MS).upper_bound == 8
+
+
+def test_l25_what_is_too_old_is_due_whatever_the_ratio() -> None:
+    log = filled(MemoryFiles(), max_compaction_lag_ms=5 * HOUR_MS, min_cleanable_dirty_ratio=1.0)
+    early = log_to_clean(log, 2, NOW_MS + 6 * HOUR_MS)
+    assert (early.delay_ms, early.due) == (0, False)
+    late = log_to_clean(log, 2, NOW_MS + 8 * HOUR_MS)
+    assert (late.delay_ms, late.due) == (2 * HOUR_MS, True)
+
+
+def test_l25_open_transactions_keep_what_is_behind_them() -> None:
+    files = MemoryFiles()
+    log = make_log(files, cleanup_policy=COMPACT)
+    append(log)
+    log.roll(NOW_MS)
+    append(log, make_batch(producer_id=7, transactional=True))
+    log.roll(NOW_MS)
+    append(log)
+    log.roll(NOW_MS)
+    assert log_to_clean(log, None, NOW_MS).upper_bound == 1
+    append_marker(log, True, 7)
+    assert log_to_clean(log, None, NOW_MS).upper_bound == 3
+
+
+def test_l25_compact_and_delete_does_both() -> None:
+    files = MemoryFiles()
+    log = filled(files, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=10 * HOUR_MS)
+    compact(log, files, NOW_MS)
+    assert [record.offset for record in records(read_all(log))] == [1, 3, 5, 7, 8]
+    assert log.log_start_offset == 0
+    assert log.apply_retention(NOW_MS + 12 * HOUR_MS) == 0, "the segment is as new as its newest"
+    assert log.apply_retention(NOW_MS + 14 * HOUR_MS) == 2
+    assert log.log_start_offset == 9
+
+
+def test_l26_neighbours_become_one_as_far_as_they_fit() -> None:
+    files = MemoryFiles()
+    log = filled(files)
+    found = log_to_clean(log, None, NOW_MS)
+    size = log.segments[0].size_bytes
+
+    def groups(**changes: int) -> list[list[int]]:
+        job = job_for(found, NOW_MS, **changes)
+        segments = source_segments(job, HandleCache(files))
+        return [
+            [segment.base_offset for segment in group]
+            for group in group_by_size(job, files, segments)
+        ]
+
+    assert groups() == [[0, 2, 4, 6]]
+    assert groups(segment_bytes=2 * size) == [[0, 2], [4, 6]]
+    assert groups(segment_bytes=2 * size - 1) == [[0], [2], [4], [6]]
+    # Each time index has one entry of twelve bytes.
+    assert groups(segment_index_bytes=36) == [[0, 2, 4], [6]]
+    assert groups(upper_bound=2**31 + 5) == [[0, 2, 4], [6]]
+
+
+def test_l26_a_segment_of_which_nothing_is_left_stays_and_keeps_its_age() -> None:
+    files = MemoryFiles()
+    log = make_log(files, cleanup_policy=COMPACT, segment_bytes=90)
+    for _ in range(4):
+        files.now_ms += 1_000
+        append(log)
+    compact(log, files, NOW_MS)
+    left = [(segment.base_offset, segment.size_bytes > 0) for segment in log.segments]
+    # 1 and 2 were no more than the active one has room for; the first two are gone, but for the offset.
+    assert left == [(0, False), (1, False), (2, True), (3, True)]
+    assert [files.modified_ms(segment.path) for segment in log.segments[:2]] == [1_000, 2_000]
+    assert log.read(0, 1, upper_bound=EVERYTHING, minimum_one=True)[:8] == (2).to_bytes(8, "big")
+
+
+def test_l28_the_map_takes_what_its_memory_holds_and_then_no_batch_more() -> None:
+    offsets = OffsetMap(10 * ENTRY_BYTES, 0.5)
+    assert offsets.capacity == 5
+    offsets.put_all([b"a", b"b", b"a"], [1, 2, 4])
+    assert (len(offsets), offsets.full) == (2, False)
+    long_keys = [bytes(40) + bytes([n]) for n in range(9)]
+    offsets.put_all(long_keys, range(10, 19))
+    assert offsets.full and offsets.used == 1.0
+    assert list(offsets.get_all([b"b", *long_keys, b"a", b"c"])) == [2, *range(10, 19), 4, -1]
+    assert OffsetMap(0, 0.9).capacity == 1
+
+
+def test_l29_a_segment_ends_in_time_for_the_largest_lag() -> None:
+    files = MemoryFiles()
+    log = make_log(files, cleanup_policy=COMPACT, max_compaction_lag_ms=HOUR_MS)
+    append(log, make_batch(timestamp=NOW_MS))
+    append(log, make_batch(timestamp=NOW_MS + HOUR_MS))
+    assert len(log.segments) == 1
+    append(log, make_batch(timestamp=NOW_MS + HOUR_MS + 1), now_ms=NOW_MS + HOUR_MS)
+    assert len(log.segments) == 2

@@ -1,0 +1,219 @@
+"""The `.txnindex` of one segment (L-04, F-09)."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from odradek_broker.platform.machine import RealFile, RealFiles
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.aborted_index import (
+    ABORTED_ENTRY,
+    ENTRY_BYTES,
+    AbortedIndex,
+    AbortedTransaction,
+    CorruptAbortedIndex,
+)
+
+PATH = "00000000000000000000.txnindex"
+# (producer id, first offset, marker, last stable offset): the second began before the first.
+ENTRIES = [
+    AbortedTransaction(1, 10, 20, 5),
+    AbortedTransaction(2, 5, 30, 15),
+    AbortedTransaction(3, 15, 31, 32),
+    AbortedTransaction(4, 40, 50, 51),
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return RealFiles(str(tmp_path))
+
+
+@pytest.fixture
+def index(files: Files) -> AbortedIndex:
+    index = AbortedIndex(files, PATH)
+    for entry in ENTRIES:
+        index.append(entry)
+    return index
+
+
+def test_l04_entry_is_34_bytes_as_declared(index: AbortedIndex, tmp_path: Path) -> None:
+    content = (tmp_path / PATH).read_bytes()
+    assert len(content) == 34 * len(ENTRIES) == ENTRY_BYTES * len(ENTRIES)
+    assert content[:34] == struct.pack(">hqqqq", 0, 1, 10, 20, 5)
+    for number, entry in enumerate(ENTRIES):
+        declared = ABORTED_ENTRY.parse(content[number * 34 :])
+        assert declared.version == 0
+        assert (
+            AbortedTransaction(
+                declared.producer_id,
+                declared.first_offset,
+                declared.last_offset,
+                declared.last_stable_offset,
+            )
+            == entry
+        )
+
+
+def test_l04_the_file_appears_with_the_first_entry(files: Files) -> None:
+    index = AbortedIndex(files, PATH)
+    assert (len(index), index.last_offset, index.search(0, 100)) == (0, -1, ([], False))
+    index.sync()
+    index.truncate_to(0)
+    assert not files.exists(PATH)
+    index.append(ENTRIES[0])
+    assert files.exists(PATH)
+
+
+def test_l04_reopened_index_holds_the_same(index: AbortedIndex, files: Files) -> None:
+    index.sync()
+    index.close()
+    index.close()
+    again = AbortedIndex(files, PATH)
+    assert list(again.entries()) == ENTRIES
+    assert (len(again), again.last_offset) == (4, 50)
+    again.append(AbortedTransaction(9, 60, 61, 62))
+    assert list(again.entries())[-1].producer_id == 9
+
+
+def test_l04_markers_come_in_order(index: AbortedIndex) -> None:
+    for marker in (50, 49):
+        with pytest.raises(ValueError, match="comes after one with 50"):
+            index.append(AbortedTransaction(9, 45, marker, 51))
+    assert list(index.entries()) == ENTRIES
+
+
+@pytest.mark.parametrize(
+    ("fetch_offset", "upper_bound_offset", "producers"),
+    [
+        (0, 100, [1, 2, 3, 4]),
+        (0, 5, []),
+        (0, 6, [2]),
+        (0, 11, [1, 2]),
+        (20, 21, [1, 2, 3]),
+        (21, 22, [2, 3]),  # began before the fetch offset
+        (31, 40, [3]),
+        (32, 40, []),
+        (32, 41, [4]),
+        (50, 51, [4]),
+        (51, 1000, []),
+    ],
+)
+def test_f09_aborted_in_a_range(
+    index: AbortedIndex, fetch_offset: int, upper_bound_offset: int, producers: list[int]
+) -> None:
+    found, _ = index.search(fetch_offset, upper_bound_offset)
+    assert [entry.producer_id for entry in found] == producers
+
+
+def test_f09_search_says_when_later_segments_need_none(index: AbortedIndex) -> None:
+    assert index.search(0, 32) == (ENTRIES[:3], True)  # LSO 32 of the third: nothing earlier later
+    assert index.search(0, 33)[1] is True
+    assert index.search(0, 51)[1] is True
+    assert index.search(0, 52)[1] is False
+    assert index.search(51, 52)[1] is False
+
+
+@given(
+    transactions=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), max_size=40),
+    bounds=st.tuples(st.integers(0, 130), st.integers(0, 130)),
+)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_f09_search_finds_what_a_plain_scan_finds(
+    files: Files, transactions: list[tuple[int, int]], bounds: tuple[int, int]
+) -> None:
+    entries: list[AbortedTransaction] = []
+    offset = 0
+    open_since: dict[int, int] = {}
+    for producer_id, step in transactions:
+        offset += step
+        if producer_id not in open_since:
+            open_since[producer_id] = offset
+            continue
+        first = open_since.pop(producer_id)
+        lso = min(open_since.values(), default=offset + 1)
+        entries.append(AbortedTransaction(producer_id, first, offset, lso))
+    index = AbortedIndex.create(files, PATH)
+    for entry in entries:
+        index.append(entry)
+    low, high = sorted(bounds)
+    found, complete = index.search(low, high)
+    if low < high:
+        assert found == [e for e in entries if e.last_offset >= low and e.first_offset < high]
+    if complete:
+        assert all(first >= high for first in open_since.values())
+    index.close()
+
+
+@pytest.mark.parametrize(("offset", "kept"), [(0, 0), (20, 0), (21, 1), (31, 2), (50, 3), (51, 4)])
+def test_l36_truncation_drops_markers_at_and_above(
+    index: AbortedIndex, files: Files, offset: int, kept: int
+) -> None:
+    index.truncate_to(offset)
+    assert list(index.entries()) == ENTRIES[:kept]
+    assert index.last_offset == (ENTRIES[kept - 1].last_offset if kept else -1)
+    index.append(AbortedTransaction(9, 60, 61, 62))
+    index.close()
+    assert list(AbortedIndex(files, PATH).entries())[:-1] == ENTRIES[:kept]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content + b"\0",
+        lambda content: content + content[:ENTRY_BYTES],
+        lambda content: b"\0\1" + content[2:],
+        lambda content: content[:10] + b"\x7f" + content[11:],
+    ],
+)
+def test_l33_a_damaged_file_is_noticed_and_begun_anew(
+    index: AbortedIndex, files: Files, tmp_path: Path, damage: object
+) -> None:
+    index.close()
+    assert callable(damage)
+    (tmp_path / PATH).write_bytes(damage((tmp_path / PATH).read_bytes()))
+    with pytest.raises(CorruptAbortedIndex, match="txnindex"):
+        AbortedIndex(files, PATH)
+    assert len(AbortedIndex.create(files, PATH)) == 0
+    assert not files.exists(PATH)
+
+
+def test_l08_failed_append_adds_nothing(
+    index: AbortedIndex, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = AbortedTransaction(9, 60, 61, 62)
+    true_append = RealFile.append
+
+    def torn(self: RealFile, buffers: list[bytes]) -> int:
+        true_append(self, [buffers[0][:7]])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(RealFile, "append", torn)
+    with pytest.raises(OSError, match="no space"):
+        index.append(entry)
+    monkeypatch.undo()
+    assert (len(index), index.last_offset) == (4, 50)
+    index.append(entry)
+    index.close()
+    assert list(AbortedIndex(files, PATH).entries()) == [*ENTRIES, entry]
+
+
+def test_many_entries_are_read_in_pieces(files: Files) -> None:
+    index = AbortedIndex(files, PATH)
+    entries = [AbortedTransaction(n, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(1500)]
+    for entry in entries:
+        index.append(entry)
+    assert list(index.entries()) == entries
+    assert index.search(2000, 2010) == (entries[1000:1005], True)
+
+
+def test_remove_deletes_the_file(index: AbortedIndex, files: Files) -> None:
+    index.remove()
+    assert not files.exists(PATH)
+    assert list(index.entries()) == []

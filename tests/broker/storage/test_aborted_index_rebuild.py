@@ -1,0 +1,406 @@
+"""A transaction index that does not fit is made anew once, beside the loop; nobody is shown aborted
+records meanwhile, nor where that cannot be done (L-05, L-33, F-09)."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_in_loop import RunningBroker
+from logs import (
+    DIRECTORY,
+    NOW_MS,
+    Workers,
+    append,
+    append_marker,
+    headers,
+    make_batch,
+    make_log,
+    make_marker,
+    reopen,
+)
+from odradek.simulation.disk import Failure, MemoryFiles
+from odradek_broker.storage import aborted_indexes
+from odradek_broker.storage.errors import (
+    IndexesBeingRebuilt,
+    LogCorrupt,
+    StorageError,
+)
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.segment import read_batches
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from raw_client import RawClient, batch_of, produce_request
+from waiting import until
+
+#: Where the segments of `log` begin, and what was aborted in all of them.
+BASES = [0, 3, 6, 8]
+ABORTED = [(1, 0), (2, 3)]
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def log(files: MemoryFiles) -> PartitionLog:
+    """Producer 1 writes into the first segment and is aborted in the second; producer 2 does both
+    in the third, and data follows."""
+    log = make_log(files)
+    append(log, make_batch(3, producer_id=1, transactional=True))
+    log.roll(NOW_MS)
+    append(log, make_batch(2, producer_id=2, transactional=True))
+    append_marker(log, commit=False, producer_id=1)
+    log.roll(NOW_MS)
+    append_marker(log, commit=False, producer_id=2)
+    append(log)
+    log.roll(NOW_MS)
+    append(log, make_batch(2))
+    assert [segment.base_offset for segment in log.segments] == BASES
+    return log
+
+
+def index_path(base_offset: int) -> str:
+    return f"{DIRECTORY}/{base_offset:020d}.txnindex"
+
+
+def ruin(log: PartitionLog, files: MemoryFiles, base_offset: int = 3) -> bytes:
+    """The transaction index of a segment; what it was."""
+    path = index_path(base_offset)
+    good = files.content(path) if files.exists(path) else b""
+    files.put(path, good[:-1] or b"x")
+    log._producers.aborted_indexes.close()
+    return good
+
+
+def damage(log: PartitionLog, files: MemoryFiles, segment_number: int, position: int) -> None:
+    """Write over the length of a batch, so that nobody can get past it."""
+    segment = log.segments[segment_number]
+    content = bytearray(files.content(segment.path))
+    content[position + 8 : position + 12] = b"\xff" * 4
+    files.put(segment.path, bytes(content))
+    log._options.handles.forget(segment)
+    segment.drop_handle()
+
+
+def aborted(log: PartitionLog, start: int = 0, end: int = 10) -> list[tuple[int, int]]:
+    return sorted(log.aborted_transactions(start, end))
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The segments whose batches were read by a rebuild."""
+    scanned: list[str] = []
+
+    def noting(segment: Any, position: int) -> Any:
+        scanned.append(segment.path)
+        return read_batches(segment, position)
+
+    for module in ("recovery", "producers.manager"):
+        monkeypatch.setattr(f"odradek_broker.storage.{module}.read_batches", noting)
+    return scanned
+
+
+def test_l33_readers_do_not_wait_for_a_transaction_index(
+    log: PartitionLog, files: MemoryFiles, scans: list[str]
+) -> None:
+    workers = Workers(log)
+    good = ruin(log, files)
+    for _ in range(3):
+        with pytest.raises(IndexesBeingRebuilt) as caught:
+            aborted(log)
+        assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert (len(workers.jobs), scans) == (1, [])
+    # Whoever does not need it is answered.
+    assert aborted(log, 6) == [(2, 3)]
+    workers.run()
+    assert aborted(log) == ABORTED
+    assert (len(workers.jobs), scans) == (0, [f"{DIRECTORY}/{3:020d}.log"])
+    assert files.content(index_path(3)) == good
+    log = reopen(log, files, clean=True)
+    assert aborted(log) == ABORTED
+
+
+def test_l33_a_transaction_index_is_given_up_when_the_broker_stops(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """No batch is read for it any more, and the next start finds what was there."""
+    workers = Workers(log)
+    ruin(log, files)
+    before = {path: files.content(path) for path in files.paths()}
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    log._options.handles.halted = True
+    workers.run()
+    assert {path: files.content(path) for path in files.paths()} == before
+    assert not log.offline
+
+
+def test_l05_an_index_without_entries_is_no_file(log: PartitionLog, files: MemoryFiles) -> None:
+    workers = Workers(log)
+    ruin(log, files, 0)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    workers.run()
+    assert aborted(log) == ABORTED
+    assert [path for path in files.paths() if "txnindex" in path] == [index_path(3), index_path(6)]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("segment_number", [0, 1])
+def test_f09_damage_never_makes_aborted_records_look_committed(
+    log: PartitionLog, files: MemoryFiles, scans: list[str], segment_number: int, beside: bool
+) -> None:
+    """Neither in the segment itself, before the marker, nor in one whose batches say what was open
+    at its start."""
+    workers = Workers(log) if beside else None
+    ruin(log, files)
+    for path in [path for path in files.paths() if path.endswith("snapshot")]:
+        files.remove(path)
+    damage(log, files, segment_number, 0)
+    if workers:
+        with pytest.raises(IndexesBeingRebuilt):
+            aborted(log)
+        workers.run()
+    for _ in range(3):
+        with pytest.raises(LogCorrupt):
+            aborted(log)
+    once = len(scans)
+    assert once == segment_number + 1
+    assert aborted(log, 6) == [(2, 3)]
+    # What a restart finds is no better than it was.
+    log = reopen(log, files, clean=True)
+    for _ in range(3):
+        with pytest.raises(LogCorrupt):
+            aborted(log)
+    assert len(scans) <= 2 * once + 1
+
+
+def test_l15_a_marker_that_is_not_whole_is_not_believed(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """A flipped bit makes an ABORT a COMMIT; the checksum tells."""
+    ruin(log, files)
+    segment = log.segments[1]
+    content = bytearray(files.content(segment.path))
+    *_, (position, header, batch) = read_batches(segment, 0)
+    assert header.is_control
+    abort, commit = (bytes(make_marker(kind, 1)) for kind in (False, True))
+    (different,) = [at for at in range(21, len(abort)) if abort[at] != commit[at]]
+    assert batch[different] == abort[different]
+    content[position + different] = commit[different]
+    files.put(segment.path, bytes(content))
+    log._options.handles.forget(segment)
+    segment.drop_handle()
+    with pytest.raises(LogCorrupt):
+        aborted(log)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("rolled", [False, True])
+def test_p18_aborts_go_on_while_the_index_of_their_segment_is_made(
+    files: MemoryFiles, known: bool, rolled: bool
+) -> None:
+    log = make_log(files)
+    workers = Workers(log)
+    append(log, make_batch(2, producer_id=1, transactional=True))
+    append_marker(log, commit=False, producer_id=1)
+    ruin(log, files, 0)
+    if known:
+        with pytest.raises(IndexesBeingRebuilt):
+            aborted(log)
+    append(log, make_batch(1, producer_id=2, transactional=True))
+    append_marker(log, commit=False, producer_id=2)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    append(log, make_batch(1, producer_id=3, transactional=True))
+    end = workers.work()
+    append_marker(log, commit=False, producer_id=3)
+    if rolled:
+        log.roll(NOW_MS)
+    end()
+    expected = [(1, 0), (2, 3), (3, 5)]
+    assert aborted(log) == expected
+    append(log, make_batch(1, producer_id=4, transactional=True))
+    append_marker(log, commit=False, producer_id=4)
+    assert aborted(log) == [*expected, (4, 7)]
+    log = reopen(log, files, clean=True)
+    assert aborted(log) == [*expected, (4, 7)]
+    assert workers.jobs == []
+
+
+def test_aborts_beyond_what_is_kept_for_a_rebuild_make_another(
+    files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aborted_indexes, "_LATE_MAX", 3)
+    log = make_log(files)
+    workers = Workers(log)
+    ruin(log, files, 0)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    for producer in range(5):
+        append(log, make_batch(1, producer_id=producer, transactional=True))
+        append_marker(log, commit=False, producer_id=producer)
+    workers.run()
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    workers.run()
+    assert aborted(log) == [(producer, 2 * producer) for producer in range(5)]
+    assert [path for path in files.paths() if path.endswith("tmp")] == []
+
+
+def test_a_crash_before_the_end_of_a_rebuild_leaves_the_file_to_be_noticed(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    workers = Workers(log)
+    ruin(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    workers.work()
+    log = reopen(log, files, clean=True)
+    assert aborted(log) == ABORTED
+    assert [path for path in files.paths() if path.endswith("tmp")] == []
+
+
+def test_l08_a_disk_that_fails_under_a_rebuild_is_told(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    workers = Workers(log)
+    ruin(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    files.fail(Failure("read", code=errno.EIO, path_part=".log"))
+    workers.run()
+    with pytest.raises(StorageError) as caught:
+        aborted(log)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    workers.run()
+    assert aborted(log) == ABORTED
+
+
+def test_too_many_open_files_pass(log: PartitionLog, files: MemoryFiles) -> None:
+    workers = Workers(log)
+    ruin(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    files.fail(Failure("read", code=errno.EMFILE, path_part=".log"))
+    workers.run()
+    with pytest.raises(StorageError) as caught:
+        aborted(log)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.offline
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    workers.run()
+    assert aborted(log) == ABORTED
+
+
+def test_l20_what_a_worker_made_for_a_segment_that_is_gone_is_dropped(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    workers = Workers(log)
+    ruin(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    end = workers.work()
+    log.delete_records(6)
+    assert log.apply_retention(NOW_MS) == 2
+    before = files.paths()
+    end()
+    assert [path for path in before if not path.endswith("tmp")] == files.paths()
+    assert aborted(log, 6) == [(2, 3)]
+
+
+def test_l20_a_worker_that_loses_its_segments_is_asked_again(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """Retention takes the first away, which said what was open at the start of the second."""
+    workers = Workers(log)
+    ruin(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    log.delete_records(3)
+    assert log.apply_retention(NOW_MS) == 1
+    files.fail(Failure("read", code=errno.ENOENT, path_part=".log"))
+    workers.run()
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log, 3)
+    workers.run()
+    # Nothing of the first producer's is left that could be read.
+    assert aborted(log, 3) == [(2, 3)]
+
+
+def test_l36_truncation_makes_a_rebuild_begin_again(log: PartitionLog, files: MemoryFiles) -> None:
+    workers = Workers(log)
+    ruin(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    end = workers.work()
+    log.truncate_to(5, NOW_MS)
+    append_marker(log, commit=True, producer_id=1)
+    end()
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    workers.run()
+    assert aborted(log) == []
+
+
+# ---- over the wire
+
+
+def fetch(offset: int) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=2**20)
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=2**25,
+        isolation_level=1,
+        topics=[FetchTopic(topic="t", partitions=[wanted])],
+    )
+
+
+def ruin_real_index(path: Path) -> None:
+    path.write_bytes(b"not an index")
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(4, ErrorCode.NOT_LEADER_OR_FOLLOWER), (11, ErrorCode.OFFSET_NOT_AVAILABLE)],
+)
+async def test_f09_the_broker_makes_a_transaction_index_beside_its_loop(
+    client: RawClient,
+    broker: RunningBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    code: ErrorCode,
+) -> None:
+    """Clients ask again after either code and say nothing; those that speak old versions do not
+    know the other."""
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"a")), 9)
+    log = broker.node.partition("t", 0).log
+    threads = []
+
+    def noting(segment: Any, position: int) -> Any:
+        threads.append(threading.current_thread())
+        return read_batches(segment, position)
+
+    monkeypatch.setattr("odradek_broker.storage.recovery.read_batches", noting)
+    path = Path(log.segments[0].path_of("txnindex"))
+    ruin_real_index(path)
+    log._producers.aborted_indexes.close()
+    first = (await client.call(fetch(0), version)).responses[0].partitions[0]
+    assert (first.error_code, first.records) == (code, b"")
+    await until(lambda: not path.exists())
+    again = (await client.call(fetch(0), version)).responses[0].partitions[0]
+    assert (again.error_code, again.aborted_transactions) == (0, [])
+    assert headers(bytes(again.records))[0].record_count == 1
+    (thread,) = threads
+    assert thread is not threading.main_thread()

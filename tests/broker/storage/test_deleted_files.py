@@ -1,0 +1,157 @@
+"""The queue of files to remove: what is due, in the background, a directory at a time (L-01, L-38)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from logs import NOW_MS
+from odradek.simulation.disk import Failure, MemoryFiles
+from odradek_broker.storage.deleted_files import DeletedFiles
+from odradek_broker.storage.handles import HandleCache
+
+
+class _CountingFiles(MemoryFiles):
+    """`synced`: the directories whose names were made durable."""
+
+    def __init__(self) -> None:
+        super().__init__(NOW_MS)
+        self.synced: list[str] = []
+
+    def sync_dir(self, path: str) -> None:
+        self.synced.append(path)
+        super().sync_dir(path)
+
+
+class _Background:
+    """Work that waits until a test does it."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
+
+    def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        self.jobs.append((work, done))
+
+    def run(self) -> None:
+        work, done = self.jobs.pop(0)
+        work()
+        done(None)
+
+
+@pytest.fixture
+def files() -> _CountingFiles:
+    files = _CountingFiles()
+    for partition in "ab":
+        for number in range(3):
+            files.put(f"data/{partition}/{number}.log.deleted", b"x")
+    return files
+
+
+def _add(deleted: DeletedFiles, due_ms: int, directory: str, *numbers: int) -> None:
+    paths = [f"data/{directory}/{number}.log.deleted" for number in numbers]
+    deleted.add_files(due_ms, f"data/{directory}", paths, lambda: True)
+
+
+def test_l01_only_what_is_due_goes_whatever_was_queued_first(files: _CountingFiles) -> None:
+    deleted = DeletedFiles(HandleCache(files))
+    _add(deleted, 300, "a", 0)
+    _add(deleted, 100, "a", 1)
+    _add(deleted, 200, "b", 0)
+    assert deleted.remove_due(99) == 0
+    assert deleted.remove_due(200) == 2
+    assert files.list("data/a") == ["0.log.deleted", "2.log.deleted"]
+    assert files.list("data/b") == ["1.log.deleted", "2.log.deleted"]
+    assert deleted.remove_due(299) == 0
+    assert deleted.remove_due(300) == 1
+    assert deleted.remove_due(NOW_MS) == 0
+
+
+def test_l20_one_fsync_for_a_directory_before_anything_of_it_goes(files: _CountingFiles) -> None:
+    deleted = DeletedFiles(HandleCache(files))
+    for number in range(3):
+        _add(deleted, 100, "a", number)
+        _add(deleted, 100, "b", number)
+    deleted.remove_due(100)
+    assert files.synced == ["data/a", "data/b"]
+    assert files.paths() == []
+
+
+def test_nothing_waits_for_the_disk_on_the_loop(files: _CountingFiles) -> None:
+    background = _Background()
+    deleted = DeletedFiles(HandleCache(files, background=background))
+    _add(deleted, 100, "a", 0)
+    before = files.operations
+    assert deleted.remove_due(100) == 1
+    assert files.operations == before
+    _add(deleted, 100, "a", 1)
+    assert deleted.remove_due(100) == 0, "one removal at a time"
+    background.run()
+    assert files.list("data/a") == ["1.log.deleted", "2.log.deleted"]
+    assert deleted.remove_due(100) == 1
+
+
+def test_what_cannot_be_removed_is_told_and_tried_again(files: _CountingFiles) -> None:
+    deleted = DeletedFiles(HandleCache(files))
+    _add(deleted, 100, "a", 0, 1)
+    deleted.add_directory(100, "data/b")
+    files.fail(Failure("remove", path_part="data/a/1"))
+    deleted.remove_due(100)
+    assert ["data/a/1" in problem for problem in deleted.take_problems()] == [True]
+    assert deleted.take_problems() == []
+    assert not files.exists("data/b"), "others do not wait for it"
+    assert deleted.remove_due(60_099) == 0
+    assert deleted.remove_due(60_100) == 1
+    assert files.list("data/a") == ["2.log.deleted"]
+
+
+def test_l20_without_the_fsync_nothing_is_removed(files: _CountingFiles) -> None:
+    deleted = DeletedFiles(HandleCache(files))
+    _add(deleted, 100, "a", 0)
+    files.fail(Failure("sync_dir"))
+    deleted.remove_due(100)
+    assert len(files.list("data/a")) == 3
+    assert len(deleted.take_problems()) == 1
+    deleted.remove_due(60_100)
+    assert len(files.list("data/a")) == 2
+
+
+def test_l38_files_of_a_log_that_was_closed_are_left_to_others(files: _CountingFiles) -> None:
+    """A directory's name may come again: what lies under it then is not ours."""
+    background = _Background()
+    deleted = DeletedFiles(HandleCache(files, background=background))
+    wanted = [True, True]
+    for number in range(2):
+        path = f"data/a/{number}.log.deleted"
+        deleted.add_files(100, "data/a", [path], partial(wanted.__getitem__, number))
+    wanted[0] = False
+    assert deleted.remove_due(100) == 1
+    wanted[1] = False  # While the work waits for its thread.
+    background.run()
+    assert len(files.list("data/a")) == 3
+
+
+def test_a_list_that_stayed_empty_is_not_its_directory(files: _CountingFiles) -> None:
+    """The first of the renames may fail."""
+    deleted = DeletedFiles(HandleCache(files))
+    deleted.add_files(100, "data/a", [], lambda: True)
+    deleted.remove_due(100)
+    assert len(files.list("data/a")) == 3
+
+
+def test_a_renamed_directory_is_no_trouble(files: _CountingFiles) -> None:
+    deleted = DeletedFiles(HandleCache(files))
+    deleted.add_files(100, "data/gone", ["data/gone/0.log.deleted"], lambda: True)
+    deleted.remove_due(100)
+    assert deleted.take_problems() == []
+    assert deleted.remove_due(NOW_MS) == 0
+
+
+def test_a_stop_ends_it_between_two_entries(files: _CountingFiles) -> None:
+    handles = HandleCache(files)
+    deleted = DeletedFiles(handles)
+    _add(deleted, 100, "a", 0)
+    handles.halted = True
+    deleted.remove_due(100)
+    assert len(files.list("data/a")) == 3

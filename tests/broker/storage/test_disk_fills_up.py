@@ -1,0 +1,95 @@
+"""A disk that has no room at any one of a log's operations, for a while: append, new file or rename (L-08)."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from logs import NOW_MS, append, make_batch, make_log, read_all, records, reopen
+from odradek.simulation.disk import Failure, MemoryFiles
+from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.log import PartitionLog
+from odradek_protocol.errors import ErrorCode
+
+SETTINGS: dict[str, Any] = {
+    "segment_bytes": 500,
+    "durability": "fsync",
+    "index_interval_bytes": 100,
+    "retention_bytes": 1_500,
+}
+NEED_ROOM = {"append", "open", "rename"}
+DAY_MS = 86_400_000
+
+
+class FillingFiles(MemoryFiles):
+    """Full from one operation to another, by their numbers; of what is written then, some bytes land."""
+
+    def __init__(self) -> None:
+        super().__init__(now_ms=NOW_MS)
+        self.full = range(0)
+        self.refused: list[str] = []
+
+    def trip(self, kind: str, path: str) -> Failure | None:
+        number = self.operations
+        failure = super().trip(kind, path)
+        if failure is None and number in self.full and kind in NEED_ROOM:
+            self.refused.append(kind)
+            return Failure(kind, code=errno.ENOSPC, torn_bytes=7)
+        return failure
+
+
+def work(log: PartitionLog) -> list[bytes]:
+    """Append, flush, roll, delete by size; the values that were taken. What is refused is not sent again."""
+    taken: list[bytes] = []
+    for number in range(40):
+        value = b"%d" % number
+        try:
+            append(log, make_batch(2, value=value, producer_id=1, sequence=2 * len(taken)))
+        except AppendRejected as refusal:
+            assert refusal.error is ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            taken.append(value)
+        if number % 3 == 0:
+            log.flush()
+        if number % 10 == 9:
+            with suppress(OSError):
+                log.apply_retention(NOW_MS)
+    return taken
+
+
+def values(log: PartitionLog) -> list[bytes | None]:
+    found = records(read_all(log))
+    offsets = [record.offset for record in found]
+    assert offsets == list(range(offsets[0], log.log_end_offset))
+    return [record.value for record in found if record.offset % 2 == 0]
+
+
+@pytest.mark.parametrize("lasts", [1, 2, 15])
+def test_l08_a_disk_that_fills_up_at_any_operation_costs_what_was_refused(lasts: int) -> None:
+    probe = FillingFiles()
+    work(make_log(probe, **SETTINGS))
+    created, total = 10, probe.operations
+    assert total > 100
+    refused = set()
+    for begins in range(created, total):
+        files = FillingFiles()
+        log = make_log(files, **SETTINGS)
+        files.full = range(begins, begins + lasts)
+        taken = work(log)
+        refused.update(files.refused)
+        files.full = range(0)
+        assert not log.offline, begins
+        assert append(log, make_batch(2, value=b"there is room again")).base_offset == 2 * len(
+            taken
+        )
+        expected = [*taken, b"there is room again"]
+        log.flush()
+        first = log.log_start_offset // 2
+        assert values(log) == expected[first:]
+        for clean in (False, True):
+            log = reopen(log, files, clean=clean, **SETTINGS)
+            assert values(log) == expected[log.log_start_offset // 2 :], begins
+    assert refused == NEED_ROOM

@@ -1,0 +1,457 @@
+"""Indexes that do not fit are made anew once, beside the loop, and never for damaged records (L-33)."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker_in_loop import RunningBroker
+from logs import (
+    DIRECTORY,
+    EVERYTHING,
+    NOW_MS,
+    Workers,
+    append,
+    headers,
+    make_batch,
+    make_log,
+    read_all,
+)
+from node_world import NodeWorld
+from odradek.simulation.disk import Failure, MemoryFiles
+from odradek_broker.partition import Partition
+from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
+from odradek_broker.storage.index import OffsetIndex
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.segment import BatchAt, Segment
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.layout import HEADER_BYTES
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from raw_client import RawClient, batch_of, produce_request
+from waiting import until
+
+FIRST = f"{DIRECTORY}/{0:020d}"
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def log(files: MemoryFiles) -> PartitionLog:
+    """Several segments of batches with three records, a second apart."""
+    log = make_log(files, segment_bytes=1500, index_interval_bytes=150)
+    for number in range(60):
+        append(log, make_batch(3, timestamp=NOW_MS - 100_000 + 1000 * number))
+    assert len(log.segments) > 3
+    return log
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The segments that were scanned for their indexes, one entry each time."""
+    scanned: list[str] = []
+    scan = Segment._scan
+
+    def noting(segment: Segment, *arguments: int) -> None:
+        scanned.append(segment.path)
+        scan(segment, *arguments)
+
+    monkeypatch.setattr(Segment, "_scan", noting)
+    return scanned
+
+
+def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: bytes) -> None:
+    """Write over a place in the first segment."""
+    path = f"{FIRST}.log"
+    content = bytearray(files.content(path))
+    content[position : position + len(replacement)] = replacement
+    files.put(path, bytes(content))
+    segment = log.segments[0]
+    log._options.handles.forget(segment)
+    segment.drop_handle()
+    segment._hints.clear()
+
+
+def ruin_indexes(log: PartitionLog, files: MemoryFiles) -> Segment:
+    """Of the first segment, which is closed."""
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    for suffix in ("index", "timeindex"):
+        files.put(f"{FIRST}.{suffix}", b"not an index")
+    return segment
+
+
+def at_time(log: PartitionLog, seconds: int) -> tuple[int, int] | None:
+    return log.offset_for_timestamp(NOW_MS - 100_000 + 1000 * seconds, EVERYTHING)
+
+
+def read_at(log: PartitionLog, offset: int) -> bytes:
+    return log.read(offset, 100, upper_bound=EVERYTHING, minimum_one=True)
+
+
+@pytest.mark.parametrize("ruined", [False, True])
+def test_l33_a_damaged_batch_is_scanned_for_once(
+    log: PartitionLog, files: MemoryFiles, scans: list[str], ruined: bool
+) -> None:
+    """Its length is nonsense, so that nobody can get past it; what is before it can be found."""
+    first = headers(read_all(log))[0]
+    damage(log, files, 2 * first.size_bytes + 8, b"\xff\xff\xff\xff")
+    if ruined:
+        ruin_indexes(log, files)
+    behind = log.segments[1].base_offset
+    for _ in range(4):
+        found = at_time(log, 2)
+        assert found is not None and found[0] == behind
+        with pytest.raises(LogCorrupt):
+            log.read(6, 100, upper_bound=EVERYTHING, minimum_one=True)
+    assert at_time(log, 1) == (3, NOW_MS - 99_000)
+    assert scans == [f"{FIRST}.log"]
+    # Also when the memory of the indexes is needed for others meanwhile.
+    log.segments[0].unload_indexes()
+    assert at_time(log, 1) == (3, NOW_MS - 99_000)
+    assert scans == [f"{FIRST}.log"]
+
+
+@pytest.mark.parametrize("offset", [2**40, 2**63 - 2, 2])
+@pytest.mark.parametrize("ruined", [False, True])
+def test_l33_an_offset_that_is_not_in_order_is_damage(
+    log: PartitionLog, files: MemoryFiles, offset: int, ruined: bool
+) -> None:
+    """Checksums do not cover it. Whoever comes to it is told, also the maker of new indexes."""
+    first, second, *_ = headers(read_all(log))
+    damage(log, files, first.size_bytes, offset.to_bytes(8, "big"))
+    if ruined:
+        ruin_indexes(log, files)
+    behind = log.segments[1].base_offset
+    for _ in range(2):
+        with pytest.raises(LogCorrupt):
+            read_at(log, second.base_offset)
+    assert read_at(log, 0)
+    assert read_at(log, behind)
+    assert not log.offline
+
+
+def test_o18_a_coordinator_that_loads_does_not_go_back(files: MemoryFiles) -> None:
+    """The last batch claims to be the first: what is behind it would be read again, for ever."""
+    log = make_log(files)
+    for _ in range(3):
+        append(log)
+    last = headers(read_all(log))[2]
+    damage(log, files, log.size_bytes - last.size_bytes, bytes(8))
+    with pytest.raises(LogCorrupt, match="no batch at offset 1"):
+        list(Partition(log, 0, lambda _: None).read_stored())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"\0\0\0\5\x80\0\0\0",  # a position below the segment
+        b"\0\0\0\5\x7f\0\0\0",  # one behind it
+        b"\0\0\0\5\0\0\3\x50",  # a batch, and not the one of that offset
+    ],
+)
+def test_l33_an_entry_in_the_midst_that_is_not_true_is_not_believed(
+    log: PartitionLog, files: MemoryFiles, scans: list[str], entry: bytes
+) -> None:
+    """At its ends an index is looked at when the file is read."""
+    segment = log.segments[0]
+    expected = [read_at(log, offset) for offset in range(segment.next_offset)]
+    segment.unload_indexes()
+    path = segment.path_of("index")
+    content = bytearray(files.content(path))
+    assert len(content) > 3 * 8
+    content[8:16] = entry
+    files.put(path, content)
+    assert [read_at(log, offset) for offset in range(segment.next_offset)] == expected
+    assert scans == [segment.path]
+    assert not log.offline
+
+
+def test_l15_damaged_records_are_no_reason_for_a_scan(
+    log: PartitionLog, files: MemoryFiles, scans: list[str]
+) -> None:
+    second = headers(read_all(log))[1]
+    damage(log, files, second.size_bytes + 61, b"\xff" * 12)
+    for _ in range(3):
+        with pytest.raises(LogCorrupt):
+            at_time(log, 1)
+    assert at_time(log, 30) is not None
+    assert scans == []
+
+
+def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_scan(
+    log: PartitionLog, files: MemoryFiles, scans: list[str]
+) -> None:
+    workers = Workers(log)
+    whole, expected = read_all(log), at_time(log, 2)
+    ruin_indexes(log, files)
+    for _ in range(3):
+        with pytest.raises(IndexesBeingRebuilt) as caught:
+            at_time(log, 2)
+        assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert (len(workers.jobs), scans) == (1, [])
+    workers.run()
+    assert at_time(log, 2) == expected
+    assert read_all(log) == whole
+    assert (len(workers.jobs), scans) == (0, [f"{FIRST}.log"])
+    # They are on disk as well.
+    log.segments[0].unload_indexes()
+    assert at_time(log, 2) == expected
+    assert scans == [f"{FIRST}.log"]
+
+
+def test_l33_a_coordinator_that_loads_waits_for_the_indexes(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """It could not come again, and neither could a broker that reads its metadata at start."""
+    workers = Workers(log)
+    ruin_indexes(log, files)
+    partition = Partition(log, 0, lambda _: None)
+    assert [offset for offset, _, _ in partition.read_all()] == list(range(180))
+    assert workers.jobs == []
+    ruin_indexes(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        log.read(3, 100, upper_bound=EVERYTHING, minimum_one=True)
+
+
+def test_l20_retention_comes_back_when_the_indexes_are_there() -> None:
+    world = NodeWorld(log_segment_bytes="200", log_retention_ms="1000")
+    world.create("t")
+    world.flush()
+    world.produce("t", 3)
+    world.clock.now_ms += 3_600_000
+    for _ in range(3):
+        world.produce("t", 3)
+    log = world.logs.get("t", 0)
+    assert log is not None and len(log.segments) > 2
+    workers = Workers(log)
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    world.files.put(segment.path_of("timeindex"), b"not an index")
+    assert world.logs.apply_retention(NOW_MS + 7_200_000).problems == []
+    assert log.log_start_offset == 0
+    workers.run()
+    world.logs.continue_retention(NOW_MS + 7_200_000)
+    assert log.log_start_offset > 0
+
+
+def test_l33_a_worker_that_fails_is_asked_again(log: PartitionLog, files: MemoryFiles) -> None:
+    workers = Workers(log)
+    expected = at_time(log, 2)
+    ruin_indexes(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    files.fail(Failure("read", code=errno.EIO, path_part=".log"))
+    workers.run()
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    workers.run()
+    assert at_time(log, 2) == expected
+
+
+def test_l33_what_a_worker_finds_of_a_segment_that_is_gone_is_dropped(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    workers = Workers(log)
+    segment = ruin_indexes(log, files)
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    log.delete_records(segment.next_offset)
+    assert log.apply_retention(NOW_MS) == 1
+    before = files.paths()
+    workers.run()
+    assert files.paths() == before
+    assert log.log_start_offset == segment.next_offset
+
+
+def test_l33_a_scan_gives_up_at_its_next_block_when_the_broker_stops(
+    log: PartitionLog, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is kept, and it is nobody's damage: the next start finds what was there."""
+    monkeypatch.setattr("odradek_broker.storage.segment._WALK_BLOCK_BYTES", HEADER_BYTES)
+    workers, handles = Workers(log), log._options.handles
+    expected = at_time(log, 2)
+    ruin_indexes(log, files)
+    before = {path: files.content(path) for path in files.paths()}
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    scanned: list[int] = []
+    note = Segment.note_scanned
+
+    def halting(segment: Segment, batch: BatchAt, interval_bytes: int) -> None:
+        scanned.append(batch.position)
+        handles.halted = len(scanned) == 2
+        note(segment, batch, interval_bytes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "note_scanned", halting)
+        workers.run()
+    assert len(scanned) == 2
+    assert {path: files.content(path) for path in files.paths()} == before
+    handles.halted = False
+    with pytest.raises(IndexesBeingRebuilt):
+        at_time(log, 2)
+    workers.run()
+    assert at_time(log, 2) == expected and not log.offline
+
+
+def ruin_real_indexes(segment: Segment) -> None:
+    segment.unload_indexes()
+    segment._summarized = False
+    for suffix in ("index", "timeindex"):
+        Path(segment.path_of(suffix)).write_bytes(b"not an index")
+
+
+def by_time(timestamp: int) -> ListOffsetsRequest:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(4, ErrorCode.LEADER_NOT_AVAILABLE), (7, ErrorCode.OFFSET_NOT_AVAILABLE)],
+)
+async def test_l33_the_broker_scans_beside_its_loop(
+    client: RawClient,
+    broker: RunningBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    code: ErrorCode,
+) -> None:
+    await client.create_topic("t", segment_bytes="1048576")
+    for _ in range(12):
+        await client.call(produce_request("t", batch_of(bytes(200_000), bytes(1))), 9)
+    segment = broker.node.partition("t", 0).log.segments[0]
+    assert segment.sealed
+    threads = []
+    scan = Segment._scan
+
+    def noting(segment: Segment, *arguments: int) -> None:
+        threads.append(threading.current_thread())
+        scan(segment, *arguments)
+
+    monkeypatch.setattr(Segment, "_scan", noting)
+    ruin_real_indexes(segment)
+    first = await client.call(by_time(1_700_000_000_001), version)
+    assert first.topics[0].partitions[0].error_code == code
+    await until(lambda: segment._indexed)
+    again = await client.call(by_time(1_700_000_000_001), version)
+    assert (again.topics[0].partitions[0].error_code, again.topics[0].partitions[0].offset) == (
+        0,
+        1,
+    )
+    (thread,) = threads
+    assert thread is not threading.main_thread()
+
+
+async def test_n15_a_scan_ends_early_and_before_the_directory_is_given_up(
+    client: RawClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits behind it is not begun; who waits for it is told all the same."""
+    await client.create_topic("t", segment_bytes="1048576")
+    for _ in range(12):
+        await client.call(produce_request("t", batch_of(bytes(200_000), bytes(1))), 9)
+    segment, logs = broker.node.partition("t", 0).log.segments[0], broker.node.logs
+    begun, halted = threading.Event(), threading.Event()
+    scanned: list[int] = []
+    note, halt, close = Segment.note_scanned, logs.stop_background, logs.close
+
+    def waiting(segment: Segment, batch: BatchAt, interval_bytes: int) -> None:
+        scanned.append(batch.position)
+        begun.set()
+        assert halted.wait(60)
+        note(segment, batch, interval_bytes)
+
+    def noting_halt() -> None:
+        halt()
+        halted.set()
+
+    told: list[Exception | None] = []
+    at_close: list[tuple[list[str], int, bool]] = []
+
+    def noting_close(**how: bool) -> list[str]:
+        running = [each.name for each in threading.enumerate() if "background" in each.name]
+        at_close.append((running, len(told), segment._repairing))
+        found: list[str] = close(**how)
+        return found
+
+    monkeypatch.setattr(Segment, "note_scanned", waiting)
+    monkeypatch.setattr(logs, "stop_background", noting_halt)
+    monkeypatch.setattr(logs, "close", noting_close)
+    ruin_real_indexes(segment)
+    await client.call(by_time(1_700_000_000_001), 7)
+    await until(begun.is_set)
+    begun_behind: list[str] = []
+    broker.server._run_in_background(lambda: begun_behind.append("never"), told.append)
+    await broker.server.stop()
+    assert (scanned, begun_behind) == ([0], [])
+    assert [type(problem) for problem in told] == [InterruptedError]
+    assert at_close == [([], 1, False)]
+    broker.server._run_in_background(lambda: begun_behind.append("never"), told.append)
+    await until(lambda: len(told) == 2)
+    assert not begun_behind and isinstance(told[1], InterruptedError)
+
+
+def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the others a few entries: that of a full segment has megabytes."""
+    expected = [at_time(log, second) for second in range(60)]
+    for segment in log.segments[:-1]:
+        segment.unload_indexes()
+        segment._summarized = False
+    loaded: list[int] = []
+    load = OffsetIndex.load
+
+    def noting(index: OffsetIndex, log_bytes: int) -> None:
+        loaded.append(index.base_offset)
+        load(index, log_bytes)
+
+    monkeypatch.setattr(OffsetIndex, "load", noting)
+    target = log.segments[-2].base_offset
+    assert at_time(log, target // 3) == expected[target // 3]
+    assert loaded == [target]
+    assert [at_time(log, second) for second in range(60)] == expected
+
+
+@pytest.mark.parametrize(
+    "entry", [b"\x7f" * 12, b"\0" * 12, NOW_MS.to_bytes(8, "big") + b"\0\0\0\1"]
+)
+def test_l33_a_last_entry_that_is_not_true_is_not_believed(
+    log: PartitionLog, files: MemoryFiles, entry: bytes, scans: list[str]
+) -> None:
+    expected = [at_time(log, second) for second in range(60)]
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    path = segment.path_of("timeindex")
+    files.put(path, files.content(path)[:-12] + entry)
+    assert [at_time(log, second) for second in range(60)] == expected
+    assert len(scans) == 1
+
+
+def test_l33_positions_outside_the_segment_are_not_believed(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    expected = [at_time(log, second) for second in range(60)]
+    segment = log.segments[0]
+    segment.unload_indexes()
+    segment._summarized = False
+    path = segment.path_of("index")
+    entries = len(files.content(path)) // 8
+    files.put(path, (bytes(4) + b"\x80\0\0\0") * entries)
+    assert [at_time(log, second) for second in range(60)] == expected
+    assert not log.offline

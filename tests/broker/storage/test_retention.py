@@ -1,0 +1,276 @@
+"""What goes: retention, DeleteRecords (L-10..L-12, L-20..L-22)."""
+
+from __future__ import annotations
+
+import pytest
+
+from logs import (
+    DIRECTORY,
+    EVERYTHING,
+    NOW_MS,
+    append,
+    append_marker,
+    make_batch,
+    make_log,
+    read_all,
+    records,
+    reopen,
+)
+from odradek.simulation.disk import Failure, MemoryFiles
+from odradek_broker.storage.deleted_files import DeletedFiles
+from odradek_broker.storage.errors import DeleteRecordsRejected, OffsetOutOfRange
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
+from odradek_protocol.errors import ErrorCode
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles(now_ms=NOW_MS)
+
+
+def segmented(files: MemoryFiles, **config: object) -> PartitionLog:
+    """Five segments of two records, a day between them; the last one is active."""
+    log = make_log(files, **config)  # type: ignore[arg-type]
+    for day in range(5):
+        if day:
+            log.roll(NOW_MS)
+        append(log, make_batch(2, timestamp=NOW_MS + day * DAY_MS), now_ms=NOW_MS + day * DAY_MS)
+    return log
+
+
+def bases(log: PartitionLog) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def _facts(
+    base: int, end: int, size_bytes: int, newest_ms: int, *, active: bool = False
+) -> SegmentFacts:
+    return SegmentFacts(base, end, size_bytes, active, lambda: newest_ms)
+
+
+def decide(
+    config: LogConfig, *, log_start: int = 0, high_watermark: int = 100, now_ms: int = 100
+) -> int:
+    """Four segments of ten offsets and a hundred bytes, newest records at 10, 20, 30, 40."""
+    facts = [_facts(at * 10, at * 10 + 10, 100, at * 10 + 10, active=at == 3) for at in range(4)]
+    return segments_to_delete(
+        facts,
+        total_bytes=400,
+        config=config,
+        now_ms=now_ms,
+        log_start_offset=log_start,
+        high_watermark=high_watermark,
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "gone"), [(-1, 0), (400, 0), (301, 0), (300, 1), (299, 1), (100, 3), (99, 3), (0, 4)]
+)
+def test_l20_by_size_keeps_at_least_the_limit(limit: int, gone: int) -> None:
+    assert decide(LogConfig(retention_ms=-1, retention_bytes=limit)) == gone
+
+
+@pytest.mark.parametrize(("limit", "gone"), [(-1, 0), (90, 0), (89, 1), (70, 2), (60, 3), (59, 4)])
+def test_l20_by_time(limit: int, gone: int) -> None:
+    assert decide(LogConfig(retention_ms=limit)) == gone
+
+
+def test_l20_below_the_log_start_whatever_the_policy() -> None:
+    compacted = LogConfig(retention_ms=0, cleanup_policy=frozenset({"compact"}))
+    assert decide(compacted, log_start=25) == 2
+    assert decide(compacted, log_start=9) == 0
+
+
+def test_l20_nothing_above_the_high_watermark() -> None:
+    assert decide(LogConfig(retention_ms=0), high_watermark=25) == 2
+
+
+def test_l20_stops_at_the_first_that_stays() -> None:
+    times = [10, 90, 10]
+    facts = [_facts(at, at + 1, 1, times[at]) for at in range(3)]
+    count = segments_to_delete(
+        facts,
+        total_bytes=3,
+        config=LogConfig(retention_ms=50),
+        now_ms=100,
+        log_start_offset=0,
+        high_watermark=9,
+    )
+    assert count == 1
+
+
+def test_l20_by_time_moves_the_log_start(files: MemoryFiles) -> None:
+    log = segmented(files, retention_ms=2 * DAY_MS)
+    now_ms = NOW_MS + 4 * DAY_MS
+    assert log.apply_retention(now_ms) == 2
+    assert (bases(log), log.log_start_offset) == ([4, 6, 8], 4)
+    assert [record.offset for record in records(read_all(log))] == list(range(4, 10))
+    with pytest.raises(OffsetOutOfRange):
+        log.read(3, 100, upper_bound=EVERYTHING, minimum_one=True)
+
+
+def test_l20_active_segment_goes_by_time(files: MemoryFiles) -> None:
+    log = segmented(files, retention_ms=DAY_MS)
+    assert log.apply_retention(NOW_MS + 99 * DAY_MS) == 5
+    assert (bases(log), log.log_start_offset, log.log_end_offset) == ([10], 10, 10)
+    assert log.apply_retention(NOW_MS + 999 * DAY_MS) == 0
+    assert append(log, make_batch(1)).base_offset == 10
+    log = reopen(log, files, clean=False)
+    assert (log.log_start_offset, log.log_end_offset) == (10, 11)
+
+
+def test_l20_not_durable_segments_stay(files: MemoryFiles) -> None:
+    log = segmented(files, retention_ms=0, durability="fsync")
+    assert log.apply_retention(NOW_MS + 99 * DAY_MS) == 0
+    log.flush()
+    assert log.apply_retention(NOW_MS + 99 * DAY_MS) == 5
+
+
+def test_l21_future_timestamps_keep_a_segment(files: MemoryFiles) -> None:
+    log = make_log(files, retention_ms=DAY_MS, message_timestamp_after_max_ms=10 * DAY_MS)
+    append(log, make_batch(1, timestamp=NOW_MS + 5 * DAY_MS))
+    log.roll(NOW_MS)
+    append(log)
+    assert log.apply_retention(NOW_MS + 5 * DAY_MS) == 0
+    assert log.apply_retention(NOW_MS + 7 * DAY_MS) == 2
+
+
+def test_l21_without_timestamps_the_file_time_counts(files: MemoryFiles) -> None:
+    log = make_log(files, retention_ms=DAY_MS)
+    append(log, make_batch(1, timestamp=-1))
+    log.roll(NOW_MS)
+    append(log, make_batch(1, timestamp=-1))
+    assert log.apply_retention(NOW_MS + DAY_MS) == 0
+    assert log.apply_retention(NOW_MS + DAY_MS + 1) == 2
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_l21_largest_timestamp_survives_a_restart(files: MemoryFiles, clean: bool) -> None:
+    log = reopen(segmented(files), files, clean=clean, retention_ms=DAY_MS)
+    assert log.apply_retention(NOW_MS + 3 * DAY_MS) == 2
+
+
+def test_l01_files_are_renamed_and_removed_later(files: MemoryFiles) -> None:
+    deleted = DeletedFiles(HandleCache(files))
+    log = segmented(files, retention_ms=0, file_delete_delay_ms=1000, deleted=deleted)
+    log.apply_retention(NOW_MS + 2 * DAY_MS)
+    renamed = [path for path in files.paths() if path.endswith(".deleted")]
+    assert f"{DIRECTORY}/{0:020d}.log.deleted" in renamed
+    # L-22: the snapshot at the start of a deleted segment goes with it.
+    assert f"{DIRECTORY}/{2:020d}.snapshot.deleted" in renamed
+    now_ms = NOW_MS + 2 * DAY_MS
+    assert deleted.remove_due(now_ms + 999) == 0
+    assert [path for path in files.paths() if path.endswith(".deleted")] == renamed
+    deleted.remove_due(now_ms + 1000)
+    assert not [path for path in files.paths() if path.endswith(".deleted")]
+
+
+def test_l20_a_crash_finishes_what_was_renamed_in_part(files: MemoryFiles) -> None:
+    """The disk has the second segment's new name and the first one's old name: with a gap behind
+    it, that one must not be taken for the end of a log that is damaged from there on."""
+    log = segmented(files)
+    before = bases(log)
+    log.flush()
+    log.config = LogConfig(retention_ms=0)
+    first = [path for path in files.paths() if path.startswith(f"{DIRECTORY}/{before[0]:020d}.")]
+    kept = {path: files.content(path) for path in first}
+    assert log.apply_retention(NOW_MS + 2 * DAY_MS) >= 2
+    for path, content in kept.items():
+        files.remove(f"{path}.deleted")
+        files.put(path, content)
+    again = reopen(log, files, clean=False)
+    assert bases(again) == bases(log)
+    assert again.log_end_offset == log.log_end_offset
+    assert again.log_start_offset == again.segments[0].base_offset > before[0]
+    assert not [path for path in files.paths() if path in first or path.endswith(".deleted")]
+
+
+def test_l22_producers_stay(files: MemoryFiles) -> None:
+    log = make_log(files, retention_ms=0)
+    append(log, make_batch(2, producer_id=1))
+    log.roll(NOW_MS)
+    append(log)
+    log.apply_retention(NOW_MS + DAY_MS)
+    assert append(log, make_batch(2, producer_id=1)).duplicate
+
+
+def test_failed_rename_leaves_a_log_that_works(files: MemoryFiles) -> None:
+    log = segmented(files, retention_ms=0)
+    files.fail(Failure("rename", nth=4))
+    with pytest.raises(OSError):
+        log.apply_retention(NOW_MS + 99 * DAY_MS)
+    assert log.apply_retention(NOW_MS + 99 * DAY_MS) > 0
+    assert append(log, make_batch(1, timestamp=NOW_MS)).base_offset == 10
+    assert [record.offset for record in records(read_all(log))][-1] == 10
+
+
+# ---- DeleteRecords
+
+
+def test_l11_delete_records(files: MemoryFiles) -> None:
+    log = segmented(files)
+    moved: list[int] = []
+    log.on_log_start = lambda log: moved.append(log.log_start_offset)
+    assert log.delete_records(5) == 5
+    assert log.delete_records(3) == 5
+    assert moved == [5]
+    # Only whole segments go, and not at once.
+    assert bases(log) == [0, 2, 4, 6, 8]
+    assert log.apply_retention(NOW_MS) == 2
+    assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)
+    assert log.delete_records(-1) == 10
+    assert log.read(10, 100, upper_bound=EVERYTHING, minimum_one=True) == b""
+
+
+@pytest.mark.parametrize("offset", [11, -2, -100])
+def test_l11_offsets_that_do_not_exist(files: MemoryFiles, offset: int) -> None:
+    log = segmented(files)
+    with pytest.raises(DeleteRecordsRejected) as caught:
+        log.delete_records(offset)
+    assert caught.value.error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.log_start_offset == 0
+
+
+def test_l11_not_above_the_high_watermark(files: MemoryFiles) -> None:
+    log = make_log(files, durability="fsync")
+    append(log, make_batch(3))
+    with pytest.raises(DeleteRecordsRejected):
+        log.delete_records(1)
+    assert log.delete_records(-1) == 0
+
+
+def test_l11_compacted_only_is_against_the_policy(files: MemoryFiles) -> None:
+    log = make_log(files, cleanup_policy=frozenset({"compact"}))
+    append(log)
+    with pytest.raises(DeleteRecordsRejected) as caught:
+        log.delete_records(1)
+    assert caught.value.error is ErrorCode.POLICY_VIOLATION
+
+
+def test_l12_delete_records_into_an_open_transaction(files: MemoryFiles) -> None:
+    log = make_log(files)
+    append(log, make_batch(5, producer_id=1, transactional=True))
+    append(log, make_batch(5))
+    assert log.last_stable_offset == 0
+    log.delete_records(3)
+    assert log.last_stable_offset == 3
+    append_marker(log, commit=True, producer_id=1)
+    assert log.last_stable_offset == 11
+
+
+def test_epochs_follow_the_log_start(files: MemoryFiles) -> None:
+    log = make_log(files)
+    for epoch in (0, 2, 5):
+        append(log, make_batch(10), leader_epoch=epoch)
+    assert log.end_offset_for_epoch(1) == (0, 10)
+    log.delete_records(15)
+    assert log.leader_epochs.entries == [(2, 15), (5, 20)]
+    assert log.end_offset_for_epoch(1) == (-1, -1)
+    assert log.end_offset_for_epoch(3) == (2, 20)
+    assert log.end_offset_for_epoch(9) == (5, 30)
+    assert files.content(f"{DIRECTORY}/leader-epoch-checkpoint") == b"0\n2\n2 15\n5 20\n"

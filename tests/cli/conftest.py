@@ -1,0 +1,13 @@
+"""Fixtures: the command line against a running broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from command_line import Shell
+
+
+@pytest.fixture
+def shell(live_bootstrap: str) -> Shell:
+    """`odradek`, each time as a process."""
+    return Shell(live_bootstrap)

@@ -1,0 +1,473 @@
+"""`odradek serve|start|stop|status` as processes, the way people and scripts run them."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.cli import build_app, serving
+from odradek.cli.commands import COMMANDS
+from odradek.cli.pid_file import PidFile, PidFileBusyError, RunningBroker
+from odradek.cli.serving import ServeOptions, parse_plain
+from odradek_broker.config.broker import parse_config
+from odradek_protocol import frames
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+PATIENCE_S = 60.0
+ODRADEK = [sys.executable, "-m", "odradek"]
+
+
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **more}
+    return subprocess.run(
+        [*ODRADEK, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment,
+        check=False,
+    )
+
+
+class Served:
+    """A broker in the foreground."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*ODRADEK, "serve", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        self.address = self.line.split()[3] if self.line else ""
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """(exit code, the rest of stdout, stderr) after a signal."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, err
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Serve on a free port in a temporary directory, with more arguments if wanted."""
+    running: list[Served] = []
+
+    def start(*arguments: str, data_dir: Path = tmp_path / "data") -> Served:
+        given = ["--listen", "127.0.0.1:0"] if "--listen" not in arguments else []
+        served = Served(*given, "--data-dir", str(data_dir), *arguments)
+        running.append(served)
+        return served
+
+    yield start
+    for served in running:
+        served.end(signal.SIGKILL)
+
+
+def ask_versions(address: str) -> ApiVersionsResponse:
+    """One request over a new connection, to see that somebody is at home."""
+    host, _, port = address.rpartition(":")
+    api = APIS[ApiKey.API_VERSIONS]
+    with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as connection:
+        connection.sendall(b"".join(frames.encode_request(ApiVersionsRequest(), 0, 7, "test")))
+        stream = connection.makefile("rb")
+        frame = stream.read(int.from_bytes(stream.read(4), "big"))
+        answer = frames.decode_response(api, 0, frame)
+    assert isinstance(answer, ApiVersionsResponse)
+    return answer
+
+
+def lines(text: str) -> list[str]:
+    return text.strip().splitlines()
+
+
+# --- serve ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_says_one_ready_line_and_stops_cleanly(
+    serve: Serve, tmp_path: Path, number: signal.Signals
+) -> None:
+    served = serve()
+    data = tmp_path / "data"
+    assert served.line == f"odradek ready on {served.address} (data {data}, durability fsync)\n"
+    assert not served.address.endswith(":0")
+    assert ask_versions(served.address).error_code == 0
+    code, out, _ = served.end(number)
+    assert (code, out) == (0, "")
+    assert not (data / "odradek.pid").exists()
+    assert serve().line, "a clean stop leaves a directory that starts again"
+
+
+def test_serve_on_ipv6(serve: Serve) -> None:
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    served = serve("--listen", "[::1]:0")
+    assert served.address.startswith("[::1]:")
+    assert ask_versions(served.address).error_code == 0
+
+
+def test_settings_from_file_and_set_and_options(serve: Serve, tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "log.durability=fsync\nlisteners=PLAINTEXT://127.0.0.1:1\nnum.partitons=2\nlog.dirs=/no\n"
+    )
+    served = serve("--config", str(config), "--set", "log.durability=page-cache")
+    assert "durability page-cache" in served.line
+    code, _, err = served.end()
+    assert code == 0
+    assert "num.partitons" in err and "did you mean num.partitions?" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["--set", "num.partitions=many"], "num.partitions"),
+        (["--set", "num.partitions"], "--set"),
+        (["--listen", "nowhere"], "--listen"),
+        (["--listen", "127.0.0.1:99999"], "--listen"),
+        (["--set", "listeners=SSL://:1"], "listeners"),
+        (["--config", "/no/such/file"], "/no/such/file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "start"])
+def test_a_bad_setting_exits_2_and_says_which(
+    tmp_path: Path, command: str, arguments: list[str], key: str
+) -> None:
+    data = tmp_path / "data"
+    done = run(command, "--data-dir", str(data), *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = lines(done.stderr)
+    assert line.startswith("odradek: ") and key in line
+    assert not data.exists(), "nothing is touched"
+
+
+def test_an_occupied_port_is_one_clear_line(serve: Serve, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        served = serve("--listen", f"127.0.0.1:{port}")
+        code, out, err = served.end()
+    assert (code, served.line, out) == (1, "", "")
+    assert [line for line in lines(err) if line.startswith("odradek: ") and str(port) in line]
+    assert "Traceback" not in err
+
+
+def test_two_brokers_on_one_directory(serve: Serve, tmp_path: Path) -> None:
+    first = serve()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
+    second = serve()
+    code, out, err = second.end()
+    assert (code, second.line, out) == (1, "", "")
+    assert [line for line in lines(err) if line.startswith("odradek: ")]
+    assert "Traceback" not in err
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
+    assert after == before, "the data is untouched"
+    assert ask_versions(first.address).error_code == 0
+
+
+def test_a_data_directory_that_is_a_file(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    for command in ("serve", "start"):
+        done = run(command, "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert [line for line in lines(done.stderr) if line.startswith("odradek: ")]
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "data").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
+def test_an_unwritable_data_directory(serve: Serve, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        code, out, err = serve().end()
+    finally:
+        tmp_path.chmod(0o700)
+    assert (code, out) == (1, "")
+    assert [line for line in lines(err) if line.startswith("odradek: ")]
+
+
+# --- start, stop, status --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "data"
+    yield directory
+    running = PidFile(directory).read()
+    if running is not None:
+        os.kill(running.pid, signal.SIGKILL)
+
+
+def start(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run("start", "--listen", "127.0.0.1:0", "--data-dir", str(data), *arguments)
+
+
+def status(data: Path) -> tuple[int, dict[str, object]]:
+    done = run("status", "--data-dir", str(data), "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_life_of_a_daemon(data: Path) -> None:
+    assert status(data) == (
+        3,
+        {
+            "running": False,
+            "accepting": False,
+            "pid": None,
+            "address": None,
+            "data_dir": str(data),
+        },
+    )
+    done = start(data)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("odradek ready on ")
+    code, told = status(data)
+    assert (code, told["running"], told["accepting"]) == (0, True, True)
+    assert f"pid {told['pid']}" in done.stdout
+    assert ask_versions(str(told["address"])).error_code == 0
+    again = start(data)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert f"running already: pid {told['pid']}" in again.stderr
+    assert '"event": "ready"' in (data / "odradek.log").read_text()
+    stopped = run("stop", "--data-dir", str(data))
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert status(data)[0] == 3
+    assert not (data / "odradek.pid").exists()
+    nobody = run("stop", "--data-dir", str(data))
+    assert nobody.returncode == 3
+    assert "no broker is running" in nobody.stderr
+
+
+def test_a_stale_pid_file_is_no_broker(data: Path) -> None:
+    data.mkdir()
+    # The number is that of a living process, which must not be taken for the broker.
+    (data / "odradek.pid").write_text(f"{os.getpid()}\n127.0.0.1:1\n")
+    assert status(data)[0] == 3
+    assert run("stop", "--data-dir", str(data)).returncode == 3
+    done = start(data)
+    assert done.returncode == 0, done.stderr
+    assert status(data)[0] == 0
+    assert run("stop", "--data-dir", str(data)).returncode == 0
+
+
+def test_a_killed_broker_is_seen_as_gone_and_starts_again(data: Path) -> None:
+    assert start(data).returncode == 0
+    pid = status(data)[1]["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE_S
+    while status(data)[0] == 0:
+        assert time.monotonic() < deadline
+    assert (data / "odradek.pid").exists()
+    done = start(data)
+    assert done.returncode == 0, done.stderr
+    assert run("stop", "--data-dir", str(data)).returncode == 0
+
+
+def test_start_tells_why_it_failed(data: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run("start", "--listen", f"127.0.0.1:{port}", "--data-dir", str(data))
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = lines(done.stderr)
+    assert line.startswith("odradek: ") and str(port) in line
+    assert status(data)[0] == 3
+
+
+def test_a_foreground_broker_is_seen_and_stopped_too(serve: Serve, tmp_path: Path) -> None:
+    served = serve()
+    code, told = status(tmp_path / "data")
+    assert (code, told["pid"], told["address"]) == (0, served.process.pid, served.address)
+    assert run("stop", "--data-dir", str(tmp_path / "data")).returncode == 0
+    assert served.process.wait(PATIENCE_S) == 0
+
+
+def test_the_data_directory_may_come_from_the_environment(tmp_path: Path) -> None:
+    done = run("status", ODRADEK_DATA_DIR=str(tmp_path / "elsewhere"))
+    assert (done.returncode, str(tmp_path / "elsewhere") in done.stdout) == (3, True)
+
+
+# --- The pid file ---------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pid_file = PidFile(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def full_at_its_start(main: Coroutine[Any, Any, None]) -> None:
+        main.close()
+        pid_file.claim(1, "127.0.0.1:9092")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr("odradek_broker.server.event_loop.run", full_at_its_start)
+    config, _ = parse_config({"log.dirs": str(tmp_path)})
+    with pytest.raises(SystemExit) as caught:
+        serving._run(config, lambda _, __: None)
+    assert caught.value.code == 1
+    path = tmp_path / "odradek.pid"
+    assert capsys.readouterr().err == (
+        f"odradek: cannot serve: {path}: No space left on device; make room on its disk\n"
+    )
+    assert not path.exists()
+
+
+def test_a_pid_file_is_held_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.cli.pid_file._CLAIM_TIMEOUT_S", 0.0)
+    first, second = PidFile(tmp_path), PidFile(tmp_path)
+    assert first.read() is None
+    first.claim(17, "h:1")
+    assert second.read() == RunningBroker(17, "h:1")
+    with pytest.raises(PidFileBusyError):
+        second.claim(18, "h:2")
+    first.release()
+    first.release()
+    assert second.read() is None
+    second.claim(18, "h:2")
+    assert first.read() == RunningBroker(18, "h:2")
+    second.release()
+
+
+# --- The table of subcommands ---------------------------------------------------------------------
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """The modules that a call of the command line has imported when it ends."""
+    code = (
+        "import sys\n"
+        f"sys.argv = ['odradek', *{list(arguments)!r}]\n"
+        "from odradek.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_help_imports_neither_broker_nor_client(arguments: list[str]) -> None:
+    roots = {name.split(".")[0] for name in imported_by(*arguments)}
+    assert not roots & {"odradek_broker", "odradek_client", "pyspark", "pyspark_odradek", "pyarrow"}
+
+
+def test_a_broker_needs_no_client_and_no_spark(tmp_path: Path) -> None:
+    roots = {
+        name.split(".")[0]
+        for name in imported_by("serve", "--listen", "256.0.0.1:0", "--data-dir", str(tmp_path))
+    }
+    assert "odradek_broker" in roots
+    assert not roots & {"odradek_client", "pyspark", "pyspark_odradek", "pyarrow"}
+
+
+def test_every_subcommand_loads_and_has_help() -> None:
+    from typer.testing import CliRunner
+
+    for row in COMMANDS:
+        result = CliRunner().invoke(build_app([row.name]), [row.name, "--help"])
+        assert result.exit_code == 0, (row.name, result.output)
+        assert "Usage:" in result.output
+
+
+# --- The plain reader of serve's options ----------------------------------------------------------
+
+
+def plain(*arguments: str, **environment: str) -> ServeOptions | None:
+    return parse_plain(arguments, environment)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--listen", "127.0.0.1:0"],
+        ["--listen=127.0.0.1:0", "--data-dir=/d"],
+        ["--set", "a=b", "--set=c=d=e", "--config", "/f"],
+        ["--data-dir", "/d", "--data-dir", "/e", "--log-file", "/l"],
+        ["--testing", "--listen", "127.0.0.1:0"],
+    ],
+)
+@pytest.mark.parametrize("environment", [{}, {"ODRADEK_DATA_DIR": "/env"}])
+def test_the_plain_reader_and_typer_understand_the_same(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str]
+) -> None:
+    from typer.testing import CliRunner
+
+    served: list[ServeOptions] = []
+    monkeypatch.setattr("odradek.cli.serving.serve", served.append)
+    monkeypatch.delenv("ODRADEK_DATA_DIR", raising=False)
+    result = CliRunner().invoke(build_app(["serve"]), ["serve", *arguments], env=environment)
+    assert result.exit_code == 0, result.output
+    assert served == [plain(*arguments, **environment)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["-h"],
+        ["x"],
+        ["--listen"],
+        ["--listen", "--set"],
+        ["--liste", "a:1"],
+        ["a=b"],
+        ["--testing=1"],
+    ],
+)
+def test_the_plain_reader_leaves_everything_else_to_typer(arguments: list[str]) -> None:
+    assert plain(*arguments) is None
+
+
+def test_imports_are_left_out_of_garbage_collections_and_only_they(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+    for name in ("disable", "freeze", "enable"):
+        monkeypatch.setattr(gc, name, partial(calls.append, name))
+
+    def run(main: Coroutine[None, None, None]) -> None:
+        main.close()
+        calls.append("serves")
+
+    monkeypatch.setattr("odradek_broker.server.event_loop.run", run)
+    monkeypatch.setattr("odradek_broker.platform.log_lines.configure_logging", lambda *_: None)
+    serving.serve(ServeOptions(data_dir=tmp_path / "data"))
+    assert calls == ["disable", "freeze", "enable", "serves"]
+
+
+def test_serve_starts_without_what_only_other_subcommands_need(tmp_path: Path) -> None:
+    found = imported_by("serve", "--listen", "256.0.0.1:0", "--data-dir", str(tmp_path))
+    roots = {name.split(".")[0] for name in found}
+    assert "odradek_broker" in roots
+    assert not roots & {"typer", "rich", "pydantic", "prometheus_client"}
+    assert not any(name.startswith("odradek_broker.faults") for name in found)

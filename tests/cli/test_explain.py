@@ -1,0 +1,278 @@
+"""`odradek explain` as a process, against a broker in another one and foreign clients."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from typer.testing import CliRunner
+
+from broker_process import BrokerProcess
+from command_line import Shell
+from odradek.cli import explain
+from odradek_client.network.broker_connection import BrokerConnection
+from odradek_protocol.keys import ApiKey
+from waiting import wait_until
+
+DEADLINE_S = 20.0
+_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  (.*)")
+
+
+def sentences(output: bytes) -> list[str]:
+    """What happened, without the times; they must not go backwards."""
+    lines = output.decode().splitlines()
+    told = [line for line in lines if _LINE.fullmatch(line)]
+    assert told == sorted(told, key=lambda line: line[:23])
+    return [_LINE.sub(r"\1", line) for line in told]
+
+
+def transactional(shell: Shell, name: str, client: str) -> confluent_kafka.Producer:
+    return confluent_kafka.Producer(
+        {
+            "bootstrap.servers": shell.environment["ODRADEK_BOOTSTRAP"],
+            "transactional.id": name,
+            "client.id": client,
+            "log_level": 0,
+        }
+    )
+
+
+@pytest.mark.own_broker
+def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic)
+    zombie = transactional(shell, unique_topic, "zombie")
+    zombie.init_transactions(DEADLINE_S)
+    zombie.begin_transaction()
+    zombie.produce(unique_topic, b"one")
+    zombie.flush(DEADLINE_S)
+    successor = transactional(shell, unique_topic, "successor")
+    successor.init_transactions(DEADLINE_S)
+    with pytest.raises(confluent_kafka.KafkaException):
+        zombie.commit_transaction(DEADLINE_S)
+    successor.begin_transaction()
+    successor.produce(unique_topic, b"two")
+    successor.commit_transaction(DEADLINE_S)
+
+    output = shell.run("explain", "txn", unique_topic)
+    assert output.startswith(f"transactional id {unique_topic}\n(the broker remembers".encode())
+    told = sentences(output)
+    assert told[0].startswith("InitProducerId from client zombie at 127.0.0.1: (unknown) -> Empty;")
+    assert told[1] == (
+        "AddPartitionsToTxn from client zombie at 127.0.0.1: Empty -> Ongoing; added"
+        f" {unique_topic}-0"
+    )
+    fenced = next(text for text in told if "fences client zombie" in text)
+    assert fenced.startswith("InitProducerId from client successor at 127.0.0.1: Ongoing ->")
+    assert f"ABORT markers with epoch 1 go to {unique_topic}-0" in told
+    assert any("client zombie" in text and "expected epoch 2, got 0" in text for text in told)
+    assert any(text.startswith("EndTxn(commit) from client successor") for text in told)
+    assert re.search(rb"\nnow: (Prepare|Complete)Commit, producer id \d+, epoch 2;", output)
+
+    rows = [
+        json.loads(line)
+        for line in shell.run("explain", "txn", unique_topic, "--json").splitlines()
+    ]
+    assert rows[0]["type"] == "history" and rows[0]["subject"] == unique_topic
+    assert rows[-1]["type"] == "now" and rows[-1]["details"]["epoch"] == "2"
+    events = [row for row in rows if row["type"] == "event"]
+    assert [row["text"] for row in events][: len(told)] == told
+    assert events[0]["name"] == "transaction_step" and events[0]["times"] == 1
+    assert len(sentences(shell.run("explain", "txn", unique_topic, "--limit", "2"))) == 2
+
+    # By its transactional id as well as by its number.
+    by_name = shell.run("explain", "producer", unique_topic)
+    number = events[0]["details"]["producer_id"]
+    assert by_name.startswith(
+        f"producer id {number}, of transactional id {unique_topic}\n".encode()
+    )
+    assert sentences(by_name) == sentences(shell.run("explain", "producer", number))
+    assert f"now: {unique_topic}-0: epoch 2, last batch:".encode() in by_name
+    assert any("fences client zombie" in text for text in sentences(by_name))
+
+
+@pytest.mark.own_broker
+def test_what_is_unknown_is_an_error(shell: Shell) -> None:
+    shell.run("explain", "txn", "nobody", code=1)
+    assert shell.stderr == "odradek: nothing is known of transactional id 'nobody'\n"
+    shell.run("explain", "group", "nobody", code=1)
+    assert "nothing is known of group 'nobody'" in shell.stderr
+    shell.run("explain", "producer", "123456789012", code=1)
+    assert "nothing is known of producer id 123456789012" in shell.stderr
+    shell.run("explain", "producer", "nobody", code=1)
+    assert "no such transactional id" in shell.stderr
+
+
+# --- A group whose member is killed ---
+
+_MEMBER = """
+import sys
+import confluent_kafka
+consumer = confluent_kafka.Consumer({
+    "bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "client.id": "victim",
+    "session.timeout.ms": 2000, "heartbeat.interval.ms": 200,
+})
+consumer.subscribe([sys.argv[3]])
+while True:
+    consumer.poll(0.1)
+    if consumer.assignment():
+        print("assigned", flush=True)
+        break
+while True:
+    consumer.poll(0.1)
+"""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    started = BrokerProcess(
+        tmp_path,
+        ["group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=1000"],
+    )
+    started.start()
+    yield started
+    started.stop()
+
+
+def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
+    shell = Shell(broker.address)
+    shell.run("topic", "create", "t", "--partitions", "2")
+    victim = subprocess.Popen(
+        [sys.executable, "-c", _MEMBER, broker.address, "readers", "t"], stdout=subprocess.PIPE
+    )
+    survivor: Any = None
+    try:
+        assert victim.stdout is not None and victim.stdout.readline() == b"assigned\n"
+        survivor = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": broker.address,
+                "group.id": "readers",
+                "client.id": "survivor",
+                "session.timeout.ms": 2000,
+                "heartbeat.interval.ms": 200,
+                "log_level": 0,
+            }
+        )
+        survivor.subscribe(["t"])
+
+        def has(count: int) -> bool:
+            survivor.poll(0.05)
+            return len(survivor.assignment()) == count
+
+        wait_until(lambda: has(1), "both have a partition")
+        victim.kill()
+        wait_until(lambda: has(2), "the survivor has all")
+        output = shell.run("explain", "group", "readers")
+    finally:
+        victim.kill()
+        victim.wait(DEADLINE_S)
+        if survivor is not None:
+            survivor.close()
+    told = sentences(output)
+    assert any(re.match(r"victim-\S+ of client victim at 127.0.0.1 joined;", text) for text in told)
+    second = next(text for text in told if re.search(r"because survivor-\S+ is new; wait", text))
+    assert re.search(r"waiting for victim-\S+, for at most", second)
+    removed = next(text for text in told if "was removed" in text)
+    assert removed.startswith("victim-") and "nothing was heard of it for 2.0 s" in removed
+    after = told[told.index(removed) + 1 :]
+    assert re.match(r"rebalance: Stable -> PreparingRebalance, because victim-\S+ timed", after[0])
+    assert any(re.match(r"generation 3 after .*members survivor-\S+$", text) for text in after)
+    assert after[-1].endswith("CompletingRebalance -> Stable, generation 3")
+    assert re.search(rb"\nnow: Stable for .*, generation 3, .*members: 1;", output)
+
+    broker.stop()
+    broker.start()
+    shell = Shell(broker.address)
+    output = shell.run("explain", "group", "readers")
+    assert sentences(output) == [] and b"(nothing has happened to it since then)" in output
+    assert b"\nnow: Empty" in output  # the survivor left
+
+
+def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
+    shell = Shell(broker.address)
+    shell.run("topic", "create", "t", "--partitions", "2")
+    consumers: list[Any] = []
+
+    def join(client: str) -> None:
+        settings: Any = {
+            "bootstrap.servers": broker.address,
+            "group.id": "readers",
+            "client.id": client,
+            "group.protocol": "consumer",
+            "log_level": 0,
+        }
+        consumers.append(confluent_kafka.Consumer(settings))
+        consumers[-1].subscribe(["t"])
+
+    def have(*counts: int) -> bool:
+        for consumer in consumers:
+            consumer.poll(0.05)
+        return tuple(len(consumer.assignment()) for consumer in consumers) == counts
+
+    try:
+        join("one")
+        wait_until(lambda: have(2), "one has all")
+        join("two")
+        wait_until(lambda: have(1, 1), "each has a partition")
+        consumers.pop().close()
+        wait_until(lambda: have(2), "one has all again")
+        output = shell.run("explain", "group", "readers")
+    finally:
+        for consumer in consumers:
+            consumer.close()
+    told = sentences(output)
+    assert re.match(r"\S+ of client one at 127.0.0.1 joined; it is subscribed to t$", told[0])
+    expected = [
+        r"assignment of epoch \d+: \S+ \(2 partitions\)",
+        r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
+        r"\S+ of client two at 127.0.0.1 joined",
+        r"\S+ is at epoch \d+, to give partitions back first; it has t-\d, and gives 1 back$",
+        r"\S+ of client two at 127.0.0.1 left$",
+        r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
+    ]
+    rest = iter(told)
+    for pattern in expected:
+        assert any(re.match(pattern, text) for text in rest), (pattern, told)
+    assert re.search(rb"\nnow: \w+, group epoch \d+, assignment of epoch \d+; members: 1;", output)
+    assert re.search(rb"\nnow: member \S+ of client one .*; it has t-0, t-1\n", output)
+
+
+# --- A broker that keeps no history ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [("txn", "txn describe"), ("producer", "txn list"), ("group", "group desc")],
+)
+def test_another_broker_keeps_no_history(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str, instead: str
+) -> None:
+    """As Apache Kafka does, this one does not advertise the API."""
+    handshake = BrokerConnection._handshake
+
+    async def without_history(link: BrokerConnection) -> Any:
+        versions = await handshake(link)
+        return {key: served for key, served in versions.items() if key != ApiKey.DESCRIBE_HISTORY}
+
+    monkeypatch.setattr(BrokerConnection, "_handshake", without_history)
+    bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
+    done = CliRunner().invoke(explain.app, [kind, "7", "--bootstrap", bootstrap])
+    assert done.exit_code == 1 and done.stdout == ""
+    assert done.stderr.startswith("odradek: this broker keeps no history")
+    assert "Apache Kafka has nothing like it" in done.stderr
+    # It is neither old nor switched off.
+    assert "too old" not in done.stderr
+    assert instead in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("limit", ["-1", str(2**31), "x"])
+def test_a_limit_that_cannot_be_asked_for_is_refused_before_anything_is_sent(limit: str) -> None:
+    result = CliRunner().invoke(explain.app, ["txn", "x", "--limit", limit])
+    assert result.exit_code == 2
+    assert "--limit" in result.output

@@ -1,0 +1,45 @@
+"""What `odradek ... --help` prints is what the sources say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from odradek.cli.app import build_app
+from odradek.cli.commands import COMMANDS
+
+
+def command_lines() -> Iterator[list[str]]:
+    """Every command there is, subcommands included."""
+
+    def below(command: Any, words: list[str]) -> Iterator[list[str]]:
+        yield words
+        for name, each in getattr(command, "commands", {}).items():
+            yield from below(each, [*words, name])
+
+    yield from below(typer.main.get_command(build_app()), [])
+
+
+@pytest.mark.parametrize("words", [*command_lines()], ids=" ".join)
+def test_help_shows_flags_as_flags_and_has_no_boxes(words: list[str]) -> None:
+    done = CliRunner().invoke(build_app(), [*words, "--help"], prog_name="odradek")
+    assert done.exit_code == 0
+    for mark in ("<bool>", "<list[int]>", "╭", "\x1b"):
+        assert mark not in done.stdout
+    assert f"Usage: odradek {' '.join(words)}".rstrip() in done.stdout
+
+
+def test_help_keeps_brackets() -> None:
+    done = CliRunner().invoke(build_app(["demo"]), ["demo", "--help"])
+    assert "pip install 'odradek[demo]'" in done.stdout
+
+
+def test_help_of_everything_has_each_command_under_its_heading() -> None:
+    lines = CliRunner().invoke(build_app(["--help"]), ["--help"]).stdout.splitlines()
+    for row in COMMANDS:
+        heading = lines.index(f"{row.panel}:")
+        assert any(line.split() == [row.name, *row.help.split()] for line in lines[heading:])

@@ -1,0 +1,195 @@
+"""`odradek log dump`: every kind of file that a broker writes, damage, and limits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import Commands
+from odradek import sync
+from odradek_broker.platform.machine import ReadOnlyFiles
+from odradek_broker.tools.file_names import parse_file
+from odradek_broker.tools.record_decoders import decode_record
+from written_directory import FRUIT, GROUPS, MONEY, WrittenData, data_directory_broker
+
+ODRADEK = Commands("127.0.0.1:1")
+FIRST = "00000000000000000000"
+
+
+@pytest.fixture(scope="module")
+def data(written_data: WrittenData) -> Path:
+    return written_data.stopped
+
+
+def _rows(*arguments: Path | str, code: int = 0) -> list[dict[str, Any]]:
+    printed = ODRADEK.run("log", "dump", "--json", *map(str, arguments), code=code)
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def test_a_data_directory_has_rows_of_every_kind_of_file(data: Path) -> None:
+    rows = _rows(data, "--records")
+    assert {row["kind"] for row in rows} == {
+        *("batch", "record", "offset-index-entry", "time-index-entry", "aborted-transaction"),
+        *("producer", "leader-epoch", "offset", "partition-metadata", "property"),
+    }
+    dumped = {Path(row["file"]).relative_to(data) for row in rows}
+    empty = {
+        path.relative_to(data)
+        for path in data.rglob("*")
+        if parse_file(path.name) is not None and not path.stat().st_size
+    }
+    files = {path.relative_to(data) for path in data.rglob("*") if path.is_file()}
+    without_rows = {path for path in files - dumped - empty if path.suffix != ".snapshot"}
+    assert {path.name for path in without_rows} <= {".lock", "leader-epoch-checkpoint"}
+
+
+def test_batches_and_records_add_up(data: Path) -> None:
+    rows = _rows(data / f"{FRUIT}-0", "--records", "--only", "log")
+    batches = [row for row in rows if row["kind"] == "batch"]
+    records = [row for row in rows if row["kind"] == "record"]
+    assert {row["codec"] for row in batches} == {"none", "gzip", "snappy", "lz4", "zstd"}
+    assert sum(row["records"] for row in batches) == len(records)
+    assert [row["offset"] for row in records] == list(range(len(records)))
+    assert all(row["valid"] for row in batches)
+    assert records[0]["headers"] == [["h", {"base64": "/wA="}], ["n", None]]
+    control = [row for row in records if isinstance(row["key"], dict)]
+    assert {row["key"]["type"] for row in control} == {"COMMIT", "ABORT"}
+
+
+def test_records_of_the_brokers_own_topics_are_decoded(data: Path) -> None:
+    rows = [row for row in _rows(data, "--records", "--only", "log") if row["kind"] == "record"]
+
+    def of(topic: str) -> list[dict[str, Any]]:
+        return [row for row in rows if Path(row["file"]).parent.name.startswith(topic)]
+
+    metadata = of("__cluster_metadata")
+    names = [row["value"]["data"].get("name") for row in metadata]
+    assert {FRUIT, MONEY, "flush.ms"} <= {*names}
+    assert {row["value"]["type"] for row in metadata} >= {"RemoveTopicRecord", "ProducerIdsRecord"}
+    states = {row["value"]["data"]["transaction_state"] for row in of("__transaction_state")}
+    assert states >= {"Empty", "Ongoing", "PrepareAbort", "CompleteCommit"}
+    groups = [row for row in of("__consumer_offsets") if "data" in row["key"]]
+    ids = {row["key"]["data"].get("group", row["key"]["data"].get("group_id")) for row in groups}
+    assert ids == {*GROUPS, "spending"}
+    (first, *_) = [row for row in groups if row["key"]["type"] == "GroupMetadataKey"]
+    (member,) = first["value"]["data"]["members"]
+    assert member["subscription"]["topics"] == [FRUIT]
+
+
+def test_limits(data: Path) -> None:
+    directory = data / f"{MONEY}-0"
+    assert [
+        row["base_offset"] for row in _rows(directory / f"{FIRST}.log", "-o", "3", "-c", "2")
+    ] == [
+        3,
+        4,
+    ]
+    rows = _rows(directory / f"{FIRST}.log", "-r", "-o", "3", "-c", "2")
+    assert [row["offset"] for row in rows if row["kind"] == "record"] == [3, 4]
+    index = _rows(directory / f"{FIRST}.index")
+    assert _rows(directory / f"{FIRST}.index", "-o", str(index[3]["offset"]), "-c", "1") == [
+        index[3]
+    ]
+    ODRADEK.run("log", "dump", str(data), "--only", "nonsense", code=2)
+
+
+def test_tables_have_a_heading_for_each_file(data: Path) -> None:
+    printed = ODRADEK.run("log", "dump", str(data / f"{MONEY}-0"))
+    lines = printed.splitlines()
+    heading = next(line for line in lines if line.startswith("BASE-OFFSET"))
+    row = lines[lines.index(heading) + 1]
+    assert heading.split()[:3] == ["BASE-OFFSET", "LAST-OFFSET", "RECORDS"]
+    assert row.split()[:3] == ["0", "0", "1"]
+    assert heading.index("POSITION") == row.index(" 0  ", heading.index("POSITION") - 1) + 1
+
+
+def test_damage_is_named_and_what_follows_is_shown(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / f"{FIRST}.log"
+    content = bytearray((data / f"{MONEY}-0" / copy.name).read_bytes())
+    batches = _rows(data / f"{MONEY}-0" / copy.name)
+    content[batches[2]["position"] + 62] ^= 1
+    copy.write_bytes(content)
+    rows = _rows(copy, "-r", code=1)
+    assert [row["valid"] for row in rows if row["kind"] == "batch"] == [
+        at != 2 for at in range(len(batches))
+    ]
+    assert f"the batch at byte {batches[2]['position']}: checksum is" in ODRADEK.stderr
+    copy.write_bytes(bytes(content[:-3]))
+    assert len(_rows(copy, code=1)) == len(batches) - 1
+    assert f"byte {batches[-1]['position']}: a batch of" in ODRADEK.stderr
+    copy.write_bytes(bytes(content[: batches[1]["position"]]) + b"\xff" * 100)
+    assert len(_rows(copy, code=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        (f"{FIRST}.index", b"123", "3 bytes behind the last whole entry"),
+        (f"{FIRST}.snapshot", b"123", "too few for a producer snapshot"),
+        ("leader-epoch-checkpoint", b"0\n2\n0 0\n", "2 entries announced"),
+        ("partition.metadata", b"version: 0\n", "no topic_id line"),
+        ("quorum-state", b"[" * 100_000, "no JSON"),
+    ],
+)
+def test_damaged_files_are_one_line(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert _rows(path, code=1) == []
+    assert says in ODRADEK.stderr
+    assert len(ODRADEK.stderr.splitlines()) == 1
+
+
+def test_what_is_no_file_of_a_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").touch()
+    ODRADEK.run("log", "dump", str(tmp_path / "odd.txt"), code=2)
+    ODRADEK.run("log", "dump", str(tmp_path), code=1)
+
+
+def test_a_running_broker_is_not_disturbed(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+
+    with data_directory_broker(copy) as broker:
+        assert _rows(copy, "-r")
+        with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
+            producer.send_and_wait(FRUIT, b"more", partition=0)
+        rows = _rows(copy / f"{FRUIT}-0", "-r", "--only", "log")
+        assert rows[-1]["value"] == "more"
+
+
+def test_nothing_can_be_written_through_read_only_files(tmp_path: Path) -> None:
+    files, path = ReadOnlyFiles(), str(tmp_path / "x")
+    with pytest.raises(FileNotFoundError):
+        files.open(path, create=True)
+    Path(path).write_text("text")
+    file = files.open(path)
+    attempts: list[Callable[[], object]] = [
+        lambda: file.append([b"more"]),
+        lambda: file.truncate(0),
+        lambda: files.remove(path),
+        lambda: files.rename(path, path + "y"),
+        lambda: files.remove_tree(str(tmp_path)),
+        lambda: files.make_dirs(str(tmp_path / "new")),
+        lambda: files.sync_dir(str(tmp_path)),
+    ]
+    for attempt in attempts:
+        with pytest.raises(OSError):
+            attempt()
+    file.close()
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("x", "text")]
+
+
+def test_unknown_types_and_versions_stay_bytes() -> None:
+    key = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
+    assert decode_record("__consumer_offsets", b"\x00\x63?", b"v") == (b"\x00\x63?", b"v")
+    decoded, value = decode_record("__consumer_offsets", key, b"\x00\x63?")
+    assert (decoded["data"]["group"], value) == ("g", b"\x00\x63?")
+    assert decode_record("__transaction_state", b"\x00\x07x", b"") == (b"\x00\x07x", b"")
+    _, value = decode_record("__cluster_metadata", None, b"\x01\x1b\x02rest")
+    assert value == {"type": 27, "version": 2, "data": b"rest"}
+    assert decode_record("__cluster_metadata", None, b"") == (None, b"")

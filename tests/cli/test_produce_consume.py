@@ -1,0 +1,276 @@
+"""`odradek produce|consume` as processes, against a broker in another one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import PATIENCE_S, Commands, Shell
+from odradek.broker import SubprocessBroker
+
+
+def test_lines_with_keys_come_back_in_the_format_asked_for(shell: Shell, unique_topic: str) -> None:
+    shell.run("produce", unique_topic, "-K", ":", stdin=b"de:hallo\nen:hello\nplain\n")
+    assert shell.stderr == ""
+    out = shell.run("consume", unique_topic, "-e", "-f", r"%p/%o %k(%K) %s(%S)\n")
+    assert out == b"0/0 de(2) hallo(5)\n0/1 en(2) hello(5)\n0/2 (-1) plain(5)\n"
+    assert shell.run("consume", unique_topic, "-e", "-K", "=") == b"de=hallo\nen=hello\n=plain\n"
+
+
+def test_headers_nulls_codec_and_partition(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic, "--partitions", "3")
+    shell.run(
+        "produce", unique_topic, "-K", ":", "-Z", "-H", "a=1", "-H", "b", "-z", "lz4", "-p", "2",
+        stdin=b"gone:\n:value\n",
+    )  # fmt: skip
+    out = shell.run("consume", unique_topic, "-e", "-Z", "-f", r"%p %k %s %h\n")
+    assert out == b"2 gone NULL a=1,b=NULL\n2 NULL value a=1,b=NULL\n"
+
+
+def test_json_lines_round_trip_through_a_second_topic(shell: Shell, unique_topic: str) -> None:
+    binary = json.dumps({"payload_base64": "/wA=", "key": "k", "headers": ["h", None]}).encode()
+    text = json.dumps({"payload": "ä", "ts": 1_700_000_000_000}).encode()
+    shell.run("produce", unique_topic, "--json", stdin=binary + b"\n\n" + text + b"\n")
+    first = shell.run("consume", unique_topic, "-e", "--json")
+    shell.run("produce", f"{unique_topic}-copy", "--json", stdin=first)
+    second = shell.run("consume", f"{unique_topic}-copy", "-e", "--json")
+
+    def content(lines: bytes) -> list[dict[str, object]]:
+        rows = [json.loads(line) for line in lines.splitlines()]
+        return [{name: row[name] for name in row if name != "topic"} for row in rows]
+
+    assert content(first) == content(second)
+    assert content(first)[0]["payload_base64"] == "/wA="
+    assert content(first)[1]["ts"] == 1_700_000_000_000
+
+
+def test_offset_grammar_and_count(shell: Shell, unique_topic: str) -> None:
+    lines = b"".join(
+        json.dumps({"payload": str(number), "ts": 1_000 * number}).encode() + b"\n"
+        for number in range(10)
+    )
+    shell.run("produce", unique_topic, "--json", stdin=lines)
+
+    def read(*arguments: str) -> list[int]:
+        return [int(each) for each in shell.run("consume", unique_topic, *arguments).split()]
+
+    assert read("-e", "-o", "-3") == [7, 8, 9]
+    assert read("-e", "-o", "4") == [4, 5, 6, 7, 8, 9]
+    assert read("-e", "-o", "s@6000") == [6, 7, 8, 9]
+    assert read("-o", "s@2000", "-o", "e@5000") == [2, 3, 4]
+    assert read("-e", "-o", "@1970-01-01T00:00:08Z") == [8, 9]
+    assert read("-c", "2") == [0, 1]
+    assert read("-e", "-o", "end") == []
+
+
+def test_a_group_goes_on_where_it_stopped(shell: Shell, unique_topic: str) -> None:
+    shell.run("produce", unique_topic, stdin=b"1\n2\n3\n")
+    group = ("-g", f"{unique_topic}-readers")
+    assert shell.run("consume", unique_topic, *group, "-c", "2").split() == [b"1", b"2"]
+    assert shell.run("consume", unique_topic, *group, "-e").split() == [b"3"]
+    assert shell.run("consume", unique_topic, *group, "-e") == b""
+
+
+def test_files_and_a_record_delimiter(shell: Shell, unique_topic: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one;two")
+    (tmp_path / "b").write_bytes(b"three;")
+    shell.run("produce", unique_topic, str(tmp_path / "a"), str(tmp_path / "b"), "-D", ";")
+    assert shell.run("consume", unique_topic, "-e").split() == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("consume", "t", "-o", "yesterday"), 2, "yesterday"),
+        (("consume", "t", "-f", "%z"), 2, "%z"),
+        (("consume", "t", "-o", "stored"), 2, "--group"),
+        (("consume", "t", "-X", "fetch_min_byte=1"), 2, "fetch_min_bytes"),
+        (("produce", "t", "-z", "lzma"), 2, "lzma"),
+        (("produce", "t", "-K", r"\q"), 2, r"\q"),
+        (("produce", "bad/name"), 1, "bad/name"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(
+    shell: Shell, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    shell.run(*arguments, stdin=b"x\n", code=code)
+    assert says in shell.stderr
+    assert len(shell.stderr.strip().splitlines()) == 1
+
+
+def test_a_bad_json_line_is_named_and_the_lines_before_it_are_kept(
+    shell: Shell, unique_topic: str
+) -> None:
+    lines = b'{"payload": "good"}\n{"payload": 7}\n{"payload": "never"}\n'
+    shell.run("produce", unique_topic, "--json", stdin=lines, code=1)
+    assert "record 2" in shell.stderr
+    assert shell.run("consume", unique_topic, "-e") == b"good\n"
+
+
+def test_no_broker_is_said_in_bounded_time(unique_topic: str) -> None:
+    shell = Shell("127.0.0.1:1")
+    shell.run("produce", unique_topic, "-X", "max.block.ms=500", stdin=b"x\n", code=1)
+    assert "127.0.0.1:1" in shell.stderr
+
+
+@pytest.mark.own_broker
+def test_topic_commands(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic, "-n", "2", "--config", "retention.bytes=1000")
+    assert shell.stderr == f"created {unique_topic}\n"
+    shell.run("topic", "create", unique_topic, code=1)
+    assert "exists already" in shell.stderr
+    shell.run("topic", "create", unique_topic, "--if-not-exists")
+    assert unique_topic in shell.run("topic", "list").decode().split()
+    shell.run("topic", "alter", unique_topic, "-n", "3", "--delete-config", "retention.bytes",
+              "--config", "max.message.bytes=2000")  # fmt: skip
+    described = json.loads(shell.run("topic", "describe", unique_topic, "--json"))
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert described["configs"] == [
+        {"name": "max.message.bytes", "value": "2000", "default": False},
+        {"name": "retention.ms", "value": "-1", "default": False},  # the fixture's broker has it so
+    ]
+    table = shell.run("topic", "describe", unique_topic).decode()
+    assert "PartitionCount: 3" in table and "LOG-END-OFFSET" in table
+    shell.run("topic", "alter", unique_topic, code=2)
+    shell.run("topic", "alter", unique_topic, "--config", "segment.bytes=-1", code=1)
+    assert "segment.bytes" in shell.stderr
+    shell.run("topic", "delete", unique_topic)
+    shell.run("topic", "delete", unique_topic, code=1)
+    shell.run("topic", "delete", unique_topic, "--if-exists")
+    shell.run("topic", "describe", unique_topic, code=1)
+    shell.run("topic", "create", f"{unique_topic}-3", "-r", "3", code=1)
+    assert "replication.factor.policy" in shell.stderr
+
+
+def test_a_topic_that_is_not_there_is_an_error_and_is_not_created(
+    shell: Shell, unique_topic: str
+) -> None:
+    shell.run("topic", "create", unique_topic)
+    typo = f"{unique_topic}x"
+    for more in (("-e",), ("-g", "readers"), ("-p", "0")):
+        assert shell.run("consume", typo, *more, code=1) == b""
+        assert shell.stderr == (
+            f"odradek: topic {typo!r} does not exist; is it {unique_topic!r}?\n"
+        )
+    assert typo not in shell.run("topic", "list", "--names").decode().split()
+
+
+def test_topics_are_listed_with_their_partitions_and_without_kafkas_own(
+    shell: Shell, unique_topic: str
+) -> None:
+    shell.run("topic", "create", unique_topic, "-n", "3")
+    shell.run("produce", unique_topic, stdin=b"1\n")
+    shell.run("consume", unique_topic, "-g", unique_topic, "-e")
+    head, *lines = (line.split() for line in shell.run("topic", "list").decode().splitlines())
+    assert head == ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"]
+    assert [unique_topic, "3", "1"] in lines
+    assert not [line for line in lines if line[0].startswith("__")]
+    assert b"__consumer_offsets" in shell.run("topic", "list", "--internal")
+    rows = map(json.loads, shell.run("topic", "list", "--json").splitlines())
+    assert {"topic": unique_topic, "partitions": 3, "replication_factor": 1, "internal": False} in [
+        *rows
+    ]
+
+
+def test_a_partition_that_is_not_there_is_one_line(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic, "-n", "3")
+    shell.run("produce", unique_topic, "-p", "9", stdin=b"one\n", code=1)
+    assert shell.stderr == (
+        f"odradek: standard input, record 1: topic {unique_topic!r} has the partitions 0 to 2, not 9\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["consume {topic} -e", "topic describe {topic}"])
+def test_output_that_cannot_be_written_is_one_line_or_none(
+    shell: Shell, unique_topic: str, command: str
+) -> None:
+    shell.run("produce", unique_topic, stdin=b"x" * 100 + b"\n")
+    words = command.format(topic=unique_topic)
+    for to, code, says in (
+        ("> /dev/full", 1, "odradek: standard output cannot be written: No space left on device\n"),
+        (">&-", 1, "odradek: standard output cannot be written: Bad file descriptor\n"),
+        # Without a trace, that is; typer makes a 1 of it, and `consume` a 0.
+        ("| true", None, ""),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; '{sys.executable}' -m odradek {words} {to}"],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            env=shell.environment,
+            check=False,
+        )
+        assert done.stderr.decode() == says
+        assert code in (None, done.returncode)
+
+
+def test_what_could_not_be_written_is_not_committed_as_read(
+    shell: Shell, unique_topic: str
+) -> None:
+    shell.run("produce", unique_topic, stdin=b"1\n2\n")
+    consume = ["consume", unique_topic, "-g", unique_topic, "-e"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", *consume],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_S,
+            env=shell.environment,
+            check=False,
+        )
+    assert done.returncode == 1, done.stderr
+    assert shell.run(*consume) == b"1\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "cause"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1: Connection refused"),
+        ("nobody.invalid:9092", "nobody.invalid:9092: the name cannot be resolved"),
+        ("SILENT", "(it was made, and nobody answered)"),
+    ],
+)
+@pytest.mark.parametrize("command", ["topic list", "produce t", "consume t"])
+def test_a_broker_that_is_not_there_is_an_error_with_its_cause(
+    bootstrap: str, cause: str, command: str
+) -> None:
+    """`retries` are over within seconds, not within the minute that a client gives itself."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        if bootstrap == "SILENT":
+            bootstrap = f"127.0.0.1:{listening.getsockname()[1]}"
+        shell = Shell(bootstrap)
+        shell.run(*command.split(), stdin=b"x\n", code=1)
+    assert f"odradek: no broker of {bootstrap} could be reached within 3500 ms" in shell.stderr
+    assert cause in shell.stderr
+    assert "Traceback" not in shell.stderr
+
+
+def test_a_resolver_that_hangs_does_not_hold_up_the_end() -> None:
+    code = (
+        "import socket, sys, time\n"
+        "socket.getaddrinfo = lambda *a, **k: time.sleep(1000)\n"
+        "sys.argv = ['odradek', 'topic', 'list', '-b', 'somewhere:9092']\n"
+        "from odradek.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 1
+    assert b"no connection to somewhere:9092 within 3000 ms" in done.stderr
+
+
+def test_an_address_that_the_broker_names_and_that_leads_nowhere_is_an_error() -> None:
+    nowhere = {"advertised.listeners": "PLAINTEXT://nobody.invalid:9092"}
+    with SubprocessBroker(settings=nowhere) as broker:
+        bootstrap = broker.bootstrap
+        for words in ("topic create t", "consume t -e", "cluster"):
+            commands = Commands(bootstrap)
+            commands.run(*words.split(), code=1)
+            assert f"{bootstrap} answers, but names addresses" in commands.stderr
+            assert "nobody.invalid:9092: the name cannot be resolved" in commands.stderr

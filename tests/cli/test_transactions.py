@@ -1,0 +1,96 @@
+"""`odradek txn` and `odradek produce --transactional-id` as processes, against a broker in another one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from command_line import PATIENCE_S, Shell
+from odradek import Producer, sync
+from odradek.broker import SubprocessBroker
+from odradek_client.errors import Fatal
+from waiting import wait_until
+
+
+def test_all_lines_in_one_transaction(shell: Shell, unique_topic: str) -> None:
+    shell.run(
+        "produce", unique_topic, "--transactional-id", unique_topic, stdin=b"one\ntwo\nthree\n"
+    )
+    committed = ["-X", "isolation.level=read_committed"]
+    assert shell.run("consume", unique_topic, "-e", *committed) == b"one\ntwo\nthree\n"
+    # A line that is no record: nothing of this run counts.
+    good_and_bad = b'{"payload": "four"}\nnonsense\n'
+    shell.run(
+        "produce", unique_topic, "--transactional-id", unique_topic, "--json",
+        stdin=good_and_bad, code=1,
+    )  # fmt: skip
+    assert "record 2" in shell.stderr
+    assert shell.run("consume", unique_topic, "-e", *committed) == b"one\ntwo\nthree\n"
+    row = json.loads(shell.run("txn", "describe", unique_topic, "--json"))
+    assert row["state"] in {"CompleteAbort", "PrepareAbort"} and row["age_ms"] in {None, 0}
+
+
+async def test_list_describe_abort(shell: Shell, unique_topic: str) -> None:
+    bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=unique_topic) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_and_wait(unique_topic, b"x", partition=0)
+        lines = shell.run("txn", "list", "--state", "Ongoing").decode().splitlines()
+        assert lines[0].split() == [
+            "TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS"
+        ]  # fmt: skip
+        (mine,) = [line.split() for line in lines if unique_topic in line]
+        assert mine[4] == "Ongoing" and int(mine[5]) >= 0
+        rows = [json.loads(line) for line in shell.run("txn", "list", "--json").splitlines()]
+        (row,) = [row for row in rows if row["transactional_id"] == unique_topic]
+        assert row["partitions"] == [f"{unique_topic}-0"]
+        text = shell.run("txn", "describe", unique_topic).decode()
+        assert "state: Ongoing\n" in text and f"partitions: {unique_topic}-0\n" in text
+        shell.run("txn", "abort", unique_topic)
+        assert shell.stderr == f"aborted {unique_topic}\n"
+        shell.run("txn", "abort", unique_topic, code=1)
+        assert "no open transaction" in shell.stderr
+        with pytest.raises(Fatal):
+            await producer.commit_transaction()
+
+
+def test_what_is_wrong_is_said(shell: Shell) -> None:
+    shell.run("txn", "describe", "nobody", code=1)
+    assert "no such transactional id" in shell.stderr
+    shell.run("txn", "abort", code=2)
+    shell.run("txn", "abort", "x", "--topic", "t", code=2)
+    assert "all three" in shell.stderr
+    shell.run("txn", "list", "--state", "Nonsense", code=1)
+    assert "Nonsense" in shell.stderr
+
+
+def test_a_transaction_that_timed_out_is_called_that() -> None:
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
+    with SubprocessBroker(settings=settings) as broker:
+        shell = Shell(broker.bootstrap)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "odradek", "produce", "t", "--transactional-id", "slow",
+             "-X", "transaction.timeout.ms=200"],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=shell.environment,
+        )  # fmt: skip
+        with process, sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+            assert process.stdin is not None and process.stderr is not None
+            process.stdin.write(b"one\n")
+            process.stdin.flush()
+
+            def state() -> str | None:
+                found = admin.describe_transactions("slow", raise_errors=False)
+                return found["slow"].state if "slow" in found else None
+
+            wait_until(lambda: state() == "CompleteAbort", "the broker aborts it", PATIENCE_S)
+            process.stdin.close()
+            said = process.stderr.read().decode()
+            assert process.wait(PATIENCE_S) == 1
+    assert "the transaction was open for" in said
+    assert "-X transaction.timeout.ms=MS allows more" in said
+    assert "consumers of committed records see none of its 1 records" in said
+    assert "may be committed" not in said

@@ -1,0 +1,518 @@
+"""Commits of a consumer against a model of a coordinator, on virtual time (K-38, K-39).
+
+`World` has a group, connections that lose answers, and a clock that goes on when nothing else does. One
+seed decides what is committed when, what is lost, and when partitions move. What must hold: offsets that
+a group has committed go back only if the application says so, and whoever awaited a commit was told the
+truth about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.simulation.loop import run
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.consumer.errors import CommitFailed
+from odradek_client.consumer.group.auto_commit import AutoCommit
+from odradek_client.consumer.group.coordinator import GroupCoordinator
+from odradek_client.consumer.group.offsets import GroupOffsets, Identity
+from odradek_client.consumer.subscription_state import SubscriptionState
+from odradek_client.errors import ConnectionLost, OdradekError, RebalanceInProgress, RequestTimedOut
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.message import Message
+from odradek_protocol.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+ALL = [TopicPartition("t", n) for n in range(3)]
+ME = "me"
+
+
+class World:
+    """The coordinator, the way to it, and this consumer's standing in the group.
+
+    `next_protocol`: KIP-848, where epochs go up while partitions are kept, and the coordinator knows
+    the epoch but not (as before KIP-1251) whose a partition is.
+    """
+
+    def __init__(self, *, next_protocol: bool = False, **settings: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.next_protocol = next_protocol
+        self.committed: dict[TopicPartition, int] = dict.fromkeys(ALL, 0)
+        self.history: list[tuple[TopicPartition, int]] = []
+        #: Said, in turn, to commits that come: a code, or what becomes of the request.
+        self.script: list[ErrorCode | str] = []
+        self.chance: Callable[[], ErrorCode | str] = lambda: ErrorCode.NONE
+        self.delay_s: Callable[[], float] = lambda: 0.01
+        self.generation = 1
+        self.known_generation = 1
+        self.joined = True
+        self.requests: list[OffsetCommitRequest] = []
+        self._carried_out_at_s = 0.0
+        self.subscription = SubscriptionState()
+        self.subscription.subscribe_topics(["t"])
+        self.subscription.assign_by_group(ALL)
+        self.config = ConsumerConfig.from_settings({"group_id": "g", **settings})
+        network: Any = self
+        self.offsets = GroupOffsets(
+            self.config,
+            network,
+            GroupCoordinator(self.config, "g", network),
+            self.subscription,
+            self,
+        )
+        self.auto_commit = AutoCommit(self.config, network, self.subscription, self.offsets)
+
+    # --- the network ---
+
+    def now_ms(self) -> float:
+        return self.loop.time() * 1000
+
+    async def find_coordinator(self, group_id: str) -> int:
+        return 1
+
+    def forget_coordinator(self, group_id: str) -> None:
+        pass
+
+    async def send(self, node_id: int, request: Message, **_: Any) -> OffsetCommitResponse:
+        """Requests are carried out in the order in which they were sent; answers may be lost."""
+        assert isinstance(request, OffsetCommitRequest)
+        self.requests.append(request)
+        fate = self.script.pop(0) if self.script else self.chance()
+        at_s = self._carried_out_at_s = max(
+            self._carried_out_at_s + 1e-6, self.loop.time() + self.delay_s()
+        )
+        answer: asyncio.Future[OffsetCommitResponse] = self.loop.create_future()
+        self.loop.call_at(at_s, self._carry_out, request, fate, answer)
+        return await answer
+
+    def _carry_out(
+        self,
+        request: OffsetCommitRequest,
+        fate: ErrorCode | str,
+        answer: asyncio.Future[OffsetCommitResponse],
+    ) -> None:
+        lost = ConnectionLost("the connection was lost")
+        code = fate if isinstance(fate, ErrorCode) else ErrorCode.NONE
+        if request.generation_id_or_member_epoch != self.generation:
+            stale = ErrorCode.STALE_MEMBER_EPOCH
+            code = stale if self.next_protocol else ErrorCode.ILLEGAL_GENERATION
+        if code is ErrorCode.NONE and fate != "lost before":
+            for topic in request.topics:
+                for each in topic.partitions:
+                    partition = TopicPartition(topic.name, each.partition_index)
+                    self.commit_of_others(partition, each.committed_offset)
+        if answer.done():
+            return
+        if isinstance(fate, str):
+            answer.set_exception(lost)
+            return
+        answer.set_result(
+            OffsetCommitResponse(
+                topics=[
+                    OffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            OffsetCommitResponsePartition(
+                                partition_index=each.partition_index, error_code=code
+                            )
+                            for each in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+            )
+        )
+
+    def commit_of_others(self, partition: TopicPartition, offset: int) -> None:
+        self.committed[partition] = offset
+        self.history.append((partition, offset))
+
+    # --- the standing in the group ---
+
+    def identity(self) -> Identity:
+        if not self.joined:
+            raise RebalanceInProgress("not in the group", code=ErrorCode.REBALANCE_IN_PROGRESS)
+        return Identity(self.known_generation, ME)
+
+    def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
+        return True
+
+    def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
+        self.known_generation = self.generation
+        return self.next_protocol and code is ErrorCode.STALE_MEMBER_EPOCH and self.joined
+
+    def is_same_member(self, identity: Identity, now: Identity) -> bool:
+        return identity.member_id == now.member_id if self.next_protocol else identity == now
+
+    def on_rebalance_in_progress(self) -> None:
+        pass
+
+    # --- what happens to it ---
+
+    def read_up_to(self, offset: int, *partitions: TopicPartition) -> None:
+        for partition in partitions or ALL:
+            if self.subscription.get(partition) is not None:
+                self.subscription.seek(partition, offset)
+
+    def revoke(self, *partitions: TopicPartition) -> None:
+        self.subscription.drop(partitions)
+
+    def moved(self) -> None:
+        """The group is in its next generation, and this consumer knows."""
+        self.generation += 1
+        self.known_generation = self.generation
+
+    def give(self, *partitions: TopicPartition) -> None:
+        self.subscription.assign_by_group([*self.subscription.assigned(), *partitions])
+        for partition in partitions:
+            self.subscription.seek(partition, self.committed[partition])
+
+    async def committing(self, **offsets: int) -> None:
+        """`p0=5`: partition 0 up to offset 5."""
+        await self.offsets.commit(_given(offsets), 60_000)
+
+    def commit_soon(self, **offsets: int) -> asyncio.Task[None]:
+        return self.offsets.commit_soon(_given(offsets), 60_000)
+
+
+def _given(offsets: dict[str, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {ALL[int(name[1:])]: OffsetAndMetadata(offset) for name, offset in offsets.items()}
+
+
+def each_protocol(function: Any) -> Any:
+    return pytest.mark.parametrize("next_protocol", [False, True], ids=["classic", "next"])(
+        function
+    )
+
+
+# --- One thing at a time --------------------------------------------------------------------------
+
+
+@each_protocol
+def test_k39_a_commit_in_the_background_that_failed_does_not_undo_a_later_one(
+    next_protocol: bool,
+) -> None:
+    """50 could not be committed, the application commits 150, and 150 stays."""
+
+    async def story() -> None:
+        world = World(next_protocol=next_protocol)
+        world.script = ["lost before"] * 3
+        world.read_up_to(50)
+        world.auto_commit.commit_if_due()
+        await asyncio.sleep(0.05)
+        world.read_up_to(150)
+        await world.committing(p0=150)
+        assert world.committed[ALL[0]] == 150
+        await asyncio.sleep(120)
+        assert world.committed[ALL[0]] == 150
+
+    run(story)
+
+
+def test_k39_a_background_commit_that_failed_is_followed_soon_by_the_positions_of_then() -> None:
+    async def story() -> None:
+        world = World(auto_commit_interval_ms=5_000, retry_backoff_ms=100)
+        world.script = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        world.read_up_to(50)
+        world.auto_commit.commit_if_due()
+        await asyncio.sleep(0.05)
+        assert world.committed[ALL[0]] == 0
+        wait_ms = world.auto_commit.due_in_ms()
+        assert wait_ms is not None
+        assert wait_ms <= 100
+        world.read_up_to(70)
+        await asyncio.sleep(wait_ms / 1000)
+        world.auto_commit.commit_if_due()
+        await asyncio.sleep(0.05)
+        assert world.history == [(each, 70) for each in ALL]
+
+    run(story)
+
+
+@each_protocol
+def test_k39_what_is_tried_again_after_a_rebalance_is_refused_here(next_protocol: bool) -> None:
+    """90 was committed by who had the partition meanwhile; 5 is not committed over it, though the
+    partition is back and the coordinator would take it."""
+
+    async def story() -> None:
+        world = World(next_protocol=next_protocol)
+        world.script = ["lost before"]
+        tried = world.commit_soon(p0=5, p1=7)
+        await asyncio.sleep(0.02)
+        world.revoke(ALL[0])
+        world.moved()
+        world.commit_of_others(ALL[0], 90)
+        world.moved()
+        world.give(ALL[0])
+        with pytest.raises(RebalanceInProgress):
+            await tried
+        assert world.committed[ALL[0]] == 90
+        assert len(world.requests) == 1
+
+    run(story)
+
+
+@each_protocol
+def test_k38_partitions_that_are_gone_are_not_committed(next_protocol: bool) -> None:
+    """The classic coordinator takes any partition from any member, and the client would have undone
+    what the new owner committed."""
+
+    async def story() -> None:
+        world = World(next_protocol=next_protocol)
+        world.revoke(ALL[0])
+        world.moved()
+        world.commit_of_others(ALL[0], 90)
+        with pytest.raises(RebalanceInProgress, match=r"t-0.*given the partitions up"):
+            await world.committing(p0=5, p1=7)
+        assert world.requests == []
+        await world.committing(p1=7)
+        assert (world.committed[ALL[0]], world.committed[ALL[1]]) == (90, 7)
+
+    run(story)
+
+
+def test_k38_partitions_that_never_were_this_consumers_may_be_committed() -> None:
+    async def story() -> None:
+        world = World()
+        foreign = TopicPartition("other", 4)
+        await world.offsets.commit({foreign: OffsetAndMetadata(3)}, 1_000)
+        assert world.committed[foreign] == 3
+
+    run(story)
+
+
+def test_a_member_is_known_by_the_generation_of_the_first_try() -> None:
+    """In the classic protocol; what was kept over the rebalance is committed by the application again."""
+
+    async def story() -> None:
+        world = World()
+        world.script = ["lost after"]
+        tried = world.commit_soon(p0=5)
+        await asyncio.sleep(0.02)
+        world.moved()
+        with pytest.raises(RebalanceInProgress):
+            await tried
+        assert [each.generation_id_or_member_epoch for each in world.requests] == [1]
+
+    run(story)
+
+
+def test_k38_an_epoch_that_grew_over_partitions_that_were_kept_is_no_rebalance() -> None:
+    async def story() -> None:
+        world = World(next_protocol=True)
+        world.script = ["lost before"]
+        tried = world.commit_soon(p0=5)
+        await asyncio.sleep(0.02)
+        world.moved()
+        await tried
+        assert world.committed[ALL[0]] == 5
+        # The epoch of the first try, then, that being refused, the member's own.
+        assert [each.generation_id_or_member_epoch for each in world.requests] == [1, 1, 2]
+
+    run(story)
+
+
+def test_a_newer_commit_takes_the_place_of_one_that_waits() -> None:
+    """Of those that are begun while one is on the wire only the last is sent; all end with it."""
+
+    async def story() -> None:
+        world = World()
+        tasks = [world.commit_soon(p0=offset) for offset in range(1, 1_001)]
+        await asyncio.gather(*tasks)
+        assert world.committed[ALL[0]] == 1_000
+        assert len(world.requests) <= 2
+
+    run(story)
+
+
+def test_a_newer_commit_of_some_partitions_leaves_the_others_to_the_older_one() -> None:
+    async def story() -> None:
+        world = World()
+        world.script = ["lost before"]
+        older = world.commit_soon(p0=5, p1=6)
+        await asyncio.sleep(0.02)
+        newer = world.commit_soon(p0=8)
+        await asyncio.gather(older, newer)
+        assert (world.committed[ALL[0]], world.committed[ALL[1]]) == (8, 6)
+        assert (ALL[0], 5) not in world.history
+
+    run(story)
+
+
+def test_a_commit_whose_place_was_taken_fails_as_the_newer_one_does() -> None:
+    async def story() -> None:
+        world = World()
+        first = world.commit_soon(p0=1)
+        await asyncio.sleep(0)
+        second, third = world.commit_soon(p0=2), world.commit_soon(p0=3)
+        world.script = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+        await first
+        for each in (second, third):
+            with pytest.raises(OdradekError, match="permission"):
+                await each
+        on_wire = world.commit_soon(p1=4)
+        await asyncio.sleep(0)
+        waiting = world.commit_soon(p1=5)
+        last = world.commit_soon(p1=6)
+        last.cancel()
+        await on_wire
+        with pytest.raises(RequestTimedOut, match="newer commit"):
+            await waiting
+
+    run(story)
+
+
+def test_k31_a_commit_before_a_rebalance_is_older_than_what_is_read_after_it() -> None:
+    """Members of cooperative groups read on what they keep: the same pass may hand out more."""
+
+    async def story() -> None:
+        world = World()
+        before = world.offsets.commit_quietly_soon(_given({"p0": 145}), 60_000, "before")
+        later = world.commit_soon(p0=146)
+        await asyncio.gather(before, later)
+        assert world.committed[ALL[0]] == 146
+
+    run(story)
+
+
+def test_a_commit_that_was_cancelled_before_it_began_holds_nobody_up() -> None:
+    async def story() -> None:
+        world = World()
+        world.commit_soon(p0=1).cancel()
+        await world.committing(p0=2)
+        await world.offsets.settled(0)
+        assert world.committed[ALL[0]] == 2
+
+    run(story)
+
+
+def test_a_commit_is_given_no_longer_than_its_time_and_names_what_it_met() -> None:
+    async def story() -> None:
+        world = World()
+        world.chance = lambda: "lost before"
+        with pytest.raises(RequestTimedOut, match=r"within 3000 ms .*connection was lost"):
+            await world.offsets.commit(_given({"p0": 1}), 3_000)
+        assert world.now_ms() == pytest.approx(3_000)
+
+    run(story)
+
+
+# --- Everything at once ---------------------------------------------------------------------------
+
+
+class Life:
+    """Random commits of positions that only grow, by a consumer that loses and gets partitions."""
+
+    def __init__(self, seed: int, *, next_protocol: bool) -> None:
+        self.random = random.Random(seed)
+        self.world = World(
+            next_protocol=next_protocol, auto_commit_interval_ms=200, retry_backoff_ms=50
+        )
+        self.world.chance = self.chance
+        self.world.delay_s = lambda: self.random.choice((0.001, 0.02, 0.3))
+        self.position = 0
+        self.tasks: list[tuple[asyncio.Task[None], dict[str, int]]] = []
+        self.refused = 0
+
+    def chance(self) -> ErrorCode | str:
+        fates: list[ErrorCode | str] = [ErrorCode.NONE] * 3
+        fates += ["lost before", "lost after"]
+        fates += [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        return self.random.choice(fates)
+
+    def read(self) -> None:
+        self.position += self.random.randint(1, 9)
+        self.world.read_up_to(self.position)
+
+    def commit(self) -> None:
+        """By hand, of what is assigned, and of what it once had."""
+        self.world.read_up_to(self.position)
+        chosen = self.random.sample(range(3), self.random.randint(1, 3))
+        offsets = {f"p{n}": self.position for n in chosen}
+        self.tasks.append((self.world.commit_soon(**offsets), offsets))
+
+    def before_a_rebalance(self) -> None:
+        """The commit of that pass, which then hands out more of what is kept."""
+        offsets = self.world.subscription.consumed()
+        self.world.offsets.commit_quietly_soon(offsets, 60_000, "before a rebalance")
+        self.read()
+        self.commit()
+
+    def rebalance(self) -> None:
+        """Some go; perhaps others go on with them; perhaps some come back."""
+        world, held = self.world, self.world.subscription.assigned()
+        gone = [each for each in sorted(held) if self.random.random() < 0.5]
+        free = [each for each in ALL if each not in held]
+        if not world.next_protocol:
+            # Eager: everything is given up, and what is kept comes back.
+            world.revoke(*held)
+        else:
+            world.revoke(*gone)
+        world.generation += 1
+        for each in [*gone, *free]:
+            if self.random.random() < 0.7:
+                self.position += 1
+                world.commit_of_others(each, self.position)
+        back = [each for each in free if self.random.random() < 0.5]
+        kept = [each for each in sorted(held) if each not in gone]
+        world.known_generation = world.generation
+        world.give(*back) if world.next_protocol else world.give(*back, *kept)
+
+    async def live(self, steps: int) -> None:
+        for _ in range(steps):
+            self.random.choice(
+                (
+                    self.read,
+                    self.read,
+                    self.world.auto_commit.commit_if_due,
+                    self.commit,
+                    self.rebalance,
+                )
+            )()
+            await asyncio.sleep(self.random.choice((0.0, 0.005, 0.05, 0.4)))
+        self.world.chance = lambda: ErrorCode.NONE
+        await asyncio.sleep(200)
+
+    def check(self) -> None:
+        last = dict.fromkeys(ALL, 0)
+        for partition, offset in self.world.history:
+            assert offset >= last[partition], f"{partition} went back from {last[partition]}"
+            last[partition] = offset
+        for task, offsets in self.tasks:
+            assert task.done()
+            error = task.exception()
+            if error is None:
+                for name, offset in offsets.items():
+                    assert self.world.committed[ALL[int(name[1:])]] >= offset
+            else:
+                assert isinstance(error, RebalanceInProgress | CommitFailed), error
+                self.refused += 1
+
+
+@each_protocol
+def test_k38_k39_committed_offsets_never_go_back_by_themselves(next_protocol: bool) -> None:
+    committed = refused = 0
+
+    async def story() -> None:
+        nonlocal committed, refused
+        for seed in range(150):
+            life = Life(seed, next_protocol=next_protocol)
+            await life.live(60)
+            life.check()
+            committed += len(life.world.history)
+            refused += life.refused
+            await life.world.auto_commit.stop()
+
+    run(story)
+    assert committed > 1_000
+    assert refused > 50  # else there was nothing to see

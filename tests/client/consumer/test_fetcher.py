@@ -1,0 +1,652 @@
+"""The fetcher without a loop: what is asked, what is buffered, what a poll returns (K-01 to K-20)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from odradek_client.consumer.completed_fetch import DecodeSettings
+from odradek_client.consumer.errors import (
+    CorruptRecord,
+    DeserializationFailed,
+    OversizedRecord,
+    PositionOutOfRange,
+)
+from odradek_client.consumer.fetcher import Fetcher, FetchPlan, FetchSettings
+from odradek_client.consumer.subscription_state import FetchState, SubscriptionState
+from odradek_client.errors import TopicAuthorizationFailed
+from odradek_client.network.cluster import ClusterView
+from odradek_client.structs import TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.builder import control_batch, rewrite_batch, simple_batch
+from odradek_protocol.records.record import read_records
+from odradek_protocol.schemas.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from odradek_protocol.schemas.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek_protocol.stored.control_marker import ControlType
+
+TOPIC_ID = bytes(range(16))
+
+
+def partition(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+def a_cluster(leaders: Sequence[int], topic_id: bytes = TOPIC_ID) -> ClusterView:
+    """A cluster where partition n of topic t is led by node leaders[n]; -1 for none."""
+    cluster = ClusterView(300_000)
+    cluster.update(
+        MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node, host="h", port=1) for node in set(leaders)
+            ],
+            topics=[
+                MetadataResponseTopic(
+                    name="t",
+                    topic_id=topic_id,
+                    partitions=[
+                        MetadataResponsePartition(
+                            partition_index=n, leader_id=leader, leader_epoch=5
+                        )
+                        for n, leader in enumerate(leaders)
+                    ],
+                )
+            ],
+        ),
+        0,
+    )
+    return cluster
+
+
+class Scene:
+    """A fetcher over partitions of one topic, positions at 0, and somebody who answers."""
+
+    def __init__(self, leaders: Sequence[int] = (1,), **settings: Any) -> None:
+        self.cluster = a_cluster(leaders)
+        self.subscription = SubscriptionState()
+        self.subscription.assign_by_user(partition(n) for n in range(len(leaders)))
+        for n in range(len(leaders)):
+            self.subscription.seek(partition(n), 0)
+        self.fetcher = Fetcher(self.subscription, FetchSettings(**settings))
+        self.now_ms = 0
+
+    def fetches(self) -> list[FetchPlan]:
+        return self.fetcher.next_fetches(self.cluster, self.now_ms)
+
+    def fetch(self) -> FetchPlan:
+        (plan,) = self.fetches()
+        return plan
+
+    def answer(self, plan: FetchPlan, /, session_id: int = 0, **data: Any) -> None:
+        """With p0=..., p1=...: bytes of records, an error code, or a whole PartitionData."""
+        partitions = []
+        for name, given in data.items():
+            number = int(name[1:])
+            if isinstance(given, PartitionData):
+                given.partition_index = number
+                partitions.append(given)
+            elif isinstance(given, ErrorCode):
+                partitions.append(PartitionData(partition_index=number, error_code=given))
+            else:
+                partitions.append(
+                    PartitionData(partition_index=number, high_watermark=10_000, records=given)
+                )
+        self.fetcher.on_response(
+            plan,
+            FetchResponse(
+                session_id=session_id,
+                responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=partitions)],
+            ),
+            self.now_ms,
+        )
+
+    def offsets(self, limit: int = 10_000) -> list[tuple[int, int]]:
+        """(partition, offset) of what a poll returns."""
+        collected = self.fetcher.collect(limit)
+        return [
+            (record.partition, record.offset)
+            for records in collected.records.values()
+            for record in records
+        ]
+
+    def position(self, number: int) -> int | None:
+        return self.subscription.state(partition(number)).position
+
+    def buffered(self) -> list[int]:
+        return [each.partition for each in self.fetcher.buffered]
+
+
+def records(first: int, count: int, **options: Any) -> bytes:
+    """One batch of `count` records."""
+    pairs = [(b"k%d" % n, b"v%d" % n) for n in range(first, first + count)]
+    return bytes(simple_batch(pairs, 1_000, base_offset=first, leader_epoch=5, **options))
+
+
+def asked(plan: FetchPlan) -> list[tuple[int, int]]:
+    """(partition, offset) as the request has them."""
+    return [
+        (each.partition, each.fetch_offset)
+        for topic in plan.request.topics
+        for each in topic.partitions
+    ]
+
+
+def test_a_record_has_what_was_written() -> None:
+    scene = Scene()
+    batch = simple_batch([(b"key", None)], 1234, base_offset=0, leader_epoch=7)
+    scene.answer(scene.fetch(), p0=bytes(batch))
+    (record,) = scene.fetcher.collect(10).records[partition(0)]
+    assert (record.key, record.value) == (b"key", None)
+    assert tuple(record) == ("t", 0, 0, 1234, 0, b"key", None, (), 7)
+    assert not hasattr(record, "__dict__")
+    assert scene.subscription.consumed()[partition(0)].leader_epoch == 7
+
+
+def test_k03_k04_two_polls_with_an_answer_each() -> None:
+    scene = Scene()
+    first = scene.fetch()
+    scene.answer(first, p0=records(0, 3))
+    # Poll 1 drains response 1, the buffer loses those records, then fetch 2 is sent.
+    drained = scene.fetcher.collect(100).records
+    assert scene.buffered() == []
+    second = scene.fetch()
+    assert asked(second) == [(0, 3)]
+    # Response 2 arrives before poll 1 returns: it does not change what is being returned.
+    scene.answer(second, p0=records(3, 2))
+    assert [record.offset for record in drained[partition(0)]] == [0, 1, 2]
+    # Poll 2 drains response 2, then fetch 3 is sent.
+    assert scene.offsets() == [(0, 3), (0, 4)]
+    third = scene.fetch()
+    assert asked(third) == [(0, 5)]
+    # Response 3 is late: poll 3 finds nothing, and waits; nothing is asked twice.
+    assert scene.offsets() == []
+    assert scene.fetches() == []
+    scene.answer(third, p0=records(5, 1))
+    assert scene.offsets() == [(0, 5)]
+
+
+def test_k05_one_fetch_in_flight_per_node() -> None:
+    scene = Scene(leaders=(1, 2))
+    plans = {plan.node_id: plan for plan in scene.fetches()}
+    assert set(plans) == {1, 2}
+    scene.answer(plans[1], p0=records(0, 1))
+    assert scene.fetches() == []  # partition 0 has data here, node 2 is busy
+    scene.offsets()
+    (again,) = scene.fetches()
+    assert again.node_id == 1
+
+
+def test_k06_what_is_not_fetchable() -> None:
+    scene = Scene(leaders=(1, 1, 1, 1, -1))
+    scene.subscription.pause([partition(0)])
+    scene.subscription.reset(partition(1), -1)
+    scene.subscription.mark_pending_revocation([partition(2)])
+    assert asked(scene.fetch()) == [(3, 0)]
+    assert scene.fetcher.metadata_wanted  # for the partition without a leader
+
+
+def test_k07_leftovers_come_before_newer_data_and_cause_no_fetch() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=records(0, 5) + records(5, 5))
+    assert scene.offsets(3) == [(0, 0), (0, 1), (0, 2)]
+    assert scene.fetches() == []
+    assert scene.offsets(4) == [(0, 3), (0, 4), (0, 5), (0, 6)]
+    assert scene.fetches() == []
+    assert scene.offsets(100) == [(0, 7), (0, 8), (0, 9)]
+    assert asked(scene.fetch()) == [(0, 10)]
+
+
+def test_k08_a_poll_combines_partitions_up_to_the_cap() -> None:
+    scene = Scene(leaders=(1, 1))
+    scene.answer(scene.fetch(), p0=records(0, 3), p1=records(0, 3))
+    assert scene.offsets(4) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert scene.buffered() == [1]
+
+
+def test_k09_the_worked_example() -> None:
+    """Ten partitions of 1000 records, at most 100 a poll: exact results, fetches, buffer order."""
+    scene = Scene(leaders=[1] * 10)
+    first = scene.fetch()
+    assert [number for number, _ in asked(first)] == list(range(10))
+    # In batches that the cap does not divide, so that polls end within batches.
+    thousand = b"".join(records(start, 125) for start in range(0, 1000, 125))
+    everything: dict[str, Any] = {f"p{n}": thousand for n in range(10)}
+    scene.answer(first, **everything)
+    for poll in range(9):
+        assert scene.offsets(100) == [(0, n) for n in range(poll * 100, poll * 100 + 100)]
+        assert scene.fetches() == []  # every partition has data here
+        assert scene.buffered() == list(range(10))
+    assert scene.offsets(100) == [(0, n) for n in range(900, 1000)]
+    tenth = scene.fetch()
+    assert asked(tenth) == [(0, 1000)]
+    assert scene.buffered() == list(range(1, 10))
+    scene.answer(tenth, p0=b"".join(records(start, 500) for start in (1000, 1500)))
+    assert scene.offsets(100) == [(1, n) for n in range(100)]
+    assert scene.buffered() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
+    for poll in range(11, 100):
+        number, start = poll // 10, poll % 10 * 100
+        assert scene.offsets(100) == [(number, n) for n in range(start, start + 100)]
+    assert scene.buffered() == [0]
+    assert scene.offsets(100) == [(0, n) for n in range(1000, 1100)]
+
+
+def test_k11_position_moves_before_poll_returns_and_over_gaps() -> None:
+    scene = Scene()
+    whole = simple_batch([(None, b"%d" % n) for n in range(10)], 1, base_offset=0)
+    ((at, header),) = iter_batches(bytes(whole))
+    kept = [record for record in read_records(whole, at, header) if record.offset in (2, 5)]
+    compacted = bytes(rewrite_batch(header, kept))
+    scene.answer(scene.fetch(), p0=compacted)
+    assert scene.offsets(1) == [(0, 2)]
+    assert scene.position(0) == 3
+    assert scene.offsets(1) == [(0, 5)]
+    assert scene.position(0) == 10  # the batch is done, gaps and all
+    assert scene.buffered() == []
+
+
+def test_k11_a_compacted_batch_without_records_moves_the_position() -> None:
+    scene = Scene()
+    ((_, header),) = iter_batches(bytes(simple_batch([(None, b"")] * 4, 1)))
+    scene.answer(scene.fetch(), p0=bytes(rewrite_batch(header, [])))
+    collected = scene.fetcher.collect(10)
+    assert (collected.count, collected.advanced) == (0, True)  # K-13
+    assert scene.position(0) == 4
+
+
+def test_a_fetch_from_within_a_batch_returns_the_rest_of_it() -> None:
+    scene = Scene()
+    scene.subscription.seek(partition(0), 7)
+    scene.answer(scene.fetch(), p0=records(0, 5) + records(5, 5))
+    assert scene.offsets() == [(0, 7), (0, 8), (0, 9)]
+
+
+def test_k12_answers_that_have_become_stale_are_dropped() -> None:
+    scene = Scene(leaders=(1, 1, 1))
+    plan = scene.fetch()
+    scene.subscription.seek(partition(0), 50)
+    scene.subscription.drop([partition(1)])
+    scene.answer(plan, p0=records(0, 2), p1=records(0, 2), p2=records(0, 2))
+    assert scene.offsets() == [(2, 0), (2, 1)]
+    assert asked(scene.fetch()) == [(0, 50), (2, 2)]
+
+
+def test_k11_buffered_data_is_stale_after_a_seek() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=records(0, 5))
+    scene.offsets(2)
+    scene.subscription.seek(partition(0), 4)
+    assert scene.offsets() == []
+    assert asked(scene.fetch()) == [(0, 4)]
+
+
+def test_k12_paused_partitions_are_kept_aside() -> None:
+    scene = Scene(leaders=(1, 1))
+    scene.answer(scene.fetch(), p0=records(0, 2), p1=records(0, 2))
+    scene.subscription.pause([partition(0)])
+    assert scene.offsets() == [(1, 0), (1, 1)]
+    assert scene.buffered() == [0]
+    scene.subscription.resume([partition(0)])
+    assert scene.offsets() == [(0, 0), (0, 1)]
+
+
+RETRIED = [6, 9, 56, 74, 78, 3, 100, 103]
+
+
+@pytest.mark.parametrize("code", [*RETRIED, 75, -1])
+def test_k14_errors_that_are_retried(code: int) -> None:
+    scene = Scene(retry_backoff_ms=100)
+    scene.answer(scene.fetch(), p0=ErrorCode(code))
+    assert scene.offsets() == []
+    assert scene.fetcher.metadata_wanted is (code in RETRIED)
+    assert scene.fetches() == []
+    assert scene.fetcher.retry_at_ms == 100
+    scene.now_ms = 100
+    assert asked(scene.fetch()) == [(0, 0)]
+    assert scene.fetcher.retry_at_ms is None
+
+
+def test_k14_out_of_range_resets_by_policy_or_raises() -> None:
+    resets = Scene(reset_timestamp=-2)
+    resets.answer(resets.fetch(), p0=ErrorCode.OFFSET_OUT_OF_RANGE)
+    state = resets.subscription.state(partition(0))
+    assert (state.fetch_state, state.reset_timestamp) == (FetchState.AWAIT_RESET, -2)
+
+    raises = Scene(reset_timestamp=None)
+    raises.answer(raises.fetch(), p0=ErrorCode.OFFSET_OUT_OF_RANGE)
+    with pytest.raises(PositionOutOfRange, match="t-0: offset 0") as caught:
+        raises.offsets()
+    assert (caught.value.partition, caught.value.offset) == (partition(0), 0)
+    assert asked(raises.fetch()) == [(0, 0)]
+
+
+def test_k14_out_of_range_of_a_position_that_is_gone_is_ignored() -> None:
+    scene = Scene(reset_timestamp=None)
+    scene.answer(scene.fetch(), p0=ErrorCode.OFFSET_OUT_OF_RANGE)
+    scene.subscription.seek(partition(0), 3)
+    assert scene.offsets() == []
+    assert asked(scene.fetch()) == [(0, 3)]
+
+
+def test_k14_errors_wait_until_there_are_no_records() -> None:
+    scene = Scene(leaders=(1, 1))
+    scene.answer(scene.fetch(), p0=ErrorCode.TOPIC_AUTHORIZATION_FAILED, p1=records(0, 1))
+    assert scene.offsets() == [(1, 0)]
+    with pytest.raises(TopicAuthorizationFailed, match="t-0"):
+        scene.offsets()
+
+
+def test_k15_deserialization_failure_stays_on_the_record() -> None:
+    scene = Scene(decode=DecodeSettings(value=json.loads))
+    pairs = [(None, b"1"), (None, b"{"), (None, None), (None, b"4")]
+    batch = bytes(simple_batch(pairs, 1))
+    scene.answer(scene.fetch(), p0=batch)
+    assert scene.offsets() == [(0, 0)]
+    for _ in range(2):
+        with pytest.raises(DeserializationFailed) as caught:
+            scene.offsets()
+        assert (caught.value.offset, caught.value.what) == (1, "value")
+        assert isinstance(caught.value.__cause__, json.JSONDecodeError)
+        assert scene.position(0) == 1
+    scene.subscription.seek(partition(0), 2)
+    assert scene.offsets() == []
+    scene.answer(scene.fetch(), p0=batch)
+    (none, four) = scene.fetcher.collect(9).records[partition(0)]
+    assert (none.value, four.value) == (None, 4)  # null is not deserialized
+
+
+def test_k15_the_first_record_of_a_fetch_may_be_the_bad_one() -> None:
+    scene = Scene(decode=DecodeSettings(key=lambda data: data.decode("ascii")))
+    scene.answer(scene.fetch(), p0=bytes(simple_batch([(b"\xff", b"")], 1)))
+    with pytest.raises(DeserializationFailed, match="t-0, offset 0: the key"):
+        scene.offsets()
+    assert scene.position(0) == 0
+
+
+def test_k16_a_wrong_checksum_is_raised_behind_what_is_good() -> None:
+    scene = Scene()
+    damaged = bytearray(records(2, 2))
+    damaged[-1] ^= 1
+    scene.answer(scene.fetch(), p0=records(0, 2) + bytes(damaged))
+    assert scene.offsets() == [(0, 0), (0, 1)]
+    with pytest.raises(CorruptRecord, match="t-0, offset 2") as caught:
+        scene.offsets()
+    assert (caught.value.first_offset, caught.value.next_offset) == (2, 4)
+    assert scene.position(0) == 2
+    # The same bytes are fetched again: perhaps they were damaged on their way.
+    assert asked(scene.fetch()) == [(0, 2)]
+
+
+def test_k16_checksums_may_be_left_alone() -> None:
+    scene = Scene(decode=DecodeSettings(check_crcs=False))
+    damaged = bytearray(records(0, 1))
+    damaged[17] ^= 1
+    scene.answer(scene.fetch(), p0=bytes(damaged))
+    assert scene.offsets() == [(0, 0)]
+
+
+def damage_magic(batch: bytearray) -> None:
+    batch[16] = 1
+
+
+def damage_codec(batch: bytearray) -> None:
+    batch[22] = 7
+
+
+def damage_length(batch: bytearray) -> None:
+    batch[8:12] = b"\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize("damage", [damage_magic, damage_codec, damage_length])
+def test_k16_unknown_formats_are_never_skipped(damage: Callable[[bytearray], None]) -> None:
+    scene = Scene(decode=DecodeSettings(check_crcs=False))
+    batch = bytearray(records(0, 1))
+    damage(batch)
+    scene.answer(scene.fetch(), p0=bytes(batch))
+    with pytest.raises(CorruptRecord):
+        scene.offsets()
+    assert scene.position(0) == 0
+
+
+@pytest.mark.parametrize("last", [-5, 2**31 - 1])
+def test_k16_a_header_without_sense_names_no_place_behind(last: int) -> None:
+    """A wrong checksum may mean a wrong last offset: only one before the position is seen to be wrong."""
+    scene = Scene()
+    batch = bytearray(records(0, 3))
+    batch[23:27] = last.to_bytes(4, "big", signed=True)
+    scene.answer(scene.fetch(), p0=bytes(batch))
+    with pytest.raises(CorruptRecord) as caught:
+        scene.offsets()
+    assert caught.value.next_offset == (None if last < 0 else last + 1)
+    assert ("a later offset" in str(caught.value)) == (last < 0)
+
+
+@pytest.mark.parametrize("size", [5, 30, 70])
+def test_k17_no_complete_batch_is_an_error(size: int) -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=records(0, 100)[:size])
+    with pytest.raises(OversizedRecord, match="max_partition_fetch_bytes"):
+        scene.offsets()
+
+
+def test_r14_a_partial_batch_at_the_end_is_ignored() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=records(0, 2) + records(2, 9)[:-1])
+    assert scene.offsets() == [(0, 0), (0, 1)]
+    assert asked(scene.fetch()) == [(0, 2)]
+
+
+@pytest.mark.parametrize("size", [12, 16, 17, 60])
+def test_r14_zeros_at_the_end_do_not_hold_a_partition_up(size: int) -> None:
+    """Too few for a batch, whatever length they claim: they are asked for again."""
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=records(0, 2) + bytes(size))
+    assert scene.offsets() == [(0, 0), (0, 1)]
+    with contextlib.suppress(CorruptRecord):
+        assert scene.offsets() == []
+    assert asked(scene.fetch()) == [(0, 2)]
+
+
+def test_k18_defaults() -> None:
+    request = Scene().fetch().request
+    assert (request.min_bytes, request.max_wait_ms, request.max_bytes) == (1, 500, 52_428_800)
+    (topic,) = request.topics
+    assert [each.partition_max_bytes for each in topic.partitions] == [1_048_576]
+    assert [each.current_leader_epoch for each in topic.partitions] == [5]
+
+
+def transactional(first: int, count: int, producer_id: int) -> bytes:
+    return records(
+        first, count, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+    )
+
+
+def marker(offset: int, producer_id: int, kind: ControlType) -> bytes:
+    return bytes(control_batch(kind, 0, producer_id, 0, 1, base_offset=offset))
+
+
+def log_with_transactions() -> bytes:
+    """Producer 7 aborts 0-1, then commits 6; 8 commits 2; 5 is no transaction's."""
+    return b"".join(
+        [
+            transactional(0, 2, 7),
+            transactional(2, 1, 8),
+            marker(3, 7, ControlType.ABORT),
+            marker(4, 8, ControlType.COMMIT),
+            records(5, 1),
+            transactional(6, 1, 7),
+            marker(7, 7, ControlType.COMMIT),
+        ]
+    )
+
+
+def test_f10_read_committed_leaves_out_what_was_aborted() -> None:
+    scene = Scene(decode=DecodeSettings(read_committed=True))
+    plan = scene.fetch()
+    assert plan.request.isolation_level == 1
+    data = PartitionData(
+        high_watermark=9,
+        last_stable_offset=8,
+        records=log_with_transactions(),
+        aborted_transactions=[AbortedTransaction(producer_id=7, first_offset=0)],
+    )
+    scene.answer(plan, p0=data)
+    assert scene.offsets() == [(0, 2), (0, 5), (0, 6)]
+    assert scene.position(0) == 8  # behind the marker
+    assert scene.subscription.state(partition(0)).last_stable_offset == 8
+
+
+def test_k13_a_pass_over_nothing_but_a_marker_says_so() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=marker(0, 7, ControlType.COMMIT))
+    collected = scene.fetcher.collect(10)
+    assert (collected.count, collected.advanced, scene.position(0)) == (0, True, 1)
+
+
+def test_f10_the_aborted_list_may_come_in_any_order() -> None:
+    scene = Scene(decode=DecodeSettings(read_committed=True))
+    log = b"".join(
+        [
+            transactional(0, 1, 1),
+            marker(1, 1, ControlType.ABORT),
+            transactional(2, 1, 2),
+            marker(3, 2, ControlType.ABORT),
+            transactional(4, 1, 1),
+            marker(5, 1, ControlType.ABORT),
+            transactional(6, 1, 2),
+            marker(7, 2, ControlType.COMMIT),
+        ]
+    )
+    aborted = [(1, 4), (2, 2), (1, 0)]
+    data = PartitionData(
+        high_watermark=8,
+        records=log,
+        aborted_transactions=[
+            AbortedTransaction(producer_id=producer, first_offset=at) for producer, at in aborted
+        ],
+    )
+    scene.answer(scene.fetch(), p0=data)
+    assert scene.offsets() == [(0, 6)]
+
+
+def test_f10_read_uncommitted_returns_everything_but_markers() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=log_with_transactions())
+    assert [offset for _, offset in scene.offsets()] == [0, 1, 2, 5, 6]
+
+
+def test_k20_sessions_send_only_what_changed() -> None:
+    scene = Scene(leaders=(1, 1))
+    first = scene.fetch()
+    assert (first.request.session_id, first.request.session_epoch) == (0, 0)
+    scene.answer(first, session_id=9, p0=records(0, 2))
+    second = scene.fetch()  # partition 0 has data here: the broker is to forget it
+    assert (second.request.session_id, second.request.session_epoch) == (9, 1)
+    assert asked(second) == []
+    assert [topic.partitions for topic in second.request.forgotten_topics_data] == [[0]]
+    scene.offsets()
+    scene.answer(second, session_id=9)
+    third = scene.fetch()
+    assert third.request.session_epoch == 2
+    assert asked(third) == [(0, 2)]
+    assert third.request.forgotten_topics_data == []
+    scene.answer(third, session_id=9, p1=records(0, 1))
+    assert scene.offsets() == [(1, 0)]
+
+
+@pytest.mark.parametrize("code", [70, 71, 106])
+def test_k20_a_lost_session_is_followed_by_a_full_fetch(code: int) -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), session_id=9)
+    second = scene.fetch()
+    scene.fetcher.on_response(second, FetchResponse(error_code=code), 0)
+    third = scene.fetch()
+    assert (third.request.session_id, third.request.session_epoch) == (0, 0)
+    assert asked(third) == [(0, 0)]
+
+
+def test_k20_an_unexpected_partition_is_followed_by_a_full_fetch() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), session_id=9, p4=records(0, 1))
+    assert scene.offsets() == []
+    again = scene.fetch().request
+    assert (again.session_id, again.session_epoch) == (9, 0)  # closes the old one (F-20)
+
+
+def test_a_lost_connection_backs_off_and_starts_a_new_session() -> None:
+    scene = Scene(retry_backoff_ms=100)
+    scene.answer(scene.fetch(), session_id=9)
+    scene.fetcher.on_failure(scene.fetch(), 0)
+    assert scene.fetcher.metadata_wanted
+    assert scene.fetches() == []
+    scene.now_ms = 100
+    again = scene.fetch().request
+    assert (again.session_id, again.session_epoch) == (9, 0)
+
+
+def test_f14_without_topic_ids_topics_are_named() -> None:
+    scene = Scene()
+    assert scene.fetch().max_version is None
+    scene.cluster = a_cluster([1], topic_id=bytes(16))
+    scene.fetcher = Fetcher(scene.subscription, FetchSettings())
+    plan = scene.fetch()
+    assert plan.max_version == 12
+    response = FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic="t", partitions=[PartitionData(high_watermark=1, records=records(0, 1))]
+            )
+        ]
+    )
+    scene.fetcher.on_response(plan, response, 0)
+    assert scene.offsets() == [(0, 0)]
+
+
+def test_partitions_that_had_their_turn_go_last() -> None:
+    scene = Scene(leaders=(1, 1, 1))
+    scene.answer(scene.fetch(), p0=records(0, 1))
+    scene.offsets()
+    assert [number for number, _ in asked(scene.fetch())] == [1, 2, 0]
+
+
+def test_single_records_are_taken_without_a_pass_until_the_batch_ends() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), p0=records(0, 4))
+    assert scene.fetcher.take_one() is None  # nothing was collected yet
+    assert scene.offsets(1) == [(0, 0)]
+    for offset in (1, 2):
+        record = scene.fetcher.take_one()
+        assert record is not None
+        assert (record.offset, scene.position(0)) == (offset, offset + 1)
+    assert scene.fetcher.take_one() is None
+    assert scene.offsets(1) == [(0, 3)]
+    assert scene.fetcher.take_one() is None
+    assert asked(scene.fetch()) == [(0, 4)]
+
+
+def test_single_records_stop_at_a_seek_a_pause_and_a_revocation() -> None:
+    disturbances: list[Callable[[Scene], None]] = [
+        lambda scene: scene.subscription.seek(partition(0), 9),
+        lambda scene: scene.subscription.pause([partition(0)]),
+        lambda scene: scene.subscription.drop([partition(0)]),
+        lambda scene: scene.subscription.mark_pending_revocation([partition(0)]),
+    ]
+    for disturb in disturbances:
+        scene = Scene()
+        scene.answer(scene.fetch(), p0=records(0, 4))
+        assert scene.offsets(1) == [(0, 0)]
+        disturb(scene)
+        assert scene.fetcher.take_one() is None

@@ -1,0 +1,119 @@
+"""A batch's fate, and what the holders of its deliveries see."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odradek_client.errors import IllegalState, InvalidRecord, MessageTooLarge
+from odradek_client.producer.batch import Delivery, ProducerBatch, RecordMetadata
+from odradek_client.structs import TopicPartition
+from odradek_protocol.compression import Codec
+from odradek_protocol.errors import ErrorCode
+
+TP = TopicPartition("t", 3)
+
+
+def batch(count: int = 3) -> tuple[ProducerBatch, list[Delivery]]:
+    loop = asyncio.get_running_loop()
+    made = ProducerBatch(TP, Codec.NONE, 1 << 20, 0, 0.0, loop.create_future)
+    deliveries = [
+        Delivery(made, made.append(1000 + index, None, b"v" * 50, ())) for index in range(count)
+    ]
+    made.close()
+    return made, deliveries
+
+
+async def test_offsets_and_timestamps_per_record() -> None:
+    made, deliveries = batch()
+    made.complete(40, -1)
+    assert deliveries[2].result() == RecordMetadata("t", 3, 42, 1002)
+    assert [await d for d in deliveries] == [d.result() for d in deliveries]
+    assert deliveries[0].exception() is None
+
+
+async def test_log_append_time_is_everybodys_timestamp() -> None:
+    made, deliveries = batch()
+    made.complete(40, 7777)
+    assert {d.result().timestamp_ms for d in deliveries} == {7777}
+
+
+async def test_c24_an_unknown_offset_is_minus_one_for_all() -> None:
+    made, deliveries = batch()
+    made.complete(-1, -1)
+    assert [d.result().offset for d in deliveries] == [-1, -1, -1]
+
+
+async def test_not_done_yet() -> None:
+    _made, deliveries = batch()
+    assert not deliveries[0].done() and "on its way" in repr(deliveries[0])
+    with pytest.raises(IllegalState, match="await the delivery"):
+        deliveries[0].result()
+
+
+async def test_waiting_for_it_from_several_tasks_one_of_which_gives_up() -> None:
+    made, deliveries = batch()
+
+    async def wait(delivery: Delivery) -> RecordMetadata:
+        return await delivery
+
+    tasks = [asyncio.create_task(wait(deliveries[0])) for _ in range(3)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    made.complete(5, -1)
+    assert (await tasks[0]).offset == (await tasks[2]).offset == 5
+    assert tasks[1].cancelled()
+    gathered = await asyncio.gather(*deliveries)
+    assert [m.offset for m in gathered] == [5, 6, 7]
+
+
+async def test_failure_reaches_every_record_and_does_not_grow() -> None:
+    made, deliveries = batch()
+    waiting = asyncio.ensure_future(asyncio.gather(*deliveries, return_exceptions=True))
+    await asyncio.sleep(0)
+    made.fail(MessageTooLarge("too large"))
+    assert [type(e) for e in await waiting] == [MessageTooLarge] * 3
+    depths = []
+    for _ in range(3):
+        with pytest.raises(MessageTooLarge) as caught:
+            await deliveries[1]
+        depths.append(len(caught.traceback))
+    assert len(set(depths)) == 1, "tracebacks do not pile up"
+
+
+async def test_r06_the_reasons_of_single_records() -> None:
+    made, deliveries = batch()
+    made.fail(InvalidRecord("refused", code=ErrorCode.INVALID_RECORD), {1: "no key"})
+    assert "no key" in str(deliveries[1].exception())
+    assert "other records" in str(deliveries[0].exception())
+    assert isinstance(deliveries[0].exception(), InvalidRecord)
+
+
+async def test_a_finished_batch_holds_no_payload_and_is_finished_once() -> None:
+    made, _ = batch()
+    made.complete(0, -1)
+    assert made.builder.record_count == 0 and made.encoded is None
+    with pytest.raises(IllegalState, match="finished twice"):
+        made.fail(MessageTooLarge("again"))
+
+
+async def test_c25_deliveries_follow_their_record_into_the_parts() -> None:
+    made, deliveries = batch(8)
+    waiting = asyncio.ensure_future(asyncio.gather(*deliveries, return_exceptions=True))
+    await asyncio.sleep(0)
+    first, *rest = made.split(made.builder.estimated_bytes // 2)
+    inner = first.split(150)
+    assert len(inner) >= 2
+    for position, part in enumerate([*inner, *rest]):
+        if position == 0:
+            part.fail(MessageTooLarge("no"))
+        else:
+            part.complete(100 * position, -1)
+    results = await waiting
+    assert len(results) == 8
+    assert isinstance(results[0], MessageTooLarge)
+    good = [r for r in results if isinstance(r, RecordMetadata)]
+    assert [m.timestamp_ms for m in good] == [1008 - len(good) + i for i in range(len(good))]
+    assert deliveries[-1].result().offset > 100

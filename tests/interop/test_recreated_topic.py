@@ -1,0 +1,123 @@
+"""A topic that is deleted and made again under its name while producers write to it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from odradek.broker import SubprocessBroker
+from odradek_client.admin import Admin, NewTopic
+from odradek_client.consumer.consumer import Consumer
+from odradek_client.errors import OdradekError
+from odradek_client.producer.producer import Producer
+from odradek_client.structs import TopicPartition
+from waiting import DEADLINE_S, until
+
+TOPIC, PARTITIONS = "t", 3
+TIMES = 6
+#: Acknowledged between two deletions, at least.
+ROUND = 30
+
+
+@pytest.fixture
+def odradek_broker_settings() -> dict[str, object]:
+    return {"auto.create.topics.enable": False}
+
+
+class Writer:
+    """Writes numbers, one after the other; `acknowledged`: (value, partition, offset) of those that were
+    sent since the topic was made last."""
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        self._name = name
+        self._bootstrap = bootstrap
+        self._next = 0
+        self.acknowledged: list[tuple[bytes, int, int]] = []
+        self.ended = False
+        self._topics_made = 0
+
+    def topic_was_made(self) -> None:
+        """What is sent from now on is for another topic of the name."""
+        self._topics_made += 1
+        self.acknowledged = []
+
+    async def run(self) -> None:
+        async with Producer(
+            bootstrap_servers=self._bootstrap, enable_idempotence=False, linger_ms=0
+        ) as producer:
+            while not self.ended:
+                self._next += 1
+                value = f"{self._name}-{self._next}".encode()
+                topics_made = self._topics_made
+                try:
+                    written = await producer.send_and_wait(TOPIC, value)
+                except OdradekError:
+                    continue  # It met the deletion.
+                if topics_made == self._topics_made:
+                    self.acknowledged.append((value, written.partition, written.offset))
+
+
+async def read_all(bootstrap: str) -> list[tuple[bytes, int, int]]:
+    """What is in the topic: (value, partition, offset)."""
+    partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+    found: list[tuple[bytes, int, int]] = []
+    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign(partitions)
+        total = sum((await consumer.end_offsets(*partitions)).values())
+        async with asyncio.timeout(DEADLINE_S):
+            while len(found) < total:
+                found += [
+                    (record.value or b"", record.partition, record.offset)
+                    for record in await consumer.poll(1000)
+                ]
+    return found
+
+
+def directories(broker: SubprocessBroker) -> list[str]:
+    return sorted(path.name for path in Path(broker.data_dir).glob(f"{TOPIC}-*"))
+
+
+async def test_l38_a_topic_is_made_again_while_producers_write(
+    odradek_broker: SubprocessBroker,
+) -> None:
+    """What is acknowledged after it was made again is in it, once and where it was said to be; nothing
+    of its predecessors is, not after a kill either."""
+    bootstrap = odradek_broker.bootstrap
+    topic = NewTopic(TOPIC, PARTITIONS, configs={"file.delete.delay.ms": "0"})
+    writers = [Writer(name, bootstrap) for name in "abc"]
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics(topic)
+        async with asyncio.TaskGroup() as tasks:
+            for writer in writers:
+                tasks.create_task(writer.run())
+            for _ in range(TIMES):
+                await written_by_all(writers)
+                old = {value for writer in writers for value, _, _ in writer.acknowledged}
+                await admin.delete_topics(TOPIC)
+                await admin.create_topics(topic)
+                for writer in writers:
+                    writer.topic_was_made()
+            await written_by_all(writers)
+            for writer in writers:
+                writer.ended = True
+    acknowledged = [each for writer in writers for each in writer.acknowledged]
+    found = await read_all(bootstrap)
+    places = {(partition, offset) for _, partition, offset in found}
+    assert len(places) == len(found)
+    assert not {value for value, _, _ in found} & old
+    assert set(acknowledged) - set(found) == set()
+    wanted = [f"{TOPIC}-{index}" for index in range(PARTITIONS)]
+    await until(lambda: directories(odradek_broker) == wanted)
+    odradek_broker.kill()
+    odradek_broker.start()
+    assert sorted(await read_all(odradek_broker.bootstrap)) == sorted(found)
+    assert directories(odradek_broker) == wanted
+
+
+async def written_by_all(writers: list[Writer]) -> None:
+    """Wait until each has had a few more acknowledged."""
+    goals = [len(writer.acknowledged) + ROUND for writer in writers]
+    for writer, goal in zip(writers, goals, strict=True):
+        await until(lambda writer=writer, goal=goal: len(writer.acknowledged) >= goal)  # type: ignore[misc]

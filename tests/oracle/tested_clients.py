@@ -1,0 +1,94 @@
+"""Clients that are tested, and what programs of other people came to against Kafka and against us.
+
+docs/compatibility.md has both as tables; `python -m tests.oracle page` writes them there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TestedClient(NamedTuple):
+    """A client of the default suite. `package`: what constraints.txt pins; none for our own."""
+
+    name: str
+    package: str | None
+    what: str
+
+
+class Run(NamedTuple):
+    """So many passed of so many. The version is in the client's name."""
+
+    client: str
+    what: str
+    kafka: str
+    ours: str
+
+
+_EVERYTHING = "everything below; the admin client as well"
+
+CLIENTS = (
+    TestedClient("confluent-kafka (librdkafka)", "confluent-kafka", _EVERYTHING),
+    TestedClient("aiokafka", "aiokafka", _EVERYTHING),
+    TestedClient("kafka-python", "kafka-python", _EVERYTHING),
+    TestedClient("Odradek's own client", None, "its own suites; it takes any Kafka for its broker"),
+)
+
+_JAVA, _FRANZ_GO = "Java 4.3.0", "franz-go 1.22.2"
+_SPARK = 'Spark 4.3.0, `format("odradek")`'
+
+RUNS = (
+    Run(
+        _JAVA,
+        "transactions right behind each other, one record in each: committed, aborted, both in turns",
+        "900 of 900",
+        "900 of 900",
+    ),
+    Run(
+        _JAVA,
+        "three members that come and go read what is produced meanwhile, each record once: classic "
+        "and consumer protocol, every codec",
+        "6 of 6",
+        "6 of 6",
+    ),
+    Run(
+        _JAVA,
+        "Kafka Streams with `exactly_once_v2`, closed and started again halfway: each count once",
+        "2,000 of 2,000",
+        "2,000 of 2,000",
+    ),
+    Run(
+        _JAVA,
+        "Connect, standalone: a file into a topic, the topic into a file, lines that arrive",
+        "500 of 500",
+        "500 of 500",
+    ),
+    Run(
+        _FRANZ_GO,
+        "its `TestTxnEtl`: consume, transform and produce in transactions, classic and consumer "
+        "protocol, static members",
+        "3 of 3",
+        "4 of 4",
+    ),
+    Run(
+        _FRANZ_GO,
+        "its other tests that want a broker, without share groups",
+        "33 of 33",
+        "33 of 33",
+    ),
+    Run(
+        _SPARK,
+        "there and back in batches; jobs with a `commitId`, each with a decision log made by it, and "
+        "repeated; a stream whose last batch is run again",
+        "18 of 18",
+        "in the default suite",
+    ),
+    Run(_SPARK, "the same on three nodes", "18 of 18", ""),
+    Run(
+        _SPARK,
+        "three nodes, each killed (signal 9) in turn while batches go on, exactly once and at least "
+        "once, called as Spark calls it (`tests/spark/test_kafka_batches.py`): it lives",
+        "6 of 6",
+        "one node: `kill -9` in the default suite",
+    ),
+)

@@ -1,0 +1,350 @@
+"""The compiled record codec beside the pure one: the same values, bytes and errors, whatever comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import record_codecs
+from odradek_protocol.records import BatchBuilder, CorruptBatch, native, record
+from odradek_protocol.records.arrow import PureRows, TimestampBeyondMicroseconds, _microseconds
+from odradek_protocol.records.encoding import encode_headers, encode_rows
+from odradek_protocol.records.record import (
+    RecordsScanned,
+    parse_records,
+    placed_columns,
+    scan_records,
+)
+from odradek_protocol.records.varint import zigzag_encode
+
+NOW = 1_700_000_000_000
+MAX_INT64 = 2**63 - 1
+
+OCTETS = st.none() | st.binary(max_size=40) | st.integers(0, 9000).map(bytes)
+NAMES = st.text(max_size=6) | st.sampled_from(["a", "trace", "\udcff", "naïve"])
+HEADERS: Any = st.just([]) | st.lists(
+    st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3
+)
+TIMES = st.integers(NOW - 20_000, NOW + 20_000) | st.sampled_from([NOW, -1, 0, 2**62, 2**63 - 2])
+ROWS = st.lists(st.tuples(TIMES, OCTETS, OCTETS, HEADERS), min_size=1, max_size=12)
+INT64 = st.integers(-(2**63), MAX_INT64) | st.sampled_from([0, NOW, MAX_INT64, -(2**63)])
+DELTAS = st.integers(-2, 20) | st.integers(-(2**31), 2**31 - 1)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> ModuleType:
+    module = record_codecs.twin("compiled")
+    assert module is not None
+    return module
+
+
+def with_twin(codec: ModuleType | None, call: Callable[[], Any]) -> Any:
+    """What `call` returns, or the error that it raises, as something to compare."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "CODEC", codec)
+        try:
+            return call()
+        except CorruptBatch as error:
+            return type(error), str(error)
+
+
+def body_of(rows: list[Any]) -> bytes:
+    """As the pure twin writes it."""
+    blocks = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
+    body = with_twin(None, lambda: encode_rows(rows, blocks, rows[0][0]))
+    assert isinstance(body, bytes)
+    return body
+
+
+def parsed(data: bytes, count: int) -> tuple[Any, ...]:
+    found = parse_records(data, count)
+    return (
+        found.timestamp_deltas,
+        found.offset_deltas,
+        found.keys,
+        found.values,
+        found.header_column(),
+        found.in_order,
+    )
+
+
+def placement(draw: Callable[[Any], Any]) -> tuple[int, int, int, int | None]:
+    """Base offset, last offset delta, base timestamp, append time."""
+    return draw(INT64), draw(DELTAS), draw(INT64), draw(st.none() | INT64)
+
+
+def gathered(
+    rows: Any, data: bytes, count: int, place: tuple[int, int, int, int | None], window: Any
+) -> Any:
+    """What `add` answers, or its error, and what is there then."""
+    first, end, limit = window
+    try:
+        left = rows.add(data, count, *place, first, end, limit)
+        if left is None:
+            # As ArrowRows does.
+            _microseconds(placed_columns(data, count, *place).timestamps)
+            raise AssertionError("the compiled twin refused what the pure one takes")
+    except CorruptBatch as error:
+        left = type(error), str(error)
+    return left, rows.count, rows.size_bytes
+
+
+def agree(
+    compiled: ModuleType,
+    data: bytes,
+    count: int,
+    place: tuple[int, int, int, int | None],
+    window: tuple[int, int, int],
+    wanted: int,
+) -> None:
+    """Both twins read `data` to the same end: as objects, and as Arrow's buffers."""
+    reads = [with_twin(codec, lambda: parsed(data, count)) for codec in (compiled, None)]
+    assert reads[0] == reads[1]
+    scans = [with_twin(codec, lambda: scan_records(data, count)) for codec in (compiled, None)]
+    assert scans[0] == scans[1]
+    assert isinstance(scans[0], RecordsScanned) == (count > 0 and isinstance(reads[0][0], list))
+    fast, plain = compiled.Rows(wanted), PureRows(wanted)
+    sound = body_of([(NOW, b"k", None, [("a", b"1")]), (NOW, None, b"v", [])])
+    for some, number in ((sound, 2), (data, count), (sound, 2)):
+        where = place if some is data else (0, 1, NOW, None)
+        ways = window if some is data else (0, MAX_INT64, 5)
+        one = with_twin(compiled, lambda: gathered(fast, some, number, where, ways))  # noqa: B023
+        other = with_twin(None, lambda: gathered(plain, some, number, where, ways))  # noqa: B023
+        assert one == other
+    assert fast.take() == plain.take()
+    assert fast.take() == plain.take() == (0, 0, (b"",) * 15)
+
+
+@given(rows=ROWS, draw=st.data())
+def test_both_write_the_same_bytes(compiled: ModuleType, rows: list[Any], draw: Any) -> None:
+    blocks = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
+    base = draw.draw(st.sampled_from([rows[0][0], 0, -1]))
+    native_body = compiled.encode(rows, blocks, base)
+    assert native_body is not None
+    assert native_body == with_twin(None, lambda: encode_rows(rows, blocks, base))
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8193])
+@pytest.mark.parametrize("value", [None, b"", b"v" * 63, b"v" * 64, b"v" * 8192])
+def test_both_write_the_same_bytes_at_every_width(
+    compiled: ModuleType, count: int, value: bytes | None
+) -> None:
+    rows: list[Any] = [(NOW + n % 3 * 100, None, value, ()) for n in range(count)]
+    body = compiled.encode(rows, {}, NOW)
+    assert body == body_of(rows)
+    agree(compiled, body, count, (7, count - 1, NOW, None), (7, MAX_INT64, count), 7)
+
+
+class Index:
+    """Not an int, though it could say one."""
+
+    def __index__(self) -> int:
+        raise AssertionError("the compiled twin ran Python code")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(NOW, None, b"v")],
+        [[NOW, None, b"v", ()]],
+        [("now", None, b"v", ())],
+        [(Index(), None, b"v", ())],
+        [(2**64, None, b"v", ())],
+        [(2**63 - 1, None, b"v", ())],
+        [(NOW, "key", b"v", ())],
+        [(NOW, None, bytearray(b"v"), ())],
+    ],
+)
+def test_what_the_builder_never_keeps_is_left_to_the_pure_twin(
+    compiled: ModuleType, rows: list[Any]
+) -> None:
+    assert compiled.encode(rows, {}, -1) is None
+    assert compiled.encode([(NOW, None, b"v", ())], {0: None}, 0) is None
+    assert compiled.encode([(NOW, None, b"v", ())], {}, 2**64) is None
+
+
+@given(rows=ROWS, draw=st.data())
+def test_both_read_what_is_sound(compiled: ModuleType, rows: list[Any], draw: Any) -> None:
+    first = draw.draw(st.integers(0, 20))
+    window = (first, draw.draw(st.integers(0, 30)), draw.draw(st.integers(0, 15)))
+    place = (draw.draw(st.integers(0, 12)), len(rows) - 1, rows[0][0], draw.draw(st.none() | TIMES))
+    data = body_of(rows)
+    agree(compiled, data, len(rows), place, window, draw.draw(st.integers(0, 7)))
+    count = len(rows) + draw.draw(st.integers(-1, 1))
+    agree(compiled, data, count, place, window, 7)
+
+
+@settings(max_examples=300)
+@given(rows=ROWS, draw=st.data())
+def test_both_read_damage_alike(compiled: ModuleType, rows: list[Any], draw: Any) -> None:
+    data = bytearray(body_of(rows))
+    for _ in range(draw.draw(st.integers(1, 4))):
+        at = draw.draw(st.integers(0, len(data)))
+        how = draw.draw(st.sampled_from(["set", "cut", "insert", "delete"]))
+        octets = draw.draw(st.binary(min_size=1, max_size=3))
+        if how == "set":
+            data[at : at + len(octets)] = octets
+        elif how == "cut":
+            del data[at:]
+        elif how == "insert":
+            data[at:at] = octets
+        else:
+            del data[at : at + len(octets)]
+    place = placement(draw.draw)
+    if draw.draw(st.booleans()):
+        place = (5, len(rows) + 2, NOW, None)
+    window = (draw.draw(INT64), draw.draw(INT64), draw.draw(st.integers(0, 15)))
+    agree(compiled, bytes(data), len(rows), place, window, 7)
+
+
+@settings(max_examples=300)
+@given(
+    data=st.binary(max_size=60),
+    count=st.integers(-1, 8),
+    place=st.tuples(INT64, DELTAS, INT64, st.none() | INT64),
+    window=st.tuples(INT64, INT64, st.integers(0, 9)),
+)
+@example(b"", 0, (MAX_INT64, 1, 0, None), (0, 0, 0))
+@example(b"", 200_000, (0, 1, 0, None), (0, 0, 0))
+@example(b"", 0, (MAX_INT64, -5, 0, MAX_INT64), (0, 0, 0))
+def test_both_read_any_bytes_alike(
+    compiled: ModuleType,
+    data: bytes,
+    count: int,
+    place: tuple[int, int, int, int | None],
+    window: tuple[int, int, int],
+) -> None:
+    agree(compiled, data, count, place, window, 7)
+
+
+NUMBERS = st.sampled_from(
+    [
+        0,
+        1,
+        2,
+        3,
+        5,
+        0x7E,
+        0x7F,
+        0x80,
+        0xFFFE,
+        2**31 - 1,
+        2**32 - 2,
+        2**32 - 1,
+        2**32,
+        2**64 - 1,
+        2**64,
+    ]
+)
+
+
+def raw_varint(number: int, padding: int) -> bytes:
+    """Not always the shortest form, and not always one that fits."""
+    octets = bytearray()
+    while number > 0x7F or padding > 0:
+        octets.append(number & 0x7F | 0x80)
+        number >>= 7
+        padding -= 1
+    octets.append(number)
+    return bytes(octets)
+
+
+@settings(max_examples=300)
+@given(
+    numbers=st.lists(st.tuples(NUMBERS, st.integers(0, 11)), min_size=6, max_size=9),
+    octets=st.binary(max_size=4),
+    honest=st.booleans(),
+)
+def test_both_read_odd_numbers_alike(
+    compiled: ModuleType, numbers: list[tuple[int, int]], octets: bytes, honest: bool
+) -> None:
+    length, *fields = (raw_varint(*number) for number in numbers)
+    rest = b"\0" + b"".join(fields) + octets
+    data = (zigzag_encode(len(rest)) if honest else length) + rest
+    for count in (1, 2):
+        agree(compiled, data, count, (0, 2**31 - 1, 0, None), (0, MAX_INT64, 9), 7)
+
+
+def test_times_that_microseconds_cannot_hold_are_refused_by_both(compiled: ModuleType) -> None:
+    data = body_of([(0, b"k", b"v", [])])
+    for time, fits in ((MAX_INT64 // 1000, True), (MAX_INT64 // 1000 + 1, False)):
+        for place in ((0, 0, time, None), (0, 0, 0, time), (0, 0, -time, None)):
+            agree(compiled, data, 1, place, (0, 9, 9), 7)
+            answer = with_twin(None, lambda: gathered(PureRows(7), data, 1, place, (0, 9, 9)))  # noqa: B023
+            assert (answer[0] == -1) is fits
+            assert fits or answer[0][0] is TimestampBeyondMicroseconds
+
+
+def test_many_rows_grow_the_buffers(compiled: ModuleType) -> None:
+    rows: list[Any] = [
+        (NOW, b"k%d" % n if n % 3 else None, b"v" * (n % 300), [("a", b"1")] * (n % 4))
+        for n in range(3000)
+    ]
+    fast, plain = compiled.Rows(7), PureRows(7)
+    data = body_of(rows)
+    for base in (0, 3000, 6000):
+        place = (base, 2999, NOW, None)
+        ways = (base + 11, base + 2990, 2000)
+        assert gathered(fast, data, 3000, place, ways) == gathered(plain, data, 3000, place, ways)
+        assert fast.count == base // 3000 * 2000 + 2000
+    assert fast.take() == plain.take()
+
+
+def test_the_compiled_twin_checks_what_it_is_given(compiled: ModuleType) -> None:
+    for call, arguments in (
+        (compiled.parse, ("text", 1)),
+        (compiled.parse, (bytearray(9), 1)),
+        (compiled.scan, ("text", 1)),
+        (compiled.scan, (b"", None)),
+        (compiled.encode, ((), {}, 0)),
+        (compiled.Rows, ("all",)),
+        (compiled.Rows(7).add, (b"",)),
+    ):
+        with pytest.raises(TypeError):
+            call(*arguments)
+    with pytest.raises(OverflowError):
+        compiled.Rows(7).add(b"", 0, 2**63, 0, 0, None, 0, 0, 0)
+    with pytest.raises(TypeError):
+        compiled.Rows(7).add(b"", 0, 0, 0, 0, "now", 0, 0, 0)
+
+
+def test_what_is_scanned_need_not_be_bytes(compiled: ModuleType) -> None:
+    """A part of a receive buffer, with neither a copy nor a hold on it afterwards."""
+    body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
+    buffer = bytearray(b"##" + body + b"##")
+    for codec in (compiled, None):
+        with memoryview(buffer) as view:
+            assert with_twin(codec, lambda: scan_records(view[2:-2], 2)) == (0, 1, True, 0, 9, True)
+        buffer += b"#"
+        del buffer[-1]
+
+
+def test_builder_and_reader_agree_across_the_twins(compiled: ModuleType) -> None:
+    """A batch that one wrote is read by the other."""
+    for writer, reader in ((compiled, None), (None, compiled)):
+        builder = BatchBuilder()
+        for n in range(100):
+            builder.append(NOW + n, b"k%d" % n, None if n % 7 == 0 else b"v" * n, [("h", b"1")])
+        batch = with_twin(writer, builder.build)
+        found = with_twin(reader, lambda: parsed(bytes(batch[61:]), 100))  # noqa: B023
+        assert found[2] == [b"k%d" % n for n in range(100)]
+        assert found[5]
+
+
+def test_among_very_many_records_nobody_looks_for_the_one_that_is_damaged(
+    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pure twin would take the better part of a microsecond for each of them."""
+    body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
+    damaged = body[:-1] + b"\x03"
+    told = with_twin(compiled, lambda: scan_records(damaged, 2))
+    assert told == with_twin(None, lambda: scan_records(damaged, 2))
+    monkeypatch.setattr(record, "MAX_RECORDS_READ_AGAIN", 1)
+    monkeypatch.setattr(record, "parse_records", None)
+    assert with_twin(compiled, lambda: scan_records(body, 2)) == (0, 1, True, 0, 9, True)
+    assert with_twin(compiled, lambda: scan_records(damaged, 2))[0] is CorruptBatch

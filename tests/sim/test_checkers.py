@@ -1,0 +1,181 @@
+"""Checkers over hand-made histories: silent on a good one, and each anomaly is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.simulation.checkers.anomalies import check_anomalies
+from odradek.simulation.checkers.deleted import Deletions
+from odradek.simulation.checkers.history import Operation, Outcome, Poll, Send
+from odradek.simulation.checkers.queues import check_empty, check_limits
+from odradek.simulation.checkers.replayed import check_replayed, durable_state
+from odradek.simulation.run import run_seed
+from odradek.simulation.world import World
+
+
+def sent(client: str, *sends: Send, outcome: Outcome = Outcome.DONE) -> Operation:
+    return Operation(client, list(sends), outcome, transactional=True)
+
+
+def read(client: str, *records: tuple[str, int, bytes], sought: bool = False) -> Operation:
+    return Operation(client, [Poll(list(records))], Outcome.DONE, sought=sought)
+
+
+A, B, C = ("p", 0, b"a"), ("p", 1, b"b"), ("p", 2, b"c")
+
+
+def test_a_history_without_anomalies() -> None:
+    history = [
+        sent("w", Send("p", b"a", 0), Send("p", b"b", 1)),
+        sent("w", Send("p", b"x"), outcome=Outcome.FAILED),
+        sent("v", Send("p", b"c"), outcome=Outcome.UNKNOWN),
+        read("r", A, B),
+        read("r", C),
+        read("r", B, C, sought=True),
+    ]
+    assert list(check_anomalies(history)) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "anomaly"),
+    [
+        (
+            [sent("w", Send("p", b"a"), outcome=Outcome.FAILED), read("r", A)],
+            "aborted read",
+        ),
+        ([read("r", A), read("s", ("p", 0, b"b"))], "two values"),
+        ([read("r", A, ("p", 1, b"a"))], "duplicate"),
+        ([sent("w", Send("p", b"a", 0)), read("r", B)], "lost write"),
+        ([sent("w", Send("p", b"b", 1)), read("r", A)], "unseen"),
+        ([read("r", A, C), read("s", A, B, C)], "internal poll skip"),
+        ([read("r", A), read("r", C), read("s", A, B, C)], "external poll skip"),
+        ([read("r", B, A)], "internal poll inversion"),
+        ([read("r", B), read("r", A)], "external poll inversion"),
+        (
+            [sent("w", Send("p", b"b", 1), Send("p", b"a", 0)), read("r", A, B)],
+            "internal send inversion",
+        ),
+        (
+            [sent("w", Send("p", b"b", 1)), sent("w", Send("p", b"a", 0)), read("r", A, B)],
+            "external send inversion",
+        ),
+        (
+            [Operation("w", [Send("p", b"a"), Poll([A])], Outcome.DONE, transactional=True)],
+            "precommitted read",
+        ),
+    ],
+)
+def test_each_anomaly_is_told(history: list[Operation], anomaly: str) -> None:
+    problems = list(check_anomalies(history))
+    assert len(problems) == 1
+    assert problems[0].startswith(anomaly)
+
+
+def test_what_nobody_has_asked_to_commit_is_not_read() -> None:
+    """Whatever becomes of it later: what counts is when it was read."""
+
+    def history(read_at: int, commit_at: int | None) -> list[Operation]:
+        written = sent("w", Send("p", b"a"), outcome=Outcome.UNKNOWN)
+        written.began, written.commit_began = 1, commit_at
+        return [written, Operation("r", [Poll([A], ended=read_at)], Outcome.DONE)]
+
+    assert list(check_anomalies(history(read_at=3, commit_at=2))) == []
+    (problem,) = check_anomalies(history(read_at=3, commit_at=4))
+    assert problem == "precommitted read: r b'a' at p 0"
+    (problem,) = check_anomalies(history(read_at=3, commit_at=None))
+    assert problem == "aborted read: r b'a' of w at p 0"
+
+
+def test_a_sent_record_has_its_time_until_somebody_has_read_further() -> None:
+    """Unseen and lost differ in what was read behind it; below the log start neither is told."""
+    history = [sent("w", Send("p", b"b", 1)), read("r", A)]
+    (problem,) = check_anomalies(history)
+    assert problem.startswith("unseen")
+    assert list(check_anomalies([*history, read("r", B)])) == []
+    (problem,) = check_anomalies([*history, read("s", C)])
+    assert problem.startswith("lost write")
+
+
+def test_sends_of_one_operation_are_in_their_order() -> None:
+    good = [sent("w", Send("p", b"a", 0), Send("q", b"x", 0), Send("p", b"b", 1)), read("r", A, B)]
+    good.append(read("r", ("q", 0, b"x")))
+    assert list(check_anomalies(good)) == []
+    (problem,) = check_anomalies(
+        [sent("w", Send("p", b"b", 1), Send("p", b"a", 0)), read("r", A, B)]
+    )
+    assert problem.startswith("internal send inversion")
+
+
+def test_below_the_log_start_records_may_be_missing() -> None:
+    history = [
+        sent("w", Send("p", b"a", 0), Send("p", b"b", 1)),
+        read("r", A),
+        read("r", C),
+        read("s", A, B),
+    ]
+    assert any(check_anomalies(history, {"p": 1}))
+    assert not any(check_anomalies(history, {"p": 2}))
+
+
+def test_deleted_records_do_not_come_back() -> None:
+    deletions = Deletions()
+    early = deletions.acknowledged()
+    deletions.deleted("p", 2)
+    deletions.read("r", [A, B, C], early)
+    deletions.read("r", [C], deletions.acknowledged())
+    assert deletions.problems == []
+    deletions.read("r", [B, C], deletions.acknowledged())
+    assert deletions.problems == ["r read p offset 1, and everything below 2 was deleted"]
+    deletions.saw_start("p", 1)
+    assert deletions.highest_starts == {"p": 2}
+
+
+def test_what_a_replay_does_not_give_back() -> None:
+    assert not list(check_replayed({"topic t": 1}, {"topic t": 1}))
+    assert list(check_replayed({"a": 1, "b": 1}, {"a": 2, "c": 1})) == [
+        "a: 1 in memory, 2 after a replay of the logs",
+        "b: 1 in memory, nothing after a replay of the logs",
+        "c: nothing in memory, 1 after a replay of the logs",
+    ]
+
+
+def test_a_running_broker_is_compared_and_its_queues_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the end of a run: state that the disk lacks, and requests that nobody answers."""
+    worlds: list[World] = []
+    heal = World.heal
+
+    async def spoil(world: World) -> None:
+        await heal(world)
+        worlds.append(world)
+        server = world.broker.server
+        server.node.metadata._next_producer_id += 1
+        for _, _, partition in server.node.partitions():
+            partition._durable_waiters.append((1_000_000, lambda error: None))
+        server._limits.bytes_held += 1
+
+    monkeypatch.setattr(World, "heal", spoil)
+    problems = run_seed("produce", 1, []).violations
+    assert any("waiters for the disk of orders-0 are left" in problem for problem in problems)
+    assert any("bytes held by connections are left" in problem for problem in problems)
+    assert any("are counted" in problem for problem in problems)
+    assert any(problem.startswith("replay: next producer id") for problem in problems)
+    assert len(worlds) == 1
+
+
+def test_checkers_of_a_broker_have_something_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    heal = World.heal
+
+    async def look(world: World) -> None:
+        await heal(world)
+        seen.append(durable_state(world.broker.server.node))
+        seen.append([*check_limits(world.broker.server), *check_empty(world.broker.server)])
+
+    monkeypatch.setattr(World, "heal", look)
+    assert run_seed("produce", 1, []).violations == []
+    state = seen[0]
+    assert isinstance(state, dict)
+    kinds = {name.split()[0] for name in state}
+    assert {"next", "topic", "offsets", "producer"} <= kinds

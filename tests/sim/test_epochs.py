@@ -1,0 +1,15 @@
+"""The checker of epochs: silent as long as each transaction has its own."""
+
+from __future__ import annotations
+
+from odradek.simulation.checkers.epochs import EpochChecker
+
+
+def test_d10_two_transactions_in_one_epoch() -> None:
+    checker = EpochChecker()
+    assert list(checker.commits("a", (1, 0))) == []
+    assert list(checker.commits("a", (1, 1))) == []
+    assert list(checker.commits("b", (2, 1))) == []
+    assert list(checker.commits("a", (1, 1))) == [
+        "a commits a transaction in epoch 1 of producer id 1, as a has before"
+    ]

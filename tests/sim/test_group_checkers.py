@@ -1,0 +1,114 @@
+"""Checkers of consumer groups: each yields on a history that violates, and is silent on a good one."""
+
+from __future__ import annotations
+
+from odradek.simulation.checkers.assignment import check_assignment
+from odradek.simulation.checkers.committed import CommittedChecker
+from odradek.simulation.checkers.ownership import OwnershipChecker
+from odradek.simulation.checkers.processed import ProcessedChecker
+
+
+def yes(_: str) -> bool:
+    return True
+
+
+def no(_: str) -> bool:
+    return False
+
+
+def test_a_partition_of_two_members_in_one_generation() -> None:
+    checker = OwnershipChecker()
+    assert list(checker.assigned("a", "id-a", 3, ["t-0", "t-1"], yes)) == []
+    checker.released("a", ["t-0", "t-1"])
+    assert list(checker.assigned("b", "id-b", 4, ["t-0", "t-1"], yes)) == []
+    checker.released("b", ["t-1"])
+    assert checker.held_by("b") == ["t-0"]
+    assert list(checker.assigned("c", "id-c", 4, ["t-1"], yes)) == [
+        "t-1 is of id-b and id-c in generation 4"
+    ]
+
+
+def test_a_partition_that_a_member_has_while_another_gets_it() -> None:
+    checker = OwnershipChecker()
+    assert list(checker.assigned("a", "id-a", 3, ["t-0"], yes)) == []
+    assert list(checker.assigned("a", "id-a", 4, ["t-0"], yes)) == []
+    assert list(checker.assigned("b", "id-b", 5, ["t-0"], yes)) == [
+        "t-0 was given to b while a, in the group, has it"
+    ]
+    assert list(checker.assigned("c", "id-c", 6, ["t-0"], no)) == [], "the others were dropped"
+
+
+def test_a_static_member_that_comes_back_is_the_same() -> None:
+    checker = OwnershipChecker()
+    assert list(checker.assigned("one", "static", 3, ["t-0"], yes)) == []
+    checker.released("one", ["t-0"])
+    assert list(checker.assigned("one, again", "static", 3, ["t-0"], yes)) == []
+
+
+def test_a_coordinator_that_gives_a_partition_to_two_members() -> None:
+    assert list(check_assignment("g", {"a": [("t", 0)], "b": [("t", 1)]})) == []
+    assert list(check_assignment("g", {"a": [("t", 0)], "b": [("t", 1), ("t", 0)]})) == [
+        "group g: ('t', 0) is given to a and b"
+    ]
+
+
+def test_committed_offsets_that_go_back() -> None:
+    checker = CommittedChecker()
+    assert list(checker.observed({"t-0": 5}, checker.begin())) == []
+    checker.acknowledged("t-0", 7, "a")
+    assert list(checker.observed({"t-0": 7}, checker.begin())) == []
+    assert list(checker.observed({"t-0": 6}, checker.begin())) == [
+        "t-0: 6 is committed, after 7 was acknowledged to a"
+    ]
+    assert list(checker.observed({}, checker.begin())) == [
+        "t-0: -1 is committed, after 7 was acknowledged to a"
+    ]
+
+
+def test_an_observation_need_not_show_what_was_acknowledged_meanwhile() -> None:
+    checker = CommittedChecker()
+    beginning = checker.begin()
+    checker.acknowledged("t-0", 7, "a")
+    assert list(checker.observed({"t-0": 5}, beginning)) == []
+
+
+def test_only_an_administrator_sets_offsets_back() -> None:
+    checker = CommittedChecker()
+    checker.acknowledged("t-0", 7, "a")
+    checker.reset_may_come("t-0")
+    assert list(checker.observed({"t-0": 7}, checker.begin())) == []
+    assert list(checker.observed({"t-0": 2}, checker.begin())) == []
+    checker.reset("t-0", 2)
+    assert list(checker.observed({"t-0": 2}, checker.begin())) == []
+    assert list(checker.observed({"t-0": 1}, checker.begin())) == [
+        "t-0: 1 is committed, after 2 was set by an administrator"
+    ]
+
+
+def test_an_observation_that_a_reset_has_overtaken_says_nothing() -> None:
+    checker = CommittedChecker()
+    checker.acknowledged("t-0", 16, "a")
+    early = checker.begin()
+    checker.reset_may_come("t-0")
+    late = checker.begin()
+    checker.reset("t-0", 1)
+    assert list(checker.observed({"t-0": 1}, early)) == []
+    assert list(checker.observed({"t-0": 16}, early)) == []  # made before the reset
+    assert list(checker.observed({"t-0": 1}, late)) == []
+    assert list(checker.observed({"t-0": 1}, checker.begin())) == []
+    assert list(checker.observed({"t-0": 0}, checker.begin())) == [
+        "t-0: 0 is committed, after 1 was set by an administrator"
+    ]
+
+
+def test_records_below_a_committed_offset_that_nobody_read() -> None:
+    checker = ProcessedChecker()
+    for offset in (0, 1, 3):
+        checker.read("t-0", offset)
+    assert list(checker.committed({"t-0": 2})) == []
+    assert list(checker.committed({"t-0": 4})) == [
+        "t-0: 4 is committed, and nobody has read the record at 2"
+    ]
+    checker.read("t-0", 2)
+    assert list(checker.committed({"t-0": 4})) == []
+    assert list(checker.committed({"t-1": 1})) != []

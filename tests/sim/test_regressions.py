@@ -1,0 +1,50 @@
+"""Failing seeds that were kept, made small, are run again: `regressions.jsonl`, a line each.
+
+`python -m odradek.simulation --seeds N --keep tests/sim/regressions.jsonl` adds those that it finds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.simulation.mutants import MUTANTS
+from odradek.simulation.regressions import Regression, read_regressions
+
+FILE = Path(__file__).parent / "regressions.jsonl"
+_FAULT = '{"at_ms": 1, "kind": "earthquake", "lasts_ms": 1, "size": 1}'
+_LINE = (
+    '{"workload": "produce", "seed": 1, "violated": "", "found": "", "faults": [' + _FAULT + "]}"
+)
+KEPT = list(read_regressions(FILE))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: f"{kept.workload}-{kept.seed}")
+def test_d10_what_once_failed_does_not_fail_again(kept: Regression) -> None:
+    assert kept.run().violations == [], kept.violated
+
+
+def test_what_was_found_with_a_known_bug_names_one_that_there_is() -> None:
+    assert {kept.mutant for kept in KEPT} - {""} <= set(MUTANTS)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("nonsense", "not a regression"),
+        ('{"workload": "produce"}', "not a regression"),
+        (
+            '{"workload": "w", "seed": 1, "faults": [], "violated": "", "found": ""}',
+            "no workload 'w'",
+        ),
+        (_LINE, "no fault 'earthquake'"),
+    ],
+)
+def test_a_line_that_is_no_regression_is_told_with_its_number(
+    tmp_path: Path, line: str, problem: str
+) -> None:
+    file = tmp_path / "kept.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(ValueError, match=f"line 1: {problem}"):
+        list(read_regressions(file))

@@ -1,0 +1,104 @@
+"""Users' own tests on virtual time: `@pytest.mark.simulated`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odradek import Consumer, Producer
+from odradek.simulation.cluster import SimulatedCluster, run_test
+
+_SEEDS: list[int] = []
+
+
+@pytest.mark.simulated(seeds=5, faults=True)
+async def test_what_was_acknowledged_is_read(simulated_cluster: SimulatedCluster) -> None:
+    _SEEDS.append(simulated_cluster.seed)
+    async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
+        for number in range(5):
+            await producer.send_and_wait("orders", str(number).encode())
+    read: list[bytes | None] = []
+    async with Consumer(
+        "orders", bootstrap_servers=simulated_cluster.bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
+        while len(read) < 5:
+            read += [record.value for record in await consumer.poll()]
+    assert read == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_it_was_run_with_each_seed() -> None:
+    if _SEEDS:  # pytest may be asked for this test alone
+        assert _SEEDS == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.simulated(seeds=2)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_dead_member_is_missed_after_its_session_timeout(
+    simulated_cluster: SimulatedCluster, protocol: str
+) -> None:
+    """45 virtual seconds, for both protocols."""
+
+    def member() -> Consumer:
+        return Consumer(
+            "orders",
+            bootstrap_servers=simulated_cluster.bootstrap,
+            group_id="g",
+            group_protocol=protocol,
+        )
+
+    joined = asyncio.Event()
+
+    async def first() -> None:
+        async with member() as consumer:
+            while True:
+                await consumer.poll(timeout_ms=100)
+                if consumer.assignment():
+                    joined.set()
+
+    async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
+        await producer.send_and_wait("orders", b"1")
+    simulated_cluster.start_client("first", first)
+    await joined.wait()
+    simulated_cluster.kill_client("first")
+    killed_ms = simulated_cluster.now_ms
+    async with member() as second:
+        while not second.assignment():
+            await second.poll(timeout_ms=100)
+    assert 40_000 < simulated_cluster.now_ms - killed_ms < 60_000
+
+
+def test_a_failure_names_its_seed_and_shows_its_trace() -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        cluster.note("about to fail")
+        assert cluster.seed < 3
+
+    with pytest.raises(AssertionError) as caught:
+        run_test("t", test, range(1, 9), faults=("kill-broker",))
+    (note,) = caught.value.__notes__
+    assert "seed 3" in note
+    assert "about to fail" in note
+    assert "is ready" in note
+
+
+def test_a_test_that_does_not_end_ends_after_an_hour_of_virtual_time() -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        async def main() -> None:
+            raise LookupError("what the test waits for")
+
+        cluster.start_client("hopeful", main)
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError) as caught:
+        run_test("t", test, [1])
+    assert (
+        "hopeful      ends with LookupError('what the test waits for')"
+        in (caught.value.__notes__[0])
+    )
+
+
+def test_a_fault_that_there_is_not_is_named() -> None:
+    async def test(cluster: SimulatedCluster) -> None: ...
+
+    with pytest.raises(ValueError, match="no such fault: earthquake; there are kill-broker"):
+        run_test("t", test, [1], faults=("earthquake",))

@@ -1,0 +1,35 @@
+"""A broker that runs in the test's own event loop, so that a test can look into it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from odradek_broker.server.server import Server
+from raw_client import RawClient
+
+
+class RunningBroker:
+    """`server` is the real one; its node may be looked at."""
+
+    def __init__(self, server: Server, host: str, port: int) -> None:
+        self.server, self.host, self.port = server, host, port
+        self._clients: list[RawClient] = []
+
+    @property
+    def node(self) -> Any:
+        return self.server.node
+
+    async def client(self) -> RawClient:
+        client = RawClient(*await asyncio.open_connection(self.host, self.port))
+        self._clients.append(client)
+        return client
+
+    async def stop(self) -> None:
+        for client in self._clients:
+            client.close()
+        await self.server.stop()
+
+
+StartBroker = Callable[..., Awaitable[RunningBroker]]

@@ -1,0 +1,63 @@
+"""The command line, `odradek`, as tests call it: in their own process, or as a process.
+
+Most commands need no process of their own to be tried, which costs a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from typer.testing import CliRunner
+
+from odradek.cli.app import build_app
+
+PATIENCE_S = 60.0
+
+
+class Commands:
+    """Runs commands against one broker, in the test's own process."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._environment = {"ODRADEK_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
+        self.stderr = ""
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """What it printed; fails unless it ended with `code`."""
+        done = CliRunner().invoke(build_app(arguments), [*arguments], env=self._environment)
+        self.stderr = done.stderr
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, (done.exit_code, done.stderr)
+        return done.stdout
+
+    def table(self, *arguments: str) -> list[list[str]]:
+        return [line.split() for line in self.run(*arguments).splitlines()]
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """With --json."""
+        return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
+
+
+class Shell:
+    """Runs commands against one broker, each as a process."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.environment = {**os.environ, "ODRADEK_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
+
+    def run(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> bytes:
+        """What it printed; fails unless it ended with `code`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            env=self.environment,
+            check=False,
+        )
+        self.stderr = done.stderr.decode()
+        assert done.returncode == code, (done.returncode, self.stderr)
+        return done.stdout

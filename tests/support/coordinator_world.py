@@ -1,0 +1,197 @@
+"""What a broker's node gives to one coordinator: virtual time, metadata, internal partitions in memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from counting_randomness import CountingRandomness
+from odradek.simulation.clock import SimulatedClock, StoppedTimer
+from odradek_broker.coordinator.shards import Shards
+from odradek_broker.deferred import Deferred
+from odradek_broker.partition import StoredRecord
+from odradek_broker.platform.fault_points import NO_FAULTS
+from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
+
+
+class ListPartition:
+    """An internal partition that is a list. With `hold`, appends are durable only after `flush`."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes | None, bytes | None]] = []
+        self.durable = 0
+        self.hold = False
+        self.refuse: ErrorCode = ErrorCode.NONE
+        self.append_times_ms: list[int] = []
+        #: offset -> (producer id, is it a marker)
+        self.producers: dict[int, tuple[int, bool]] = {}
+        self._waiting: list[tuple[int, Deferred[ErrorCode]]] = []
+
+    def append_internal(
+        self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
+    ) -> Deferred[ErrorCode]:
+        return self._append(records, now_ms)
+
+    def append_transactional(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        now_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> Deferred[ErrorCode]:
+        if self.refuse is ErrorCode.NONE:
+            start = len(self.records)
+            for offset in range(start, start + len(records)):
+                self.producers[offset] = (producer_id, False)
+        return self._append(records, now_ms)
+
+    def append_marker(self, producer_id: int, commit: bool) -> Deferred[ErrorCode]:
+        """What the partition's leader does; the coordinator must be told by the test."""
+        self.producers[len(self.records)] = (producer_id, True)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        return self._append([(encode_key(kind), encode_marker(0))], 0)
+
+    def _append(
+        self, records: Sequence[tuple[bytes | None, bytes | None]], now_ms: int
+    ) -> Deferred[ErrorCode]:
+        assert records
+        if self.refuse is not ErrorCode.NONE:
+            return Deferred.of(self.refuse)
+        self.records += records
+        self.append_times_ms.append(now_ms)
+        deferred: Deferred[ErrorCode] = Deferred()
+        if self.hold:
+            self._waiting.append((len(self.records), deferred))
+        else:
+            self.durable = len(self.records)
+            deferred.resolve(ErrorCode.NONE)
+        return deferred
+
+    def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        for record in self.read_stored():
+            if not record.is_control:
+                yield record.offset, record.key, record.value
+
+    def read_stored(self) -> Iterator[StoredRecord]:
+        for offset, (key, value) in enumerate(self.records):
+            yield StoredRecord(offset, key, value, *self.producers.get(offset, (-1, False)))
+
+    def flush(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The disk answers for everything that was appended."""
+        waiting, self._waiting = self._waiting, []
+        if error is ErrorCode.NONE:
+            self.durable = len(self.records)
+        for _, deferred in waiting:
+            deferred.resolve(error)
+
+    def crash(self) -> None:
+        """What was not durable is lost, and nobody waits for it any more."""
+        del self.records[self.durable :]
+        self.producers = {at: who for at, who in self.producers.items() if at < self.durable}
+        self._waiting = []
+
+
+@dataclass
+class Topics:
+    """The cluster metadata, as far as coordinators ask."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    ids: dict[str, bytes] = field(default_factory=dict)
+    leader: int = 1
+    leader_epoch: int = 0
+    topics_version: int = 0
+    #: (group, name of a setting) -> milliseconds
+    group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def group_setting_ms(self, group_id: str, name: str) -> int | None:
+        return self.group_settings.get((group_id, name))
+
+    def topic_names(self) -> list[str]:
+        return list(self.ids)
+
+    def partition_count(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+    def leader_of(self, name: str, partition: int) -> int | None:
+        return self.leader if 0 <= partition < self.counts.get(name, 0) else None
+
+    def topic_id(self, name: str) -> bytes:
+        return self.ids.get(name, bytes(16))
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return next((name for name, held in self.ids.items() if held == topic_id), None)
+
+    def leader_epoch_of(self, name: str, partition: int) -> int:
+        return self.leader_epoch if self.partition_count(name) else -1
+
+    def is_internal(self, name: str) -> bool:
+        return name.startswith("__")
+
+
+class CoordinatorWorld(ABC):
+    """The node of one coordinator, which owns the partitions of one internal topic."""
+
+    def __init__(
+        self, metadata: Topics, internal_topic: str, *, partitions: int, topic_exists: bool
+    ) -> None:
+        self.clock = SimulatedClock(1_000)
+        self.random = CountingRandomness()
+        self.metadata = metadata
+        self.authorizer: Authorizer = ALLOW_EVERYTHING
+        self.faults = NO_FAULTS
+        self.node_id = 1
+        self.advertised = ("host", 9092)
+        self.topic_partitions = [ListPartition() for _ in range(partitions)]
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        if topic_exists:
+            metadata.counts[internal_topic] = partitions
+
+    @abstractmethod
+    def _new_coordinator(self) -> Shards[Any]:
+        """Replace the coordinator; the new one's shards."""
+
+    def start(self) -> None:
+        """A new coordinator, which loads what the partitions hold."""
+        self._shards = self._new_coordinator()
+        self._shards.load()
+
+    # --- What a node gives ---
+
+    def internal_partition(self, topic: str, index: int) -> ListPartition | None:
+        if self.metadata.partition_count(topic) == 0 or self.metadata.leader != self.node_id:
+            return None
+        return self.topic_partitions[index]
+
+    def ensure_internal_topic(self, name: str) -> Deferred[None]:
+        self.metadata.counts.setdefault(name, len(self.topic_partitions))
+        return Deferred.of(None)
+
+    def call_at(self, monotonic_ms: float, callback: Callable[[], None]) -> StoppedTimer:
+        self.timers.append((monotonic_ms, callback))
+        return StoppedTimer()
+
+    # --- Time, disk, crashes ---
+
+    @property
+    def log(self) -> ListPartition:
+        """The only partition."""
+        assert len(self.topic_partitions) == 1
+        return self.topic_partitions[0]
+
+    def wait(self, duration_ms: int) -> None:
+        """Let time pass; every deadline is met at its moment."""
+        end_ms = self.clock.now_ms + duration_ms
+        while (next_ms := self._shards.next_deadline_ms()) is not None and next_ms <= end_ms:
+            self.clock.now_ms = max(self.clock.now_ms, next_ms)
+            self._shards.run_due(self.clock.now_ms)
+        self.clock.now_ms = end_ms
+
+    def restart(self) -> None:
+        """Kill and start again: only what was durable is there."""
+        for partition in self.topic_partitions:
+            partition.crash()
+        self.start()

@@ -1,0 +1,66 @@
+"""A transaction coordinator that partitions ask, which knows what the test tells it and answers when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek_broker.coordinator.transactions.verification import TransactionVerification
+from odradek_broker.deferred import Deferred
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.errors import ErrorCode
+
+Answer = Deferred[Mapping[TopicPartition, ErrorCode]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a partition's leader asked."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    add: bool
+
+
+@dataclass
+class FakeVerifier:
+    """`error` goes for every partition; while `holding`, answers wait for `release`."""
+
+    error: ErrorCode = ErrorCode.NONE
+    holding: bool = False
+    questions: list[Question] = field(default_factory=list)
+    _held: list[tuple[Question, Answer]] = field(default_factory=list)
+
+    def verify_or_add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        add: bool,
+    ) -> Answer:
+        question = Question(transactional_id, producer_id, producer_epoch, tuple(partitions), add)
+        self.questions.append(question)
+        answer: Answer = Deferred()
+        if self.holding:
+            self._held.append((question, answer))
+        else:
+            answer.resolve(dict.fromkeys(question.partitions, self.error))
+        return answer
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Answer the oldest question."""
+        question, answer = self._held.pop(0)
+        answer.resolve(dict.fromkeys(question.partitions, error))
+
+    def install(self, node: Any) -> None:
+        """Be the coordinator that this node's partitions ask."""
+        node.verification = TransactionVerification(node, self)

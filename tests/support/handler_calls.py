@@ -1,0 +1,38 @@
+"""Handlers of the broker called without a socket, over the bytes that a client would send and receive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.request import RequestContext
+from odradek_broker.server.dispatch import HANDLERS
+from odradek_protocol import codec
+from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.message import Message
+
+
+def context(version: int) -> RequestContext:
+    """Who asks, in which version."""
+    return RequestContext(version, "client", "/127.0.0.1", 1)
+
+
+def send(node: Any, request: Message, version: int) -> Any:
+    """What the handler returns for the request as it arrives: a response, or a Deferred of one."""
+    api = API_OF_REQUEST[type(request)]
+    arrived: Any = codec.decode(api.request, version, codec.encode_bytes(request, version))
+    return HANDLERS[api.key](node, context(version), arrived)
+
+
+def received(request: Message, version: int, answer: Any) -> Any:
+    """A handler's answer as it arrives at the client; fails if there is none yet."""
+    response = API_OF_REQUEST[type(request)].response
+    if isinstance(answer, Deferred):
+        answer = answer.result()
+    assert isinstance(answer, response)
+    return codec.decode(response, version, codec.encode_bytes(answer, version))
+
+
+def ask(node: Any, request: Message, version: int) -> Any:
+    """Over the wire and back: what the client would hold in its hands."""
+    return received(request, version, send(node, request, version))

@@ -1,0 +1,52 @@
+"""Every module of the product, as text that tests of its structure read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {
+    "odradek_protocol": ROOT / "protocol" / "odradek_protocol",
+    "odradek_broker": ROOT / "broker" / "odradek_broker",
+    "odradek_client": ROOT / "client" / "odradek_client",
+    "odradek": ROOT / "client" / "odradek",
+    "pyspark_odradek": ROOT / "spark_connector" / "pyspark_odradek",
+}
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = (package, *path.relative_to(folder).with_suffix("").parts)
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            yield name, path
+
+
+#: Their files by full name; a package stands for its `__init__.py`.
+MODULES = dict(_modules())
+
+
+@cache
+def text_of(module: str) -> str:
+    """The source of a module."""
+    return MODULES[module].read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(text_of(module))
+
+
+def imported_from(module: str, node: ast.ImportFrom) -> str:
+    """The full name of X in `from X import`, also where X is relative."""
+    if node.level == 0:
+        return str(node.module)
+    package = module.split(".")
+    if MODULES[module].name != "__init__.py":
+        package.pop()
+    package = package[: len(package) - node.level + 1]
+    return ".".join([*package, node.module] if node.module else package)

@@ -1,0 +1,17 @@
+"""What a task of Spark knows of itself, for writers that run without Spark."""
+
+from __future__ import annotations
+
+
+class Context:
+    """What a task asks Spark."""
+
+    def __init__(self, slot: int, properties: dict[str, str]) -> None:
+        self._slot = slot
+        self._properties = properties
+
+    def partitionId(self) -> int:
+        return self._slot
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._properties.get(name)

@@ -1,0 +1,82 @@
+"""What the tests of transactions ask of every client, foreign or our own. All waits are bounded by DEADLINE_S."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+DEADLINE_S = 30.0
+
+
+class TransactionalProducer(Protocol):
+    """One producer with a transactional id, initialized. `held`: the library's own."""
+
+    held: Any
+
+    def begin(self) -> None: ...
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        """Returns when it is acknowledged."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TransactionalClient(Protocol):
+    """What the tests ask of every library."""
+
+    name: str
+    #: What a producer raises whose transactional id has been taken over.
+    fenced: tuple[type[BaseException], ...]
+
+    def producer(
+        self, address: str, transactional_id: str, timeout_ms: int = 60_000
+    ) -> TransactionalProducer:
+        """A producer; whatever an earlier one of this id had open is over by then."""
+
+    def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
+        """All values of partition 0 up to `last`."""
+
+    def transform(
+        self, address: str, source: str, target: str, group: str, count: int, *, commit: bool
+    ) -> list[bytes]:
+        """Read `count` values as a group, write them and the positions in one transaction.
+
+        Commits or aborts it; returns what was read.
+        """
+
+
+@contextlib.contextmanager
+def transactional(
+    client: TransactionalClient, address: str, transactional_id: str, timeout_ms: int = 60_000
+) -> Iterator[TransactionalProducer]:
+    """A producer that is closed at the end, also of a test that fails."""
+    producer = client.producer(address, transactional_id, timeout_ms)
+    try:
+        yield producer
+    finally:
+        producer.close()
+
+
+def produce_with_offsets(
+    client: TransactionalClient,
+    address: str,
+    target: str,
+    group: str,
+    values: Sequence[bytes],
+    send_offsets: Callable[[Any], object],
+    *,
+    commit: bool,
+) -> None:
+    """The end of `transform`: one transaction of these values and of what `send_offsets` adds to it
+    through the library's own producer."""
+    with transactional(client, address, f"transform-{group}") as producer:
+        producer.begin()
+        for value in values:
+            producer.send(target, value)
+        send_offsets(producer.held)
+        (producer.commit if commit else producer.abort)()

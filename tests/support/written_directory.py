@@ -1,0 +1,169 @@
+"""A broker is made to write every kind of file: what readers of a data directory are tried on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek import sync
+from odradek.broker import SubprocessBroker
+from odradek_client.admin import ConfigResource, NewTopic
+
+START_MS = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Few partitions of the broker's own topics, small segments, and an index entry for every batch or two.
+SETTINGS = {
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.num.partitions": 2,
+    "log.index.interval.bytes": 100,
+    "log.retention.ms": -1,
+    "group.initial.rebalance.delay.ms": 0,
+}
+#: Codecs, nulls, headers; two partitions.
+FRUIT = "fruit"
+#: Transactions, over several segments.
+MONEY = "money"
+#: Its first records were deleted, by DeleteRecords and by retention.
+TRIMMED = "trimmed"
+#: Its broker sets the timestamps.
+STAMPED = "stamped"
+GROUPS = ("classic", "modern")
+
+
+class WrittenData(NamedTuple):
+    """`killed` is what a SIGKILL left, `stopped` the same after a start and a clean stop."""
+
+    killed: Path
+    stopped: Path
+
+
+def write_data(folder: Path) -> WrittenData:
+    """Both, below a folder."""
+    written = WrittenData(folder / "killed", folder / "stopped")
+    with data_directory_broker(written.stopped) as broker:
+        write_everything(broker)
+        broker.kill()
+        shutil.copytree(written.stopped, written.killed)
+        broker.start()
+    return written
+
+
+def data_directory_broker(folder: Path, **settings: object) -> SubprocessBroker:
+    """Not started yet."""
+    return SubprocessBroker(data_dir=folder, settings={**SETTINGS, **settings})
+
+
+def write_everything(broker: SubprocessBroker, records: int = 40) -> None:
+    """Everything but a stop, with about so many records in each topic; a restart in between."""
+    _make_topics(broker)
+    _produce(broker, records)
+    _transactions(broker, records, "first")
+    _consume(broker)
+    broker.restart()
+    _transactions(broker, records, "second")
+    _delete(broker, records)
+
+
+def _make_topics(broker: SubprocessBroker) -> None:
+    small = {"segment.bytes": "1500"}
+    with sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics(
+            [
+                NewTopic(FRUIT, 2, configs=small),
+                NewTopic(MONEY, 1, configs=small),
+                NewTopic(TRIMMED, 1, configs=small),
+                NewTopic(STAMPED, 1, configs={"message.timestamp.type": "LogAppendTime"}),
+                NewTopic("gone", 1),
+            ]
+        )
+        admin.alter_configs({ConfigResource.topic(FRUIT): {"max.message.bytes": "100000"}})
+        admin.alter_configs({ConfigResource.topic(MONEY): {"flush.ms": "9000"}})
+        admin.alter_configs({ConfigResource.topic(MONEY): {"flush.ms": None}})
+        admin.alter_configs({ConfigResource.broker(None): {"log.roll.ms": "900000000"}})
+        admin.alter_configs(
+            {ConfigResource.group(GROUPS[1]): {"consumer.session.timeout.ms": "50000"}}
+        )
+        admin.create_partitions({STAMPED: 2})
+        admin.delete_topics("gone")
+
+
+def _produce(broker: SubprocessBroker, records: int) -> None:
+    for codec in CODECS:
+        with sync.Producer(
+            bootstrap_servers=broker.bootstrap, compression_type=codec, linger_ms=20
+        ) as producer:
+            for number in range(records // len(CODECS)):
+                for topic in (FRUIT, TRIMMED, STAMPED):
+                    producer.send(
+                        topic,
+                        None if number % 7 == 6 else f"{codec} {number} ".encode() * 20,
+                        None if number % 5 == 4 else b"key-%d" % number,
+                        headers=[("h", b"\xff\x00"), ("n", None)] if number % 3 == 0 else (),
+                        partition=number % 2 if topic == FRUIT else 0,
+                        timestamp_ms=START_MS + number * 1000,
+                    )
+                if number % 3 == 2:
+                    producer.flush()
+
+
+def _transactions(broker: SubprocessBroker, records: int, name: str) -> None:
+    """Two producers in turn, so that transactions overlap; every third one is aborted."""
+    one, two = (
+        sync.Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"{name}-{at}")
+        for at in range(2)
+    )
+    with one, two:
+        for producer in (one, two):
+            producer.init_transactions()
+        for number in range(records // 4):
+            one.begin_transaction()
+            two.begin_transaction()
+            for producer in (one, two):
+                producer.send_and_wait(MONEY, b"%d" % number, b"account", partition=0)
+                producer.send_and_wait(FRUIT, b"paid", partition=number % 2)
+            one.send_offsets_to_transaction({(MONEY, 0): number}, "spending")
+            _end((one, two) if number % 2 else (two, one), commit=number % 3 != 0)
+
+
+def _end(producers: Iterable[sync.Producer], *, commit: bool) -> None:
+    for producer in producers:
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+
+def _consume(broker: SubprocessBroker) -> None:
+    """A group of each protocol reads and commits."""
+    for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True):
+        with sync.Consumer(
+            FRUIT,
+            bootstrap_servers=broker.bootstrap,
+            group_id=group,
+            group_protocol=protocol,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        ) as consumer:
+            consumer.getone()
+            consumer.commit()
+
+
+def _delete(broker: SubprocessBroker, records: int) -> None:
+    with sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.delete_records({(TRIMMED, 0): records // 3})
+
+
+def prepare_a_transaction(broker: SubprocessBroker) -> None:
+    """One that stays open, however long nobody comes for it. Wants
+    `transaction.two.phase.commit.enable`."""
+    with sync.Producer(
+        bootstrap_servers=broker.bootstrap,
+        transactional_id="prepared",
+        transaction_two_phase_commit_enable=True,
+    ) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_and_wait(MONEY, b"waits", b"account", partition=0)
+        producer.prepare_transaction()

@@ -1,0 +1,134 @@
+"""What documents name exists: links, anchors, files and modules. What is drawn is what the code says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+from docs.drawings.__main__ import files
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = (
+    *("benchmarks", "broker", "client", "docker", "docs", "protocol"),
+    *("spark_connector", "tests"),
+)
+PAGES = sorted(
+    path.relative_to(ROOT)
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if path.is_file()
+)
+#: Files that are named although they are not here, and why.
+NOT_HERE = {
+    "storage/compaction.py": "compaction is not built yet",
+}
+
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)|src(?:set)?=\"([^\"]+)\"")
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+#: A path of the project: to a file of a kind that we have, or to a folder.
+_FILE = re.compile(
+    rf"(?:[\w.*-]+/)+(?:[\w.*-]+\.(?:py|pyi|c|md|svg|jsonl|yaml|toml))?|(?:{'|'.join(FOLDERS)})(?:/[\w.*-]+)+"
+)
+_MODULE = re.compile(
+    r"python -m ((?:tests|benchmarks|docs|odradek\w*|pyspark_odradek)(?:\.[a-z_]+)*)"
+)
+_DOCUMENT = re.compile(r"\bdocs/[\w/.-]+\.(?:md|svg)\b")
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    """Every file that belongs to the project, by its path."""
+    folders = (ROOT / folder for folder in FOLDERS)
+    inside = (path for folder in folders for path in folder.rglob("*"))
+    return tuple(
+        path.relative_to(ROOT).as_posix()
+        for path in [*ROOT.iterdir(), *inside]
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+
+
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    """What GitHub makes of the headings of a page."""
+    text = _FENCED.sub("", (ROOT / page).read_text("utf-8"))
+    return frozenset(
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in _HEADING.findall(text)
+    )
+
+
+def _is_here(name: str) -> bool:
+    """A path, or the end of one."""
+    folder = f"/{name.rstrip('/')}/"
+    return any(folder in f"/{each}" or fnmatch(f"/{each}", f"*/{name}") for each in _files())
+
+
+def _broken_links(page: Path) -> Iterator[str]:
+    text = _FENCED.sub("", (ROOT / page).read_text("utf-8"))
+    for target, anchor, source in _LINK.findall(text):
+        name = target or source
+        if "://" in name:
+            continue
+        there = (ROOT / page).parent / name if name else ROOT / page
+        if not there.exists():
+            yield name
+        elif anchor and anchor not in _anchors(there.resolve().relative_to(ROOT)):
+            yield f"{name}#{anchor}"
+
+
+def test_links_lead_somewhere() -> None:
+    assert [f"{page}: {link}" for page in PAGES for link in _broken_links(page)] == []
+
+
+def test_files_that_pages_name_exist() -> None:
+    missing = [
+        f"{page}: {name}"
+        for page in PAGES
+        for name in _CODE.findall(_FENCED.sub("", (ROOT / page).read_text("utf-8")))
+        if _FILE.fullmatch(name) and name not in NOT_HERE and not _is_here(name)
+    ]
+    assert missing == []
+
+
+def test_modules_that_pages_run_exist() -> None:
+    missing = [
+        f"{page}: {module}"
+        for page in PAGES
+        for module in _MODULE.findall((ROOT / page).read_text("utf-8"))
+        if module != "odradek"
+        for path in [module.replace(".", "/")]
+        if not (_is_here(f"{path}.py") or _is_here(f"{path}/__main__.py"))
+    ]
+    assert missing == []
+
+
+def test_documents_that_code_names_exist() -> None:
+    missing = {
+        f"{name}: {document}"
+        for name in _files()
+        if name.endswith((".py", ".c", ".toml", ".md", ".yaml"))
+        for document in _DOCUMENT.findall((ROOT / name).read_text("utf-8"))
+        if not (ROOT / document).exists()
+    }
+    assert sorted(missing) == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    linked = {(ROOT / "docs" / target).resolve() for target, _, _ in _LINK.findall(index) if target}
+    pages = {
+        path.resolve()
+        for path in (ROOT / "docs").rglob("*.md")
+        if path.name != "README.md" and path.parent.name != "rules"
+    }
+    assert sorted(str(each.relative_to(ROOT)) for each in pages - linked) == []
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
+def test_what_is_drawn_is_what_the_code_says(path: Path) -> None:
+    assert path.read_text("utf-8") == files()[path], "run: python -m docs.drawings"

@@ -1,0 +1,115 @@
+"""Imports go down: no cycle anywhere, and the broker's packages stand on floors.
+
+Imports inside of functions and those for types count as well: what a module must know of another one
+does not depend on when it is loaded. Where the lower one needs a type of the upper one, it declares a
+Protocol.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+
+from product_modules import MODULES, PACKAGES, imported_from, tree_of
+
+#: The broker's packages and root modules from the bottom to the top. Each may import what stands on
+#: lower floors, and nothing beside or above itself. A longer name counts before a shorter one.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    (
+        "platform",
+        "deferred",
+        "request",
+        "re2",
+        "topic_partition",
+        "explain.sentences",
+        "metrics.broker",
+    ),
+    ("explain.history",),
+    ("storage",),
+    ("partition",),
+    ("config", "security", "fetch", "faults"),
+    ("quotas",),
+    ("metadata",),
+    ("coordinator",),
+    ("explain", "tools"),
+    ("replica_manager",),
+    ("node",),
+    ("metrics",),
+    ("handlers",),
+    ("server",),
+)
+
+
+def _names(module: str) -> Iterator[str]:
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = imported_from(module, node)
+            for alias in node.names:
+                whole = f"{source}.{alias.name}"
+                yield whole if whole in MODULES else source
+
+
+@cache
+def _imported(module: str) -> frozenset[str]:
+    """Our modules that a module imports."""
+    return frozenset(name for name in _names(module) if name in MODULES and name != module)
+
+
+def _cycles() -> list[list[str]]:
+    """Modules that import each other, directly or not: what is left when everything that imports
+    nothing of the rest, or is imported by nothing of it, is taken away."""
+    left = {module: set(_imported(module)) for module in MODULES}
+    while True:
+        imported = set().union(*left.values()) if left else set()
+        ends = {module for module, names in left.items() if not names or module not in imported}
+        if not ends:
+            break
+        left = {module: names - ends for module, names in left.items() if module not in ends}
+    return [[module, *sorted(names)] for module, names in sorted(left.items())]
+
+
+def test_no_modules_import_each_other() -> None:
+    assert _cycles() == []
+
+
+@cache
+def _room(module: str) -> tuple[int, str]:
+    """(floor, name) of the row of FLOORS that a module of the broker belongs to."""
+    name = module.removeprefix("odradek_broker.")
+    rows = [
+        (len(room), floor, room)
+        for floor, rooms in enumerate(FLOORS)
+        for room in rooms
+        if name == room or name.startswith(f"{room}.")
+    ]
+    assert rows, f"{module} stands on no floor: give it a place in FLOORS"
+    _, floor, room = max(rows)
+    return floor, room
+
+
+def _upwards() -> Iterator[tuple[str, str]]:
+    for module in MODULES:
+        if not module.startswith("odradek_broker."):
+            continue
+        floor, room = _room(module)
+        for name in sorted(_imported(module)):
+            if not name.startswith("odradek_broker."):
+                continue
+            floor_below, room_below = _room(name)
+            if room_below != room and floor_below >= floor:
+                yield module, name
+
+
+def test_the_broker_imports_from_lower_floors_only() -> None:
+    assert list(_upwards()) == []
+
+
+def test_every_floor_has_its_rooms() -> None:
+    folder = PACKAGES["odradek_broker"]
+    rooms = [folder.joinpath(*room.split(".")) for rooms in FLOORS for room in rooms]
+    assert [
+        room for room in rooms if not room.is_dir() and not room.with_suffix(".py").exists()
+    ] == []

@@ -1,0 +1,112 @@
+"""Helpers of tests come by one road: tests/support, by their module's name.
+
+The programs that tests are made with, tests/oracle, tests/golden and tests/adversity/fuzz, are packages: who
+needs a part of one says where it is (`tests.oracle.script`). What only pytest calls is a fixture, in the conftest.py
+of the folders that use it. Nobody imports a test.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from product_modules import PACKAGES, ROOT
+
+TESTS = ROOT / "tests"
+SUPPORT = TESTS / "support"
+PROGRAMS = ("adversity/fuzz", "golden", "oracle")
+FOLDERS = {
+    *("adversity", "broker", "cli", "client", "golden", "interop", "oracle", "protocol", "sim"),
+    *("spark", "support", "tidy"),
+}
+
+
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(TESTS.rglob("*.py"))}
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of every module that may be meant; a leading dot stays."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = "." * node.level + (node.module or "")
+            yield node.lineno, source
+            yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
+
+
+def _is_another_road(name: str) -> bool:
+    parts = name.split(".")
+    if parts[0] == "":  # relative
+        return True
+    if parts[0] == "tests":
+        return len(parts) > 1 and not _is_of_a_program("/".join(parts[1:]))
+    return False
+
+
+def _is_of_a_program(path: str) -> bool:
+    return any(path == program or path.startswith(f"{program}/") for program in PROGRAMS)
+
+
+def test_the_top_of_tests_stays() -> None:
+    folders = {path.relative_to(TESTS).parts[0] for path in _trees() if path.parent != TESTS}
+    assert folders == FOLDERS
+
+
+def test_helpers_are_in_support() -> None:
+    elsewhere = [
+        str(path.relative_to(TESTS))
+        for path in _trees()
+        if path.parent != SUPPORT
+        and not _is_of_a_program(path.relative_to(TESTS).as_posix())
+        and path.name != "conftest.py"
+        and not path.name.startswith("test_")
+    ]
+    assert elsewhere == []
+
+
+def test_helpers_are_imported_by_their_names() -> None:
+    other_roads = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path, tree in _trees().items()
+        for line, name in _imported(tree)
+        if _is_another_road(name)
+    ]
+    assert other_roads == []
+
+
+def test_nobody_imports_a_test() -> None:
+    tests = {path.stem for path in _trees() if path.name.startswith("test_")}
+    found = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path, tree in _trees().items()
+        for line, name in _imported(tree)
+        if {"conftest", *tests} & {*name.split(".")}
+    ]
+    assert found == []
+
+
+def test_the_name_of_a_helper_is_its_own() -> None:
+    taken = {*sys.stdlib_module_names, *PACKAGES}
+    assert [path.stem for path in SUPPORT.glob("*.py") if path.stem in taken] == []
+    assert [
+        path for path in SUPPORT.iterdir() if path.is_dir() and path.name != "__pycache__"
+    ] == []
+
+
+def test_every_helper_has_users() -> None:
+    """By an import, or as a program that another helper starts."""
+    used = {name.split(".")[0] for tree in _trees().values() for _, name in _imported(tree)}
+    started = {
+        node.value.removesuffix(".py")
+        for tree in _trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    helpers = {path.stem for path in SUPPORT.glob("*.py")}
+    assert sorted(helpers - used - started) == []

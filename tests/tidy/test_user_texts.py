@@ -1,0 +1,63 @@
+"""What users read names no rules: pages, help, settings, error messages and log lines.
+
+Numbers such as P-07 are for those who change the code; docs/rules and docs/understand/design.md explain them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("broker", "client", "protocol", "spark_connector")
+#: Here the docstrings of commands are their help.
+COMMANDS = ROOT / "client" / "odradek" / "cli"
+
+_RULE = re.compile(r"\b[A-Z]-\d{2,3}[a-k]?\b")
+
+
+def _pages() -> list[Path]:
+    """All pages but those for people who change the code."""
+    pages = [
+        path
+        for path in (ROOT / "docs").rglob("*.md")
+        if "rules" not in path.relative_to(ROOT).parts and path.name != "design.md"
+    ]
+    return [ROOT / "README.md", *sorted(pages)]
+
+
+def _docstrings(tree: ast.Module) -> set[ast.expr]:
+    """The strings that stand for themselves, behind a definition or an attribute."""
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def _strings(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of every string that is no docstring."""
+    tree = ast.parse(path.read_text("utf-8"))
+    left_out = set() if path.is_relative_to(COMMANDS) else _docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
+            yield node.lineno, node.value
+
+
+def test_pages_for_users_name_no_rules() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{number}": rules
+        for path in _pages()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if (rules := _RULE.findall(line))
+    }
+    assert found == {}, "say it in prose; docs/rules has the numbers"
+
+
+def test_help_messages_and_log_lines_name_no_rules() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{line}": rules
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line, text in _strings(path)
+        if (rules := _RULE.findall(text))
+    }
+    assert found == {}, "say it in words; docs/rules has the numbers"
