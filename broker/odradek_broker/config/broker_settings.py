@@ -299,7 +299,7 @@ class BrokerSettings:
     log_cleaner_dedupe_buffer_size: int = setting(
         Kind.LONG,
         134_217_728,
-        "Memory for the keys of a log that is cleaned, 180 bytes for each; what does not fit is left "
+        "Memory for the keys of a log that is cleaned, 34 bytes for each; what does not fit is left "
         "to the next cleaning.",
         dynamic=True,
     )

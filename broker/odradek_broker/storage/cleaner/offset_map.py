@@ -1,4 +1,8 @@
-"""Of each key the highest offset, in bounded memory (L-28)."""
+"""Of each key the highest offset, in bounded memory (L-28).
+
+A dict is fastest, and takes six times as much memory. So it is a dict as long as that fits into the memory, as it
+does for most logs, and then becomes a `PackedOffsets`, so that a log of many keys takes few rounds.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,15 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import repeat
 
-#: What an entry takes at most, digest, offset and its share of a table that has just grown.
-ENTRY_BYTES = 180
+#: What an entry of the dict takes at most: digest, offset and its share of a table that has just grown.
+DICT_ENTRY_BYTES = 180
+#: What one takes that is packed: digest and offset, and its share of a bucket and of what that has in reserve.
+ENTRY_BYTES = 34
 _DIGEST_BYTES = 16
+_PACKED_BYTES = _DIGEST_BYTES + 8
+#: As many as can be searched in the time that a call takes in any case.
+_BUCKET_ENTRIES = 96
+_PACKED_AT_ONCE = 1_000
 
 
 def _digests(keys: Iterable[bytes]) -> list[bytes]:
@@ -19,38 +29,117 @@ def _digests(keys: Iterable[bytes]) -> list[bytes]:
     ]
 
 
+def _whole_digests(keys: Iterable[bytes]) -> list[bytes]:
+    """Of short keys too: all of one length."""
+    return [blake2b(key, digest_size=_DIGEST_BYTES).digest() for key in keys]
+
+
+class PackedOffsets:
+    """Digests with their offsets, one behind the other, in buckets that are searched from the start."""
+
+    __slots__ = ("_buckets", "_entries")
+
+    def __init__(self, capacity: int) -> None:
+        """`capacity`: how many digests it is meant for; it takes more, and is slower then."""
+        self._buckets = [bytearray() for _ in range(1 + capacity // _BUCKET_ENTRIES)]
+        self._entries = 0
+
+    def __len__(self) -> int:
+        return self._entries
+
+    def put_all(self, digests: Iterable[bytes], offsets: Iterable[int]) -> None:
+        """Take over offsets, each of which replaces the one that its digest had."""
+        buckets = self._buckets
+        count = len(buckets)
+        added = 0
+        for digest, offset in zip(digests, offsets, strict=True):
+            bucket = buckets[hash(digest) % count]
+            at = bucket.find(digest)
+            while at % _PACKED_BYTES and at > 0:
+                # The end of one entry and the beginning of the next one.
+                at = bucket.find(digest, at + 1)
+            if at < 0:
+                bucket += digest + offset.to_bytes(8, "big")
+                added += 1
+            else:
+                bucket[at + _DIGEST_BYTES : at + _PACKED_BYTES] = offset.to_bytes(8, "big")
+        self._entries += added
+
+    def get_all(self, digests: Iterable[bytes]) -> Iterator[int]:
+        """The offset of each digest; -1 if there is none."""
+        buckets = self._buckets
+        count = len(buckets)
+        for digest in digests:
+            bucket = buckets[hash(digest) % count]
+            at = bucket.find(digest)
+            while at % _PACKED_BYTES and at > 0:
+                at = bucket.find(digest, at + 1)
+            if at < 0:
+                yield -1
+            else:
+                yield int.from_bytes(bucket[at + _DIGEST_BYTES : at + _PACKED_BYTES], "big")
+
+
 class OffsetMap:
     """Keys by digest, so that the memory does not depend on how long they are.
 
     `latest_offset`: everything up to it has been looked at; -1 before the first.
     """
 
-    __slots__ = ("_offsets", "capacity", "latest_offset")
+    __slots__ = ("_dict_capacity", "_offsets", "_packed", "capacity", "latest_offset")
 
     def __init__(self, buffer_bytes: int, load_factor: float) -> None:
         """At most `load_factor` of `buffer_bytes` are used, but always for one key."""
+        usable_bytes = int(buffer_bytes * load_factor)
         self._offsets: dict[bytes, int] = {}
-        self.capacity = max(1, int(buffer_bytes * load_factor) // ENTRY_BYTES)
+        self._packed: PackedOffsets | None = None
+        self._dict_capacity = usable_bytes // DICT_ENTRY_BYTES
+        self.capacity = max(1, usable_bytes // ENTRY_BYTES)
         self.latest_offset = -1
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._offsets) if self._packed is None else len(self._packed)
 
     @property
     def full(self) -> bool:
         """Asked before each batch, the whole of which goes in; so a batch is the most by which the
         capacity may be exceeded, and each cleaning gets on."""
-        return len(self._offsets) >= self.capacity
+        return len(self) >= self.capacity
 
     @property
     def used(self) -> float:
         """0 to 1."""
-        return min(1.0, len(self._offsets) / self.capacity)
+        return min(1.0, len(self) / self.capacity)
 
     def put_all(self, keys: Iterable[bytes], offsets: Iterable[int]) -> None:
         """Take records over, in the order of their offsets."""
+        if self._packed is not None:
+            self._packed.put_all(_whole_digests(keys), offsets)
+            return
         self._offsets.update(zip(_digests(keys), offsets, strict=True))
+        if len(self._offsets) > self._dict_capacity:
+            self._packed = self._pack()
+
+    def _pack(self) -> PackedOffsets:
+        """The dict's entries go one by one, so that their memory is used again."""
+        packed = PackedOffsets(self.capacity)
+        entries = self._offsets
+        while entries:
+            some = [entries.popitem() for _ in range(min(_PACKED_AT_ONCE, len(entries)))]
+            names = [name for name, _ in some]
+            packed.put_all(
+                (
+                    name if len(name) == _DIGEST_BYTES else _whole_digests((name,))[0]
+                    for name in names
+                ),
+                (offset for _, offset in some),
+            )
+        # What is empty still has the table of all that was in it.
+        self._offsets = {}
+        return packed
 
     def get_all(self, keys: Iterable[bytes]) -> Iterator[int]:
         """The highest offset of each key; -1 if there is none."""
+        if self._packed is not None:
+            return self._packed.get_all(_whole_digests(keys))
         return map(self._offsets.get, _digests(keys), repeat(-1))

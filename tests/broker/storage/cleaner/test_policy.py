@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,13 @@ import pytest
 from compaction import compact, job_for
 from logs import EVERYTHING, NOW_MS, append, append_marker, make_batch, make_log, read_all, records
 from odradek.simulation.disk import MemoryFiles
-from odradek_broker.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap
+from odradek_broker.storage.cleaner import offset_map
+from odradek_broker.storage.cleaner.offset_map import (
+    DICT_ENTRY_BYTES,
+    ENTRY_BYTES,
+    OffsetMap,
+    PackedOffsets,
+)
 from odradek_broker.storage.cleaner.policy import log_to_clean
 from odradek_broker.storage.cleaner.segments import group_by_size, source_segments
 from odradek_broker.storage.handles import HandleCache
@@ -134,7 +141,12 @@ def test_l26_a_segment_of_which_nothing_is_left_stays_and_keeps_its_age() -> Non
     assert log.read(0, 1, upper_bound=EVERYTHING, minimum_one=True)[:8] == (2).to_bytes(8, "big")
 
 
-def test_l28_the_map_takes_what_its_memory_holds_and_then_no_batch_more() -> None:
+@pytest.mark.parametrize("keys_in_dict", [True, False])
+def test_l28_the_map_takes_what_its_memory_holds_and_then_no_batch_more(
+    keys_in_dict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if keys_in_dict:
+        monkeypatch.setattr(offset_map, "DICT_ENTRY_BYTES", 1)
     offsets = OffsetMap(10 * ENTRY_BYTES, 0.5)
     assert offsets.capacity == 5
     offsets.put_all([b"a", b"b", b"a"], [1, 2, 4])
@@ -144,6 +156,33 @@ def test_l28_the_map_takes_what_its_memory_holds_and_then_no_batch_more() -> Non
     assert offsets.full and offsets.used == 1.0
     assert list(offsets.get_all([b"b", *long_keys, b"a", b"c"])) == [2, *range(10, 19), 4, -1]
     assert OffsetMap(0, 0.9).capacity == 1
+
+
+def test_l28_packing_the_map_changes_nothing() -> None:
+    """Keys of all lengths, also those of a digest, before and behind the moment at which it is packed."""
+    chance = random.Random(5)
+    keys = [chance.randbytes(chance.randrange(40)) for _ in range(2_000)] + [chance.randbytes(16)]
+    offsets = OffsetMap(500 * DICT_ENTRY_BYTES, 1.0)
+    expected: dict[bytes, int] = {}
+    for offset in range(0, 6_000, 10):
+        some = chance.choices(keys[: 200 + offset], k=10)
+        offsets.put_all(some, range(offset, offset + 10))
+        expected.update(zip(some, range(offset, offset + 10), strict=True))
+        assert len(offsets) == len(expected)
+    assert len(expected) > 1_000
+    assert list(offsets.get_all(keys)) == [expected.get(key, -1) for key in keys]
+
+
+def test_l28_a_digest_is_not_found_across_two_entries() -> None:
+    packed = PackedOffsets(1)
+    first, second = bytes(range(16)), bytes(range(100, 116))
+    packed.put_all([first, second], [0x0102030405060708, 2])
+    across = first[8:] + (0x0102030405060708).to_bytes(8, "big")
+    inside = (0x0102030405060708).to_bytes(8, "big") + second[:8]
+    assert list(packed.get_all([across, inside, first, second])) == [-1, -1, 0x0102030405060708, 2]
+    packed.put_all([inside], [3])
+    assert list(packed.get_all([across, inside, first, second])) == [-1, 3, 0x0102030405060708, 2]
+    assert len(packed) == 3
 
 
 def test_l29_a_segment_ends_in_time_for_the_largest_lag() -> None:
