@@ -239,6 +239,7 @@ class Node:
             self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
             self.logs.begin_retention()
         report = self.logs.continue_retention(wall_ms)
+        self.logs.continue_snapshots()
         report.problems += problems
         self.cleaner.tick()
         self.logs.forget_producers_beyond(self.config.max_producer_ids)

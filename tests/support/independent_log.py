@@ -26,6 +26,7 @@ from kafka_definitions import Bytes, decode
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _XERIAL = b"\x82SNAPPY\x00"
 _TRAILER = b"ODRK"
+_SEGMENT_STATE = b"ODRS\x00\x01"
 ABORT, COMMIT = 0, 1
 
 
@@ -242,7 +243,9 @@ def read_snapshot(path: Path) -> Snapshot:
             batches[producer_id] = [
                 StoredBatch._make(struct.unpack(">iqiq", trailer.take(24))) for _ in range(number)
             ]
-        assert trailer.at == len(trailer.data)
+        rest = trailer.data[trailer.at :]
+        # The segment that it lies inside of, as it was then.
+        assert not rest or (rest[:6] == _SEGMENT_STATE and len(rest) == 54)
     return Snapshot(kafka["ProducerEntries"], batches)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import construct as c
 
 from odradek_broker.platform.seams import File, Files
+from odradek_protocol.checksums import crc32c
 
 ABORTED_ENTRY_VERSION = 0
 
@@ -40,6 +41,25 @@ class AbortedTransaction(NamedTuple):
 
 class CorruptAbortedIndex(ValueError):
     """The file is no index; rebuild it from the log (L-05)."""
+
+
+def cut_behind(files: Files, path: str, entries: int, crc: int) -> None:
+    """Cut a file behind so many entries, which stay where they are; without any it is removed.
+    CorruptAbortedIndex if it does not begin with them, by their CRC-32C."""
+    if entries == 0:
+        files.remove(path)
+        return
+    if not files.exists(path):
+        raise CorruptAbortedIndex(f"{path} is missing")
+    size_bytes = entries * ENTRY_BYTES
+    file = files.open(path)
+    try:
+        if crc32c(file.read_at(0, size_bytes)) != crc or file.size() < size_bytes:
+            raise CorruptAbortedIndex(f"{path} does not begin with its {entries} entries")
+        if file.size() > size_bytes:
+            file.truncate(size_bytes)
+    finally:
+        file.close()
 
 
 class AbortedIndex:
@@ -172,6 +192,15 @@ class AbortedIndex:
         self._file.truncate(kept * ENTRY_BYTES)
         self._size_bytes = kept * ENTRY_BYTES
         self._last_offset = next(self._scan(kept - 1)).last_offset if kept else -1
+
+    def checksum(self) -> int:
+        """CRC-32C of all entries. CorruptAbortedIndex."""
+        if self._file is None:
+            return crc32c(b"")
+        content = self._file.read_at(0, self._size_bytes)
+        if len(content) < self._size_bytes:
+            raise CorruptAbortedIndex(f"{self.path} ends before byte {self._size_bytes}")
+        return crc32c(content)
 
     def take_place(self, path: str) -> None:
         """Be the file of that name, whatever it is now; no file without entries."""

@@ -17,6 +17,7 @@ from odradek_broker.storage.aborted_index import (
     AbortedIndex,
     AbortedTransaction,
     CorruptAbortedIndex,
+    cut_behind,
 )
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.handles import BackgroundRunner, HandleCache
@@ -236,6 +237,22 @@ class AbortedIndexes:
         """Forget what was aborted in a segment: a scan finds it again. OSError."""
         self.forget(segment)
         self._files.remove(segment.path_of("txnindex"))
+
+    def state(self, segment: Segment) -> tuple[int, int] | None:
+        """How many entries a segment's has, and their CRC-32C; None where it cannot be believed. OSError."""
+        if segment.base_offset in self._broken:
+            return None
+        try:
+            index = self._opened(segment)
+            return len(index), index.checksum()
+        except CorruptAbortedIndex:
+            self.close_index(segment)
+            return None
+
+    def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
+        """Keep so many entries of a segment's. CorruptAbortedIndex if it does not begin with them; OSError."""
+        self.forget(segment)
+        cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
 
     def forget(self, segment: Segment) -> None:
         """The segment is going away."""

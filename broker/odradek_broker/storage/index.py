@@ -119,6 +119,36 @@ class _IndexFile:
         if keep_entries < self._written:
             self._forget_file()
 
+    def _read_first(self, entries: int, entry_bytes: int) -> bytes:
+        """The first of the file's entries. InvalidIndex if there are fewer; OSError."""
+        content = b""
+        if entries:
+            try:
+                file = self._files.open(self._path)
+            except FileNotFoundError:
+                raise InvalidIndex(f"{self._path} is missing") from None
+            try:
+                content = file.read_at(0, entries * entry_bytes)
+            finally:
+                file.close()
+        if len(content) != entries * entry_bytes:
+            raise InvalidIndex(f"{self._path} has less than {entries} entries")
+        return content
+
+    def _cut_file(self, entries: int, entry_bytes: int) -> None:
+        """Cut the file behind so many entries, which stay on disk whatever happens. OSError."""
+        if entries == 0:
+            self._files.remove(self._path)
+            self._written = -1
+            return
+        file = self._files.open(self._path)
+        try:
+            if file.size() > entries * entry_bytes:
+                file.truncate(entries * entry_bytes)
+        finally:
+            file.close()
+        self._written = entries
+
 
 class OffsetIndex(_IndexFile):
     """(last offset of an appended batch, position where the batch starts), both ascending."""
@@ -178,13 +208,29 @@ class OffsetIndex(_IndexFile):
             return self.base_offset - 1, 0
         return self.base_offset + self._offsets[-1], self._positions[-1]
 
-    def load(self, log_bytes: int) -> None:
-        """Read the file. InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
+    def load_first(self, entries: int, log_bytes: int) -> None:
+        """Take so many entries of the file, which are of the first `log_bytes` of the log. InvalidIndex if
+        they cannot be that (L-30); OSError. `cut_file` forgets those behind."""
+        self._take(self._read_first(entries, OFFSET_ENTRY_BYTES))
+        if not (_ascends(self._offsets) and _ascends(self._positions)) or (
+            entries and self._positions[-1] >= log_bytes
+        ):
+            raise InvalidIndex(f"{self._path} does not ascend")
+
+    def cut_file(self) -> None:
+        """Cut the file behind the entries that are here. OSError."""
+        self._cut_file(len(self), OFFSET_ENTRY_BYTES)
+
+    def _take(self, content: bytes) -> None:
         flat = array("i")
-        flat.frombytes(self._read(OFFSET_ENTRY_BYTES))
+        flat.frombytes(content)
         _swap_to_or_from_big_endian(flat)
         self._offsets = flat[0::2]
         self._positions = flat[1::2]
+
+    def load(self, log_bytes: int) -> None:
+        """Read the file. InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
+        self._take(self._read(OFFSET_ENTRY_BYTES))
         self._written = len(self._offsets)
         if not self._positions and log_bytes > _SURELY_INDEXED_BYTES:
             raise InvalidIndex(f"{self._path} is empty")
@@ -303,6 +349,21 @@ class TimeIndex(_IndexFile):
             raise InvalidIndex(f"{self._path} does not ascend")
         self._timestamps, self._offsets = timestamps, offsets
         self._written = len(self._timestamps)
+
+    def load_first(self, entries: int, largest: tuple[int, int]) -> None:
+        """Take so many entries of the file, none of them above (timestamp, offset). InvalidIndex if they
+        cannot be that (L-30); OSError. `cut_file` forgets those behind."""
+        timestamps, offsets = _deinterleave(self._read_first(entries, TIME_ENTRY_BYTES))
+        if not (_ascends(timestamps) and _ascends(offsets)) or (
+            entries
+            and not (timestamps[-1] <= largest[0] and self.base_offset + offsets[-1] <= largest[1])
+        ):
+            raise InvalidIndex(f"{self._path} does not ascend")
+        self._timestamps, self._offsets = timestamps, offsets
+
+    def cut_file(self) -> None:
+        """Cut the file behind the entries that are here. OSError."""
+        self._cut_file(len(self), TIME_ENTRY_BYTES)
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries at `offset` or above (L-36)."""

@@ -77,6 +77,12 @@ class AppendResult:
     duplicate: bool
 
 
+#: A start after a crash reads no more than this of what was flushed of a log that is written to.
+_SNAPSHOT_EVERY_BYTES = 4 * 1024 * 1024
+#: And no more than this of one that is not.
+_SNAPSHOT_IDLE_BYTES = 64 * 1024
+#: Snapshots take time where there are many producers.
+_SNAPSHOT_PRODUCER_BYTES = 1024
 #: Of so many expired producers at once somebody is told: nobody reads of more.
 _EXPIRED_TOLD_MAX = 1_000
 
@@ -97,6 +103,7 @@ class PartitionLog:
     __slots__ = (
         "_directory",
         "_durable_offset",
+        "_end_seen",
         "_epochs",
         "_files",
         "_last_stable_offset",
@@ -105,6 +112,7 @@ class PartitionLog:
         "_producers",
         "_reader",
         "_segments",
+        "_snapshot_at",
         "_start",
         "_swap",
         "_truncations",
@@ -171,6 +179,11 @@ class PartitionLog:
         self._last_stable_offset = start.log_end_offset
         self._directory = PartitionDirectory(options.files, directory)
         self._truncations = 0
+        self._end_seen = -1
+        self._snapshot_at = (
+            -1,
+            0,
+        )  # Base offset and size of the segment that the last one was taken in.
         self._unreadable = False
         self._swap: SegmentSwap | None = None
 
@@ -197,7 +210,7 @@ class PartitionLog:
             directory=self.directory,
             log_start_offset=start.log_start_offset,
             recovery_point=start.recovery_point,
-            expected_end_offset=start.log_end_offset if start.clean else start.recovery_point,
+            expected_end_offset=start.log_end_offset,
             clean=start.clean,
             index_interval_bytes=self.config.index_interval_bytes,
             compacted=self.config.compacted or start.cleaned,
@@ -224,6 +237,9 @@ class PartitionLog:
         )
         self._epochs = loaded.epochs
         self._loaded = True
+        if not self.report.scanned_bytes:
+            active = self._segments.active
+            self._snapshot_at = active.base_offset, active.size_bytes
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self._durable_offset = loaded.log_end_offset
@@ -280,10 +296,8 @@ class PartitionLog:
             if clean and not self.offline:
                 self.flush()
                 self._segments.active.seal()
-                self._producers.take_snapshot(self.log_end_offset)
+                self._take_snapshot()
                 self._producers.remove_strays(self._segments.bases, self.log_end_offset)
-                if self._epochs.changed:
-                    self._write_epochs()
         finally:
             self._producers.aborted_indexes.close()
             self._segments.close()
@@ -569,6 +583,46 @@ class PartitionLog:
         except OSError:
             return  # `changed` stays set: it is written again with the next change or at close.
         self._epochs.changed = False
+
+    def wants_snapshot(self) -> bool:
+        """Would a start after a crash read much less if `take_snapshot` were called now (L-30)? Ask now and
+        then: a log that nobody writes to any more is known by its end."""
+        if not self._loaded or self.offline or self._swap is not None:
+            return False
+        end_before, self._end_seen = self._end_seen, self.log_end_offset
+        active = self._segments.active
+        base_offset, covered_bytes = self._snapshot_at
+        grown_bytes = active.size_bytes
+        if base_offset == active.base_offset:
+            grown_bytes -= covered_bytes
+        idle = end_before == self.log_end_offset == self._durable_offset
+        enough_bytes = _SNAPSHOT_IDLE_BYTES if idle else _SNAPSHOT_EVERY_BYTES
+        enough_bytes += _SNAPSHOT_PRODUCER_BYTES * len(self._producers.state)
+        return grown_bytes >= enough_bytes and self.config.durability == "fsync"
+
+    def take_snapshot(self, recovery_point: int) -> None:
+        """Keep what a scan may begin with, once the recovery point on disk, now `recovery_point`, has
+        come this far (L-30). A failure is not told: the scan is longer then."""
+        if not self._loaded or self.offline or recovery_point > self._durable_offset:
+            # A recovery point of what was cut off would have unsynced bytes pass for flushed ones.
+            return
+        try:
+            self._segments.active.write_indexes()
+            self._take_snapshot()
+            self._producers.remove_outdated(self._segments.bases, recovery_point)
+        except OSError:
+            return
+
+    def _take_snapshot(self) -> None:
+        """A snapshot of the log's end; of what the segment's indexes say, unless something that a
+        scan would repair is known to be wrong. OSError."""
+        if self._epochs.changed:
+            self._write_epochs()
+        active = self._segments.active
+        inside = active.size_bytes and not active.damage and not self._epochs.changed
+        self._producers.take_snapshot(self.log_end_offset, active if inside else None)
+        self._directory.written(active.path_of(suffix) for suffix in ("index", "timeindex"))
+        self._snapshot_at = active.base_offset, active.size_bytes
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end; nothing happens if the active one is empty.
@@ -899,6 +953,8 @@ class PartitionLog:
         self._directory.dirty = True
         try:
             end, gone = self._segments.truncate_to(offset)
+            self._producers.remove_snapshots(lambda at: at > end)
+            self._snapshot_at = -1, 0
             # At once: what was cut off must not come back under offsets that are given anew.
             self._segments.active.file.sync()
             self._directory.sync()

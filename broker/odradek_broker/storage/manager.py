@@ -115,6 +115,7 @@ class LogManager:
         # Out of service; the flag: are the files to go? Until then they keep their names.
         self._retired: dict[TopicPartition, tuple[PartitionLog, bool]] = {}
         self._retention_due: dict[TopicPartition, None] = {}
+        self._snapshots_due: dict[TopicPartition, None] = {}
         #: Up to where logs have been compacted (L-28); the cleaner changes it.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self._cleaner_generation = 0
@@ -203,11 +204,12 @@ class LogManager:
         except OSError as problem:
             raise DataDirectoryError(f"{self.data_dir} cannot be read: {problem}") from problem
         self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, report)
+        self._written_points = self._read_offsets(RECOVERY_POINTS, report)
         return _LastRun(
             report,
             names,
             log_starts=self._read_offsets(LOG_STARTS, report),
-            recovery_points=self._read_offsets(RECOVERY_POINTS, report),
+            recovery_points=self._written_points,
             log_ends=self._read_offsets(HIGH_WATERMARKS, report),
         )
 
@@ -538,12 +540,24 @@ class LogManager:
         the result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
         call `use_recovery_points`."""
         points = {key: log.recovery_point for key, log in self._logs.items()}
+        self._snapshots_due.update(
+            (key, None) for key, log in self._logs.items() if log.wants_snapshot()
+        )
         if points == self._written_points:
             return None
         self._prepared = self._points_generation, points
         self._checkpointed |= points.keys()
         prepared = self._path(_PREPARED_POINTS)
         return lambda: write_atomically(self.files, prepared, encode_offsets(points))
+
+    def continue_snapshots(self, at_most: int = 10) -> None:
+        """Take snapshots of some of the logs of which the last `recovery_points_writer` found that a start
+        after a crash would have much to read (L-30)."""
+        for key in list(islice(self._snapshots_due, at_most)):
+            del self._snapshots_due[key]
+            log = self._logs.get(key)
+            if log is not None:
+                log.take_snapshot(self._written_points.get(key, 0))
 
     def use_recovery_points(self) -> None:
         """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import AbortedIndex
+from odradek_broker.storage.aborted_index import AbortedIndex, CorruptAbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
     CorruptCheckpoint,
@@ -55,13 +56,19 @@ class LoadedLog:
     log_end_offset: int
 
 
+class _ScanStart(NamedTuple):
+    """Where a scan begins: in the segment that is the first to be scanned, with this offset."""
+
+    offset: int
+    position: int = 0
+
+
 @dataclass(slots=True)
 class LogLoader:
     """Everything that loading one partition needs.
 
-    `expected_end_offset`: where a clean stop left the log, or the recovery point after a crash.
-    If the log ends exactly there and has a snapshot from its last clean stop there, nothing was
-    written since, and it need not be scanned.
+    `expected_end_offset`: where a clean stop left the log. If it ends exactly there it need not be
+    scanned.
     `sync`: make what a scan found durable before anyone reads it (D5). That the directory itself is
     durably named is its parent's business.
     """
@@ -146,7 +153,7 @@ class LogLoader:
 
     def _trust(self, segments: list[Segment]) -> LoadedLog | None:
         """The log as it was left; None if it is not what was left."""
-        if not segments:
+        if not segments or not self.clean:
             return None
         active = segments[-1]
         try:
@@ -157,8 +164,6 @@ class LogLoader:
             _set_next_offsets(segments)
             log_start_offset = max(self.log_start_offset, segments[0].base_offset)
             producers = self.new_producers()
-            if not self.clean and active.next_offset not in producers.snapshot_offsets():
-                return None
             producers.load(segments, log_start_offset, active.next_offset, self.now_ms)
         except (SegmentCorrupt, BatchError):
             return None
@@ -177,29 +182,61 @@ class LogLoader:
                 first = at
         _set_next_offsets(segments)
         log_start_offset = max(self.log_start_offset, segments[0].base_offset)
+        begin = self._resume_inside(segments[first], log_start_offset)
         producers = self.new_producers()
         try:
-            producers.load(
-                segments[: first + 1], log_start_offset, segments[first].base_offset, self.now_ms
-            )
+            producers.load(segments[: first + 1], log_start_offset, begin.offset, self.now_ms)
         except (SegmentCorrupt, BatchError):
-            first = 0  # Something below the recovery point is damaged: look at everything.
+            # Something below the recovery point is damaged: look at everything.
+            first, begin = 0, _ScanStart(segments[0].base_offset)
             producers = self.new_producers()
         epochs = self._read_epochs(segments[: first + 1])
-        epochs.truncate_end(segments[first].base_offset)
-        good = self._scan_all(segments, first, producers, epochs)
-        if self.sync:
-            self._fsync(lambda: self.files.sync_dir(self.directory))
+        epochs.truncate_end(begin.offset)
+        good = self._scan_all(segments, first, begin, producers, epochs)
         end = good[-1].next_offset
+        # What they say may be wrong of what is appended there.
+        producers.remove_snapshots(lambda offset: offset > end)
+        if end < self.recovery_point or (
+            self.sync and (self.report.scanned_bytes or self.report.problem)
+        ):
+            self._fsync(lambda: self.files.sync_dir(self.directory))
         if end < log_start_offset:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
             self._remove(good)
             return self._start_empty(log_start_offset)
-        producers.remove_strays([segment.base_offset for segment in good], end)
+        kept = [segment.base_offset for segment in good]
+        producers.remove_strays([*kept, begin.offset], end)
         return LoadedLog(good, producers, epochs, log_start_offset, end)
 
+    def _resume_inside(self, segment: Segment, log_start_offset: int) -> _ScanStart:
+        """Where the scan of the segment that holds the recovery point may begin (L-30): at the newest
+        snapshot that was taken inside of it, below the recovery point, and whose word the indexes bear
+        out; else at its first batch. What lies before it was flushed."""
+        producers = self.new_producers()
+        lowest = max(segment.base_offset, log_start_offset)
+        for offset in sorted(producers.snapshot_offsets(), reverse=True):
+            if not lowest < offset <= self.recovery_point:
+                continue
+            state = producers.segment_state(offset)
+            if state is None or state.base_offset != segment.base_offset:
+                continue
+            try:
+                segment.go_on_behind(state, offset)
+                producers.aborted_indexes.cut_behind(
+                    segment, state.aborted_entries, state.aborted_crc
+                )
+            except (SegmentCorrupt, BatchError, CorruptAbortedIndex):
+                continue
+            return _ScanStart(offset, state.size_bytes)
+        return _ScanStart(segment.base_offset)
+
     def _scan_all(
-        self, segments: list[Segment], first: int, producers: Producers, epochs: LeaderEpochs
+        self,
+        segments: list[Segment],
+        first: int,
+        begin: _ScanStart,
+        producers: Producers,
+        epochs: LeaderEpochs,
     ) -> list[Segment]:
         """The segments that stay; the last of them may have been cut (L-31, L-32)."""
         for at in range(first, len(segments)):
@@ -212,12 +249,13 @@ class LogLoader:
                     return segments[:at]
                 producers.take_snapshot(segment.base_offset)
             size_before = segment.size_bytes
-            problem = scan_segment(segment, producers, epochs, self.index_interval_bytes)
-            self.report.scanned_bytes += segment.size_bytes
+            position = begin.position if at == first else 0
+            problem = scan_segment(segment, producers, epochs, self.index_interval_bytes, position)
+            self.report.scanned_bytes += segment.size_bytes - position
             if problem:
                 self.report.truncated_bytes += size_before - segment.size_bytes
                 self._note(problem)
-            if self.sync and size_before:
+            if self.sync and size_before > position:
                 self._fsync(segment.file.sync)
             segment.synced_bytes = segment.size_bytes
             if problem:
@@ -313,15 +351,23 @@ def _set_next_offsets(segments: list[Segment]) -> None:
 
 
 def scan_segment(
-    segment: Segment, producers: Producers, epochs: LeaderEpochs, index_interval_bytes: int
+    segment: Segment,
+    producers: Producers,
+    epochs: LeaderEpochs,
+    index_interval_bytes: int,
+    begin: int = 0,
 ) -> str:
     """Check every batch of a segment, rebuild what is derived from it, and cut it at the first
-    batch that is not good (L-31). Returns what was wrong, empty if nothing. OSError."""
-    segment.start_rebuild()
-    producers.aborted_indexes.remove(segment)
-    problem, position = "", 0
+    batch that is not good (L-31). Returns what was wrong, empty if nothing. OSError.
+
+    `begin`: the byte to begin at, if the segment's indexes reach up to there.
+    """
+    if begin == 0:
+        segment.start_rebuild()
+        producers.aborted_indexes.remove(segment)
+    problem, position = "", begin
     try:
-        for position, header, batch in read_batches(segment, 0):
+        for position, header, batch in read_batches(segment, begin, segment.next_offset):
             verify_crc(batch, 0, header)
             producers.replay(header, batch, segment)
             segment.note_scanned(

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from odradek_broker.platform.seams import Buffer, File, Files
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
-from odradek_protocol.records.batch import BatchHeader, read_header_alone
+from odradek_broker.storage.segment_state import SegmentState
+from odradek_protocol.records.batch import BatchHeader, read_header_alone, verify_crc
 from odradek_protocol.records.layout import HEADER_BYTES, LOG_OVERHEAD_BYTES, PACKED_EXTENT
 
 _unpack_extent = PACKED_EXTENT.unpack_from
@@ -381,6 +382,9 @@ class Segment:
         """Forget both indexes; `note_scanned` fills them again, `seal` writes them."""
         self._offsets.clear()
         self._times.clear()
+        self._begin_scan()
+
+    def _begin_scan(self) -> None:
         self._hints.clear()
         self._bytes_since_index = 0
         self._max_timestamp = -1
@@ -400,6 +404,60 @@ class Segment:
             batch.max_timestamp,
             index_interval_bytes,
         )
+
+    def write_indexes(self) -> None:
+        """Write the entries that the files do not hold yet. A failure is not told: they are caches."""
+        self._offsets.write_out()
+        self._times.write_out()
+
+    def state(self, aborted_entries: int, aborted_crc: int) -> SegmentState:
+        """What the indexes, which are in memory, say up to the end."""
+        return SegmentState(
+            self.base_offset,
+            self.size_bytes,
+            len(self._offsets),
+            len(self._times),
+            self._max_timestamp,
+            self._max_timestamp_offset,
+            aborted_entries,
+            aborted_crc,
+        )
+
+    def go_on_behind(self, state: SegmentState, next_offset: int) -> None:
+        """As `start_rebuild`, but take from the index files what they had when the segment ended
+        at `next_offset`, and cut them there. SegmentCorrupt, BatchError if they, or the last batches before
+        it, are not what they were: nothing has changed then; OSError."""
+        largest = state.max_timestamp, state.max_timestamp_offset
+        offsets = OffsetIndex(self._files, self.path_of("index"), self.base_offset)
+        times = TimeIndex(self._files, self.path_of("timeindex"), self.base_offset)
+        try:
+            offsets.load_first(state.offset_entries, state.size_bytes)
+            times.load_first(state.time_entries, largest)
+        except InvalidIndex as problem:
+            raise SegmentCorrupt(str(problem)) from problem
+        self._check_end(*offsets.last(), state.size_bytes, next_offset)
+        offsets.cut_file()
+        times.cut_file()
+        self._begin_scan()
+        self._offsets, self._times = offsets, times
+        self._bytes_since_index = state.size_bytes - offsets.last()[1]
+        self.next_offset = next_offset
+        self._max_timestamp, self._max_timestamp_offset = largest
+
+    def _check_end(self, last_offset: int, start: int, end: int, next_offset: int) -> None:
+        """Whether good batches lie between the last entry of the offset index and `end`, where the
+        next one would get `next_offset`. SegmentCorrupt, BatchError, OSError."""
+        position, found = start, self.base_offset
+        for position, header, batch in read_batches(self, start) if end else ():
+            verify_crc(batch, 0, header)
+            if position == start and start and header.last_offset != last_offset:
+                raise SegmentCorrupt(f"{self._offsets.path} does not match {self.path}")
+            position += header.size_bytes
+            found = header.next_offset
+            if position >= end:
+                break
+        if position != end or found != next_offset:
+            raise SegmentCorrupt(f"{self.path} has no batch that ends at byte {end}")
 
     def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
         """Make both indexes anew from the batch headers and write them. OSError.
@@ -621,14 +679,16 @@ class _Detached(Segment):
         return super().file
 
 
-def read_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+def read_batches(
+    segment: Segment, position: int, least_offset: int = 0
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, the batch) of each whole batch from `position` to the end.
 
-    Offsets must ascend; checksums are the caller's business. Never holds more than a megabyte, or
+    Offsets must ascend, from `least_offset` on; checksums are the caller's business. Never holds more than a megabyte, or
     one batch, which the file's size bounds. BatchError, SegmentCorrupt, OSError.
     """
     chunk, chunk_start = memoryview(b""), position
-    next_offset = segment.base_offset
+    next_offset = max(segment.base_offset, least_offset)
     while position < segment.size_bytes:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):

@@ -261,6 +261,38 @@ def test_l30_recovery_points_shorten_a_recovery(files: MemoryFiles, two_topics: 
     assert scanned["a0"] == last_segment_bytes
 
 
+def _keep_points(manager: LogManager) -> None:
+    """As a broker does every minute."""
+    write = manager.recovery_points_writer()
+    if write is not None:
+        write()
+        manager.use_recovery_points()
+    manager.continue_snapshots()
+
+
+def test_l30_what_was_written_before_the_recovery_point_is_not_read(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
+    busy, idle = two_topics.get("a", 0), two_topics.get("a", 1)
+    assert busy is not None and idle is not None
+    for _ in range(50):
+        append(busy, make_batch(value=bytes(100_000)))
+    append(idle, make_batch(value=bytes(100_000)))
+    busy.flush()
+    idle.flush()
+    _keep_points(two_topics)
+    append(busy)
+    busy.flush()
+    _keep_points(two_topics)
+    size_bytes = busy.size_bytes
+    append(busy)
+    crash(files)
+    _, report = start(files)
+    scanned = {r.topic + str(r.partition): r.scanned_bytes for r in report.recovered}
+    assert 0 < scanned["a0"] < 2_000 < size_bytes
+    assert scanned["a1"] == 0
+
+
 @pytest.mark.parametrize(
     "name",
     [

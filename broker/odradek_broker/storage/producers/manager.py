@@ -17,6 +17,11 @@ from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, check_snapshot
 from odradek_broker.storage.producers.state import ProducerStateManager, ProducerTally
 from odradek_broker.storage.segment import Segment, read_batches, segment_name
+from odradek_broker.storage.segment_state import (
+    SegmentState,
+    decode_segment_state,
+    encode_segment_state,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError, BatchHeader, CorruptBatch
 from odradek_protocol.records.record import read_records
@@ -238,16 +243,32 @@ class Producers:
             if suffix == _SNAPSHOT and stem.isdigit():
                 yield int(stem)
 
-    def take_snapshot(self, offset: int) -> None:
-        """Write the state, which is that of `offset` (P-27). OSError.
+    def segment_state(self, offset: int) -> SegmentState | None:
+        """What a snapshot says of the segment that it lies in; None if it says nothing, or is damaged.
+        OSError."""
+        try:
+            content = self._read(self._snapshot_path(offset))
+            check_snapshot(content)
+        except CorruptSnapshot:
+            return None
+        return decode_segment_state(content)
+
+    def take_snapshot(self, offset: int, segment: Segment | None = None) -> None:
+        """Write the state, which is that of `offset` (P-27), and that of the `segment` which it lies in.
+        OSError.
 
         Its checksum tells a torn one (P-26), so nothing waits for the disk here.
         """
         path = self._snapshot_path(offset)
+        segment_state = b""
+        if segment is not None:
+            aborted = self.aborted_indexes.state(segment)
+            if aborted is not None:
+                segment_state = encode_segment_state(segment.state(*aborted))
         self._files.remove(path)
         file = self._files.open(path, create=True)
         try:
-            file.append([self.state.snapshot()])
+            file.append([self.state.snapshot(segment_state)])
         finally:
             file.close()
         self.unsynced.add(path)
@@ -261,6 +282,14 @@ class Producers:
         """Keep the snapshots at segment starts and at the end (P-27)."""
         kept = {*segment_bases, end_offset}
         self.remove_snapshots(lambda offset: offset not in kept)
+
+    def remove_outdated(self, segment_bases: Sequence[int], recovery_point: int) -> None:
+        """Of those inside of segments keep the newest that the recovery point has reached, and newer ones
+        (L-30). OSError."""
+        inside = sorted(set(self.snapshot_offsets()).difference(segment_bases))
+        reached = [offset for offset in inside if offset <= recovery_point]
+        outdated = set(reached[:-1])
+        self.remove_snapshots(lambda offset: offset in outdated)
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self._directory}/{self.snapshot_name(offset)}"

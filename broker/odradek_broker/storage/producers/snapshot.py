@@ -23,6 +23,7 @@ from odradek_broker.storage.producers.entry import (
     CachedBatch,
     ProducerEntry,
 )
+from odradek_broker.storage.segment_state import SEGMENT_STATE
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.constants import NO_OFFSET
 
@@ -64,6 +65,7 @@ SNAPSHOT = c.Struct(
     "crc" / c.Int32ub,  # CRC-32C of everything that follows
     "producer_entries" / c.PrefixedArray(c.Int32sb, _ENTRY),
     "trailer" / c.Optional(TRAILER),
+    "segment_state" / c.Optional(SEGMENT_STATE),
 )
 
 _FILE_HEAD = struct.Struct(">hIi")
@@ -77,8 +79,8 @@ class CorruptSnapshot(ValueError):
     """The file is no producer snapshot. Delete it and fall back to an older one (P-28)."""
 
 
-def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The file's content. The order of the entries is kept."""
+def encode_snapshot(entries: Iterable[ProducerEntry], segment_state: bytes = b"") -> bytes:
+    """The file's content. The order of the entries is kept; `segment_state` ends it."""
     packed: list[bytes] = []
     trailer: list[bytes] = []
     for entry in entries:
@@ -107,6 +109,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
             *packed,
             _TRAILER_HEAD.pack(TRAILER_MAGIC, TRAILER_VERSION, len(trailer)),
             *trailer,
+            segment_state,
         )
     )
     head = struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body))

@@ -426,10 +426,10 @@ class ProducerStateManager:
         """As if it had expired; for one of `idle`."""
         del self._entries[producer_id]
 
-    def snapshot(self) -> bytes:
+    def snapshot(self, segment_state: bytes = b"") -> bytes:
         """The content of `<map_end_offset>.snapshot` (P-26); see
         `storage/producers/snapshot.py`."""
-        return encode_snapshot(self._entries.values())
+        return encode_snapshot(self._entries.values(), segment_state)
 
     @classmethod
     def from_snapshot(

@@ -1,0 +1,63 @@
+"""The last segment as a producer snapshot in its middle found it, written behind what the snapshot
+says of producers (P-26, L-30).
+
+A scan after a crash may begin at that snapshot instead of the segment's first batch, if the segment's indexes
+still say what they said then. They are written without fsync, so nothing but these few numbers tells
+whether a crash has taken entries of them. Kafka reads none of it.
+
+`SEGMENT_STATE` declares the format; struct twins make and read it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import construct as c
+
+STATE_MAGIC = b"ODRS"
+STATE_VERSION = 1
+
+SEGMENT_STATE = c.Struct(
+    "magic" / c.Const(STATE_MAGIC),
+    "version" / c.Const(STATE_VERSION, c.Int16ub),
+    "base_offset" / c.Int64sb,
+    "size_bytes" / c.Int64sb,
+    "offset_entries" / c.Int32sb,
+    "time_entries" / c.Int32sb,
+    "max_timestamp" / c.Int64sb,
+    "max_timestamp_offset" / c.Int64sb,
+    "aborted_entries" / c.Int32sb,
+    "aborted_crc" / c.Int32ub,
+)
+_STATE = struct.Struct(">4sHqqiiqqiI")
+
+
+class SegmentState(NamedTuple):
+    """A segment up to a snapshot's offset: `size_bytes` of batches, what its indexes have of them, and
+    the largest timestamp with the last offset of its batch (-1 and the base offset without any).
+    `aborted_crc`: CRC-32C of so many entries of the transaction index."""
+
+    base_offset: int
+    size_bytes: int
+    offset_entries: int
+    time_entries: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    aborted_entries: int
+    aborted_crc: int
+
+
+def encode_segment_state(state: SegmentState) -> bytes:
+    """To be put at the end of a snapshot."""
+    return _STATE.pack(STATE_MAGIC, STATE_VERSION, *state)
+
+
+def decode_segment_state(content: bytes) -> SegmentState | None:
+    """What lies at the end of a snapshot that is whole; None if there is nothing of the kind."""
+    if len(content) < _STATE.size:
+        return None
+    magic, version, *fields = _STATE.unpack_from(content, len(content) - _STATE.size)
+    if magic != STATE_MAGIC or version != STATE_VERSION:
+        return None
+    return SegmentState._make(fields)

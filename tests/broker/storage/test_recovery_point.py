@@ -1,0 +1,337 @@
+"""A start after a crash reads what lies behind the recovery point, and finds what a scan of everything
+finds (L-30)."""
+
+from __future__ import annotations
+
+import random
+import struct
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from logs import (
+    DIRECTORY,
+    EVERYTHING,
+    NOW_MS,
+    append,
+    append_marker,
+    make_batch,
+    make_log,
+    read_all,
+)
+from odradek.simulation.disk import Crashed, Failure, MemoryFiles
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_options import LogStart
+from odradek_broker.storage.producers.snapshot import SNAPSHOT, decode_snapshot
+from odradek_broker.storage.segment_state import (
+    SEGMENT_STATE,
+    SegmentState,
+    decode_segment_state,
+    encode_segment_state,
+)
+from odradek_protocol.checksums import crc32c
+
+SETTINGS: dict[str, Any] = {"durability": "fsync", "index_interval_bytes": 100}
+LARGE = bytes(1_000_000)
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def path_of(offset: int, suffix: str) -> str:
+    return f"{DIRECTORY}/{offset:020d}.{suffix}"
+
+
+def after_kill(files: MemoryFiles, point: int) -> PartitionLog:
+    files.crash(keep_page_cache=True)
+    return make_log(files, start=LogStart(recovery_point=point), **SETTINGS)
+
+
+def fill(log: PartitionLog, first: int, count: int) -> None:
+    """Batches of one producer, an aborted transaction among every five of them."""
+    for at in range(first, first + count):
+        batch = make_batch(
+            2,
+            value=b"x" * 50,
+            timestamp=NOW_MS + at * 7 % 5,
+            producer_id=1,
+            sequence=at * 2,
+        )
+        append(log, batch)
+        if at % 5 == 0:
+            append(log, make_batch(1, producer_id=at + 10, transactional=True))
+            append_marker(log, commit=False, producer_id=at + 10)
+
+
+def known(log: PartitionLog) -> dict[str, Any]:
+    """All that clients and retention learn of a log."""
+    end = log.log_end_offset
+    return {
+        "end": end,
+        "content": read_all(log),
+        "aborted": log.aborted_transactions(log.log_start_offset, end),
+        "times": [log.offset_for_timestamp(NOW_MS + ms, EVERYTHING) for ms in range(-1, 8)],
+        "latest": log.max_timestamp_offset(),
+        "largest": [segment.largest_timestamp for segment in log.segments],
+        "epochs": log.leader_epochs.entries,
+        "producers": {
+            entry.producer_id: (
+                entry.epoch,
+                entry.packed_batches,
+                entry.transaction_first_offset,
+                entry.coordinator_epoch,
+            )
+            for entry in log.producers.entries()
+        },
+    }
+
+
+def written(files: MemoryFiles, batches: int = 40) -> tuple[PartitionLog, int]:
+    """A log with a snapshot in its middle, and where that is."""
+    log = make_log(files, **SETTINGS)
+    fill(log, 0, batches)
+    log.flush()
+    log.take_snapshot(0)
+    point = log.recovery_point
+    fill(log, batches, 6)
+    return log, point
+
+
+def test_l30_only_what_lies_behind_the_recovery_point_is_read(files: MemoryFiles) -> None:
+    log, point = written(files)
+    begin = log.segments[0].position_of(point)
+    expected, size = known(log), log.size_bytes
+    recovered = after_kill(files, point)
+    assert recovered.report.scanned_bytes == size - begin
+    assert known(recovered) == expected
+    # And once more: what the first start left is as good.
+    append(recovered)
+    expected = known(recovered)
+    again = after_kill(files, point)
+    assert again.report.scanned_bytes == again.size_bytes - begin
+    assert known(again) == expected
+
+
+def test_l30_a_log_that_ended_at_the_recovery_point_is_not_read(files: MemoryFiles) -> None:
+    log, point = written(files)
+    log.flush()
+    log.take_snapshot(point)
+    expected, point = known(log), log.recovery_point
+    recovered = after_kill(files, point)
+    assert recovered.report.scanned_bytes == 0
+    assert known(recovered) == expected
+
+
+def test_l30_after_a_clean_stop_and_a_kill_only_what_came_since_is_read(files: MemoryFiles) -> None:
+    log, _ = written(files)
+    log.close(clean=True)
+    end = log.log_end_offset
+    log = make_log(files, start=LogStart(0, end, end, clean=True), **SETTINGS)
+    before = log.size_bytes
+    append(log)
+    expected = known(log)
+    recovered = after_kill(files, end)
+    assert recovered.report.scanned_bytes == recovered.size_bytes - before
+    assert known(recovered) == expected
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
+@pytest.mark.parametrize("how", ["missing", "empty", "cut", "zeros", "zeros inside", "flipped"])
+def test_l30_the_whole_segment_is_read_where_a_file_lost_what_it_said(
+    files: MemoryFiles, suffix: str, how: str
+) -> None:
+    log, point = written(files)
+    expected, size = known(log), log.size_bytes
+    files.crash(keep_page_cache=True)
+    path = path_of(point if suffix == "snapshot" else 0, suffix)
+    content = bytearray(files.content(path))
+    if how == "missing":
+        files.remove(path)
+    elif how == "empty":
+        content.clear()
+    elif how == "cut":
+        del content[len(content) * 2 // 3 :]
+    elif how == "zeros":
+        content[len(content) * 2 // 3 :] = bytes(len(content) - len(content) * 2 // 3)
+    elif how == "zeros inside":
+        content[len(content) // 3 : len(content) // 2] = bytes(
+            len(content) // 2 - len(content) // 3
+        )
+    else:
+        content[len(content) // 2] ^= 0x80
+    if how != "missing":
+        files.put(path, content)
+    recovered = make_log(files, start=LogStart(recovery_point=point), **SETTINGS)
+    assert recovered.report.scanned_bytes == size
+    assert known(recovered) == expected
+
+
+def test_l30_an_older_snapshot_serves_where_the_newest_does_not(files: MemoryFiles) -> None:
+    log, older = written(files)
+    log.flush()
+    begin = log.segments[0].position_of(older)
+    log.take_snapshot(older)
+    point, size, expected = log.recovery_point, log.size_bytes, known(log)
+    files.crash(keep_page_cache=True)
+    newest = bytearray(files.content(path_of(point, "snapshot")))
+    newest[-1] ^= 1
+    files.put(path_of(point, "snapshot"), newest)
+    recovered = make_log(files, start=LogStart(recovery_point=point), **SETTINGS)
+    assert recovered.report.scanned_bytes == size - begin
+    assert known(recovered) == expected
+
+
+def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles) -> None:
+    """What lies below it need not have been flushed."""
+    log, point = written(files)
+    begin = log.segments[0].position_of(point)
+    log.take_snapshot(point)
+    size = log.size_bytes
+    recovered = after_kill(files, point)
+    assert recovered.report.scanned_bytes == size - begin
+
+
+def test_l30_damage_behind_the_snapshot_is_found(files: MemoryFiles) -> None:
+    log, point = written(files)
+    begin = log.segments[0].position_of(point)
+    files.crash(keep_page_cache=True)
+    content = bytearray(files.content(path_of(0, "log")))
+    content[begin + 70] ^= 1
+    files.put(path_of(0, "log"), content)
+    recovered = make_log(files, start=LogStart(recovery_point=point), **SETTINGS)
+    assert recovered.log_end_offset == point
+    assert recovered.size_bytes == begin
+    assert "damaged" in recovered.report.problem
+
+
+def test_l30_what_was_cut_off_leaves_no_snapshot(files: MemoryFiles) -> None:
+    """It would vouch for what is appended there."""
+    log, point = written(files)
+    cut_at = log.segments[0].position_of(point // 2)
+    files.crash(keep_page_cache=True)
+    files.put(path_of(0, "log"), files.content(path_of(0, "log"))[:cut_at])
+    recovered = make_log(files, start=LogStart(recovery_point=point), **SETTINGS)
+    assert recovered.log_end_offset < point
+    files.crash()
+    assert not files.exists(path_of(point, "snapshot"))
+
+
+def test_l30_snapshots_that_are_outdated_go(files: MemoryFiles) -> None:
+    log, first = written(files)
+    points = [first]
+    for at in range(4):
+        fill(log, 46 + at * 10, 10)
+        log.flush()
+        log.take_snapshot(points[-1])
+        points.append(log.recovery_point)
+    found = [point for point in points if files.exists(path_of(point, "snapshot"))]
+    assert found == points[-2:]
+
+
+def test_l30_snapshots_are_wanted_where_much_would_be_read(files: MemoryFiles) -> None:
+    log = make_log(files, **SETTINGS)
+    append(log, make_batch(value=LARGE))
+    log.flush()
+    assert not log.wants_snapshot()  # It may still be growing.
+    assert log.wants_snapshot()
+    log.take_snapshot(0)
+    assert not log.wants_snapshot()
+    append(log)
+    log.flush()
+    assert not log.wants_snapshot()
+    assert not log.wants_snapshot()
+    for _ in range(5):
+        append(log, make_batch(value=LARGE))
+    assert log.wants_snapshot()
+
+
+def test_l30_one_that_cannot_be_written_is_no_trouble(files: MemoryFiles) -> None:
+    log, point = written(files)
+    log.flush()
+    files.fail(Failure("append", path_part="snapshot"))
+    log.take_snapshot(point)
+    expected = known(log)
+    recovered = after_kill(files, log.recovery_point)
+    assert known(recovered) == expected
+
+
+def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
+    """Append, flush, roll, abort, snapshot; `points`: the recovery points that were written."""
+    for at in range(24):
+        fill(log, at, 1)
+        if at % 3 == 0:
+            log.flush()
+            acknowledged.append(log.durable_offset)
+        if at % 4 == 2:
+            points.append(log.recovery_point)
+            log.take_snapshot(points[-2])
+        if at == 13:
+            log.roll(NOW_MS)
+        if at == 9:
+            append(log, leader_epoch=1)
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_l30_d5_a_crash_at_every_operation_is_as_good_as_scanned_whole(power_cut: bool) -> None:
+    """Whatever the disk kept of what was not synced: what a start from the recovery point finds is what
+    one finds that trusts nothing."""
+    probe = MemoryFiles()
+    run(make_log(probe, **SETTINGS), [0], [])
+    shorter = 0
+    for crash_at in range(probe.operations):
+        rng = random.Random(crash_at)
+        files = MemoryFiles()
+        files.crash_at = crash_at
+        points, acknowledged = [0], [0]
+        with suppress(Crashed):
+            run(make_log(files, **SETTINGS), points, acknowledged)
+        files.crash(rng if crash_at % 3 else None, keep_page_cache=not power_cut)
+        copy = files.copy()
+        # Some crash again while they recover.
+        if crash_at % 2:
+            files.crash_at = files.operations + rng.randrange(8)
+            with suppress(Crashed):
+                make_log(files, start=LogStart(recovery_point=points[-1]), **SETTINGS)
+            files.crash(rng, keep_page_cache=not power_cut)
+        recovered = make_log(files, start=LogStart(recovery_point=points[-1]), **SETTINGS)
+        whole = make_log(copy, start=LogStart(), **SETTINGS)
+        assert recovered.log_end_offset >= acknowledged[-1], crash_at
+        found, expected = known(recovered), known(whole)
+        if crash_at % 2:
+            # The first recovery synced what it read; no more than that may differ.
+            expected = known(make_log(files.copy(), start=LogStart(), **SETTINGS))
+        assert found == expected, crash_at
+        shorter += recovered.report.scanned_bytes < whole.report.scanned_bytes
+    assert shorter > probe.operations // 4
+
+
+# --- the format
+
+
+def test_p26_a_snapshot_ends_with_the_state_of_its_segment(files: MemoryFiles) -> None:
+    log, point = written(files)
+    content = files.content(path_of(point, "snapshot"))
+    parsed = SNAPSHOT.parse(content)
+    state = decode_segment_state(content)
+    assert state is not None
+    assert parsed.segment_state.size_bytes == state.size_bytes
+    assert state.size_bytes == log.segments[0].position_of(point)
+    assert state.base_offset == 0
+    assert state.aborted_entries == 8
+    assert state.aborted_crc == crc32c(files.content(path_of(0, "txnindex"))[: 8 * 34])
+    # The rest is what it was: Kafka and older versions read the producers before it.
+    assert decode_snapshot(content, map_end_offset=point)
+
+
+def test_p26_the_state_of_a_segment_as_declared() -> None:
+    state = SegmentState(1, 2, 3, 4, 5, 6, 7, 8)
+    encoded = encode_segment_state(state)
+    parsed = SEGMENT_STATE.parse(encoded)
+    assert tuple(parsed[name] for name in SegmentState._fields) == state
+    assert decode_segment_state(b"whatever comes before" + encoded) == state
+    assert decode_segment_state(encoded[1:]) is None
+    assert decode_segment_state(b"X" + encoded[1:]) is None
+    assert decode_segment_state(struct.pack(">4sH", b"ODRS", 2) + encoded[6:]) is None
