@@ -6,7 +6,7 @@ seams, so that the simulator can run the very same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
@@ -80,7 +80,7 @@ class Node:
         self.metrics = metrics
         self.node_id = config.node_id
         self.cluster_id = logs.cluster_id
-        self.advertised: tuple[str, int] = ("", -1)
+        self._advertised: dict[str, tuple[str, int]] = {}
         #: Asked by handlers before anything else (A-20).
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.metadata = ClusterMetadata(config, randomness)
@@ -200,9 +200,15 @@ class Node:
         self._metadata_log.load()
         return self.metadata.log_config(topic)
 
-    def set_advertised(self, host: str, port: int) -> None:
-        """The address that clients are given; known once the socket is bound (rule N-12)."""
-        self.advertised = (host, port)
+    def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
+        """The (host, port) that clients are given, by the listener that they ask; known once the sockets are
+        bound (rule N-12)."""
+        self._advertised = dict(addresses)
+
+    def advertised(self, listener: str = "") -> tuple[str, int]:
+        """(host, port) for clients of a listener; of the first one for whoever came by none."""
+        found = self._advertised.get(listener)
+        return found or next(iter(self._advertised.values()), ("", -1))
 
     def close(self) -> None:
         """Close the coordinators, which answer parked requests (rule N-15), and compact no more."""

@@ -14,7 +14,8 @@ ANONYMOUS = "ANONYMOUS"
 class RequestContext:
     """`host` is the peer's address; `connection_id` is unique while the broker runs.
 
-    `size_bytes`: of the request's body. `throttle_ms`: how long the connection has to wait because of
+    `user`: who sent it, as the connection's session has found out. `listener`: the name of the listener
+    that it came to. `size_bytes`: of the request's body. `throttle_ms`: how long the connection has to wait because of
     the quota `throttled_by`; 0 if it has not.
     """
 
@@ -24,6 +25,7 @@ class RequestContext:
     connection_id: int
     size_bytes: int = 0
     user: str = ANONYMOUS
+    listener: str = ""
     throttle_ms: int = 0
     throttled_by: str = ""
 

@@ -144,7 +144,6 @@ class CoordinatorWorld(ABC):
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.faults = NO_FAULTS
         self.node_id = 1
-        self.advertised = ("host", 9092)
         self.topic_partitions = [ListPartition() for _ in range(partitions)]
         self.timers: list[tuple[float, Callable[[], None]]] = []
         if topic_exists:
@@ -160,6 +159,9 @@ class CoordinatorWorld(ABC):
         self._shards.load()
 
     # --- What a node gives ---
+
+    def advertised(self, listener: str = "") -> tuple[str, int]:
+        return "host", 9092
 
     def internal_partition(self, topic: str, index: int) -> ListPartition | None:
         if self.metadata.partition_count(topic) == 0 or self.metadata.leader != self.node_id:

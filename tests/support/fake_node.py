@@ -66,7 +66,6 @@ class FakeNode:
         self.metadata = ClusterMetadata(self.config, CountingRandomness())
         self.node_id = self.config.node_id
         self.cluster_id = "cluster"
-        self.advertised = ("host", 9092)
         self.clock = SimulatedClock()
         self.quotas = QuotaManagers(self.clock, Windows(11, 1000), Windows(11, 1000))
         self.disk = DiskWatch()
@@ -79,6 +78,9 @@ class FakeNode:
         self.timers: list[FakeTimer] = []
         self.offline: set[tuple[str, int]] = set()
         self._open: list[Deferred[None]] = []
+
+    def advertised(self, listener: str = "") -> tuple[str, int]:
+        return "host", 9092
 
     def commit_metadata(self, records: list[Any]) -> Deferred[None]:
         for record in records:

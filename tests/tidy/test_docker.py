@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+
+from odradek.cli.serving import parse_plain
+from odradek_broker.config.broker import parse_assignments, parse_config
 
 IMAGES = ("docker/Dockerfile", "docker/spark.Dockerfile")
 #: What lies in a checkout and would be slow or wrong in an image.
@@ -78,3 +83,34 @@ def test_nothing_that_was_made_here_goes_into_an_image(patterns: list[str]) -> N
     for path in _UNWANTED:
         assert is_ignored(path, patterns), path
     assert not is_ignored("protocol/odradek_protocol/records/_native.c", patterns)
+
+
+def _arguments(repository: Path) -> list[str]:
+    """What the broker of compose.yaml is started with, behind `odradek serve`."""
+    entry = (repository / "docker/Dockerfile").read_text("utf-8").rpartition("ENTRYPOINT ")[2]
+    shell = json.loads(entry)[2].replace("$ODRADEK_ADVERTISED", "localhost:9092")
+    arguments = shlex.split(shell.removeprefix("exec odradek serve "))
+    assert arguments.pop() == "$@"
+    compose = (repository / "docker/compose.yaml").read_text("utf-8")
+    command = re.search(r"    command:\n((?:      - .*\n)+)", compose)
+    assert command is not None
+    return arguments + [line.strip().removeprefix("- ") for line in command[1].splitlines()]
+
+
+def test_n12_containers_and_the_host_are_told_addresses_that_lead_to_the_broker(
+    repository: Path,
+) -> None:
+    options = parse_plain(_arguments(repository), {})
+    assert options is not None and options.insecure and options.listen is None
+    given = parse_assignments(options.settings) | {"insecure.listeners": "true"}
+    config, notices = parse_config(given)
+    assert notices == []
+    ports = {each.name: each.port for each in config.broker_listeners}
+    told = config.advertised_addresses
+    assert told == {"INTERNAL": ("broker", ports["INTERNAL"]), "HOST": ("localhost", ports["HOST"])}
+    compose = (repository / "docker/compose.yaml").read_text("utf-8")
+    assert f"ODRADEK_BOOTSTRAP: broker:{ports['INTERNAL']}\n" in compose
+    published = re.findall(r'^      - "(.*)"$', compose, re.MULTILINE)
+    assert f"127.0.0.1:{ports['HOST']}:{ports['HOST']}" in published
+    assert all(each.startswith("127.0.0.1:") for each in published)
+    assert not any(each.endswith(f":{ports['INTERNAL']}") for each in published)

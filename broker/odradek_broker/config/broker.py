@@ -12,6 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek_broker.config.broker_settings import SETTING_OF_KEY, SETTINGS, BrokerSettings
+from odradek_broker.config.listener_settings import (
+    PER_LISTENER,
+    listener_key,
+    listener_of,
+    listener_setting,
+)
+from odradek_broker.config.listeners import (
+    Listener,
+    advertised_addresses,
+    broker_listeners,
+    check_listeners,
+    check_reach,
+    parse_address,
+)
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
 from odradek_broker.config.types import (
     ConfigError,
@@ -33,45 +47,30 @@ __all__ = [
     "BrokerConfig",
     "ConfigError",
     "ConfigSource",
-    "Listener",
     "Notice",
     "default_config",
     "find_origin",
     "find_setting",
     "is_unsupported",
-    "parse_address",
     "parse_assignments",
     "parse_config",
     "parse_properties",
     "with_dynamic",
 ]
 
-_PORT_MAX = 65_535
-#: Hosts that stand for every address of the machine.
-_EVERY_ADDRESS = ("", "0.0.0.0", "::")
+_PROTOCOL_MAP = "listener.security.protocol.map"
+
+#: Settings that say what a node of Kafka does in its quorum, and with whom.
+_KRAFT = ("process.roles", "controller.quorum.", "controller.listener.names")
 
 Layers = tuple[tuple[ConfigSource, Mapping[str, str]], ...]
-
-
-@dataclass(frozen=True)
-class Listener:
-    """One address of `listeners`. An empty host means every address of the machine."""
-
-    name: str
-    host: str
-    port: int
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT, with brackets around an IPv6 host."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
 class Notice:
     """A log line about a configuration that is accepted."""
 
-    level: str  # "warning" or "debug"
+    level: str  # "warning", "info" or "debug"
     text: str
 
 
@@ -112,30 +111,30 @@ class BrokerConfig(BrokerSettings):
         return "consumer" in self.group_coordinator_rebalance_protocols
 
     @property
-    def listener(self) -> Listener:
-        """The one address to listen on."""
-        return _broker_listeners(self)[0]
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        """Where to listen, in the order of `listeners`; at least one."""
+        return broker_listeners(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
     @property
-    def listen_host(self) -> str:
-        """The host to listen on, "0.0.0.0" for every address."""
-        return self.listener.host or "0.0.0.0"
+    def advertised_addresses(self) -> dict[str, tuple[str, int]]:
+        """(host, port) that clients are told, by listener; of those that say it (rule N-12)."""
+        return advertised_addresses(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
-    @property
-    def listen_port(self) -> int:
-        """The port to listen on; 0 for a free one."""
-        return self.listener.port
+    def listener_text(self, listener: str, name: str) -> str | None:
+        """The given text of a setting for one listener alone; None if there is none."""
+        key = listener_key(listener, name)
+        return next((given[key] for _, given in self.layers if key in given), None)
 
-    @property
-    def advertised(self) -> tuple[str, int] | None:
-        """(host, port) that clients are given; None for the address that the broker listens on.
+    def listener_int(self, listener: str, name: str) -> int:
+        """The value of a setting for one listener alone, which is otherwise the row's default."""
+        row = PER_LISTENER[name]
+        text = self.listener_text(listener, name)
+        value = row.default if text is None else row.read(row.name, text)
+        assert isinstance(value, int)
+        return value
 
-        Port 0 stands for the port that was bound (rule N-12).
-        """
-        if not self.advertised_listeners:
-            return None
-        listener = _parse_listener("advertised.listeners", self.advertised_listeners[0])
-        return listener.host, listener.port
+    def _is_given(self, name: str) -> bool:
+        return any(name in given for _, given in self.layers)
 
     @property
     def http_address(self) -> tuple[str, int] | None:
@@ -155,32 +154,6 @@ class BrokerConfig(BrokerSettings):
         return LogConfig(
             **values, durability=self.log_durability, record_validation=self.record_validation
         )
-
-
-def parse_address(key: str, text: str) -> tuple[str, int]:
-    """(host, port) of "HOST:PORT" or "[IPv6]:PORT"; ConfigError naming `key` otherwise."""
-    host, colon, port = text.strip().rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    legal_port = port.isascii() and port.isdigit() and int(port) <= _PORT_MAX
-    if not colon or not legal_port or (":" in host and not bracketed) or " " in host:
-        raise ConfigError(key, text, "HOST:PORT or [IPv6]:PORT, with a port up to 65535")
-    return host, int(port)
-
-
-def _parse_listener(key: str, text: str) -> Listener:
-    name, separator, address = text.partition("://")
-    if not separator or not name:
-        raise ConfigError(key, text, "NAME://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092")
-    host, port = parse_address(key, address)
-    return Listener(name.upper(), host, port)
-
-
-def _broker_listeners(settings: BrokerSettings) -> list[Listener]:
-    left_out = {name.upper() for name in settings.controller_listener_names}
-    found = [_parse_listener("listeners", text) for text in settings.listeners]
-    return [listener for listener in found if listener.name not in left_out]
 
 
 # --- Reading texts --------------------------------------------------------------------------------
@@ -219,12 +192,18 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
     known = {key: value for key, value in given.items() if find_setting(key) is not None}
     notices = [notice for key in given if key not in known and (notice := _unused(key))]
     ignored = sorted(
-        key for key in given if key not in SETTING_OF_KEY and (key in known or _is_ignored(key))
+        key
+        for key in given
+        if key not in SETTING_OF_KEY
+        and not key.startswith(_KRAFT)
+        and listener_setting(key) is None
+        and (key in NO_EFFECT_SETTINGS or _is_ignored(key))
     )
     if ignored:
         text = "settings without effect on this broker: " + ", ".join(ignored)
         notices.append(Notice("debug", text))
-    return _build(((ConfigSource.STATIC_BROKER, known),)), notices
+    config = _build(((ConfigSource.STATIC_BROKER, known),))
+    return config, notices + _about_listeners(config, given)
 
 
 def default_config() -> BrokerConfig:
@@ -248,8 +227,8 @@ def with_dynamic(
 
 
 def find_setting(key: str) -> Setting | None:
-    """The row of a key or of a synonym, with effect or without; None if there is none."""
-    return SETTING_OF_KEY.get(key) or NO_EFFECT_SETTINGS.get(key)
+    """The row of a key, of a synonym or of a key for one listener; None if there is none."""
+    return SETTING_OF_KEY.get(key) or NO_EFFECT_SETTINGS.get(key) or listener_setting(key)
 
 
 def find_origin(row: Setting, layers: Layers) -> tuple[ConfigSource, str] | None:
@@ -278,6 +257,11 @@ def _build(layers: Layers) -> BrokerConfig:
         if origin is not None:
             source, name = origin
             values[row.attribute] = row.read(name, texts[source][name])
+    for _, given in layers:
+        for key, text in given.items():
+            own = listener_setting(key)
+            if own is not None:
+                own.read(key, text)
     config = BrokerConfig(**values, layers=layers)
     _check_together(config)
     return config
@@ -285,26 +269,9 @@ def _build(layers: Layers) -> BrokerConfig:
 
 def _check_together(config: BrokerConfig) -> None:
     """Check settings against each other. ConfigError names the one to change."""
-    listeners = _broker_listeners(config)
-    if len(listeners) != 1:
-        raise ConfigError(
-            "listeners", write_value(config.listeners), "exactly one address of a broker"
-        )
-    if listeners[0].name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-        raise ConfigError(
-            "listeners",
-            write_value(config.listeners),
-            "PLAINTEXT://HOST:PORT; nothing else is served",
-        )
-    if len(config.advertised_listeners) > 1:
-        raise ConfigError(
-            "advertised.listeners", write_value(config.advertised_listeners), "at most one address"
-        )
-    for text in config.advertised_listeners:
-        if _parse_listener("advertised.listeners", text).host in _EVERY_ADDRESS:
-            raise ConfigError(
-                "advertised.listeners", text, "an address that clients can connect to"
-            )
+    map_is_given = config._is_given(_PROTOCOL_MAP)
+    check_listeners(config, map_is_given=map_is_given)
+    check_reach(config, config.broker_listeners, frozenset())
     if len(config.log_dirs) != 1:
         raise ConfigError("log.dirs", write_value(config.log_dirs), "exactly one directory")
     if config.http_listen:
@@ -372,6 +339,21 @@ def _is_ignored(key: str) -> bool:
 def is_unsupported(key: str) -> bool:
     """Whether a key is a setting of Kafka's that this broker has no row for."""
     return _is_ignored(key) or key in UNSUPPORTED_KEYS or key.startswith(SECURITY_PREFIXES)
+
+
+def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Notice]:
+    """What is to be said about listeners that are accepted."""
+    notices = []
+    kraft = [f"{key}={given[key]}" for key in sorted(given) if key.startswith(_KRAFT)]
+    if kraft:
+        text = "this broker is its own controller; taken, and not needed: " + ", ".join(kraft)
+        notices.append(Notice("info", text))
+    names = {listener.name.lower() for listener in config.broker_listeners}
+    for key in given:
+        name = listener_of(key)
+        if name and name not in names:
+            notices.append(Notice("warning", f"{key} is for a listener that is not in listeners"))
+    return notices
 
 
 def _unused(key: str) -> Notice | None:

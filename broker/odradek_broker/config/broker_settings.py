@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
+from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.types import (
     INT32_MAX,
     INT64_MAX,
@@ -35,7 +36,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(ListenerSettings):
     """Every setting, parsed and typed."""
 
     # --- Identity, addresses, directories ---
@@ -54,23 +55,6 @@ class BrokerSettings:
         ours=True,
     )
     broker_rack: str = setting(Kind.STRING, "", "The rack that clients are told; empty: none.")
-    listeners: tuple[str, ...] = setting(
-        Kind.LIST,
-        ("PLAINTEXT://127.0.0.1:9092",),
-        "Where to listen: PLAINTEXT://HOST:PORT. An empty host means all addresses, port 0 a free "
-        "one. Only this machine is served by default, because there is no authentication.",
-    )
-    advertised_listeners: tuple[str, ...] = setting(
-        Kind.LIST,
-        (),
-        "The address that clients are told to connect to; empty: the one that is listened on, "
-        "or the machine's name where that is all addresses.",
-    )
-    controller_listener_names: tuple[str, ...] = setting(
-        Kind.LIST,
-        (),
-        "Listeners with these names are left out: this broker has no separate controller.",
-    )
     log_dirs: tuple[str, ...] = setting(
         Kind.LIST,
         ("odradek-data",),
@@ -380,14 +364,6 @@ class BrokerSettings:
         "A connection without traffic for so long is closed; -1: never.",
         at_least(-1),
     )
-    max_connections: int = setting(
-        Kind.INT,
-        INT32_MAX,
-        "Most connections at a time; more wait to be accepted. When it is lowered, those that were "
-        "silent for longest are closed.",
-        at_least(1),
-        dynamic=True,
-    )
     max_connections_per_ip: int = setting(
         Kind.INT,
         INT32_MAX,
@@ -401,13 +377,6 @@ class BrokerSettings:
         "Most connections from some IP addresses, in the place of max.connections.per.ip. Names of "
         "hosts are not looked up.",
         COUNTS_BY_ADDRESS,
-        dynamic=True,
-    )
-    max_connection_creation_rate: int = setting(
-        Kind.INT,
-        INT32_MAX,
-        "Most new connections per second, over the windows of quotas; more wait to be accepted.",
-        at_least(0),
         dynamic=True,
     )
     quota_window_num: int = setting(

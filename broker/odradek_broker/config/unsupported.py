@@ -81,16 +81,16 @@ _IGNORED_KEYS = """
     early.start.listeners eligible.leader.replicas.enable
     fetch.purgatory.purge.interval.requests group.consumer.regex.refresh.interval.ms
     group.coordinator.append.linger.ms group.coordinator.new.enable group.coordinator.threads
-    host.name initial.broker.registration.timeout.ms inter.broker.listener.name
+    host.name initial.broker.registration.timeout.ms
     inter.broker.protocol.version leader.imbalance.check.interval.seconds
     leader.imbalance.per.broker.percentage log.dir.failure.timeout.ms
     log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms
     log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
     metric.reporters num.alter.log.dirs.replica.fetchers num.replica.alter.log.dirs.threads
     offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
-    principal.builder.class process.roles producer.purgatory.purge.interval.requests
+    principal.builder.class producer.purgatory.purge.interval.requests
     request.timeout.ms reserved.broker.max.id sasl.mechanism.inter.broker.protocol
-    security.inter.broker.protocol security.providers server.max.startup.time.ms
+    security.providers server.max.startup.time.ms
     share.coordinator.state.topic.replication.factor socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes
     socket.send.buffer.bytes telemetry.max.bytes transaction.state.log.load.buffer.size
@@ -109,7 +109,6 @@ IGNORED_PREFIXES = (
     "kafka.metrics.",
     "leader.replication.",
     "listener.name.",
-    "listener.security.protocol.map",
     "log.cleaner.",
     "metadata.log.",
     "metadata.max.",

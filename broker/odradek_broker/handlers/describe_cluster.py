@@ -29,7 +29,7 @@ def handle(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
-    host, port = node.advertised
+    host, port = node.advertised(context.listener)
     operations = UNKNOWN_OPERATIONS
     if request.include_cluster_authorized_operations:
         operations = cluster_operations(node.authorizer, context)

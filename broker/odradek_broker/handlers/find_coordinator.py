@@ -56,7 +56,7 @@ def handle(
     def found(key: str) -> Coordinator:
         if key not in allowed:
             return _refusal(key, denied, f"You may not describe {key!r}.")
-        return _find(node, topic, key)
+        return _find(node, context, topic, key)
 
     def answer(_: None) -> FindCoordinatorResponse:
         return _response(many, [found(key) for key in keys])
@@ -71,14 +71,14 @@ def handle(
         return Deferred.of(_response(many, refusals))
 
 
-def _find(node: Node, topic: str, key: str) -> Coordinator:
+def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordinator:
     count = node.metadata.partition_count(topic)
     leader = node.metadata.leader_of(topic, partition_for(key, count)) if count else None
     if leader != node.node_id:
         # Of other brokers this one knows no address.
         message = f"No coordinator is available for the key {key!r}."
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
-    host, port = node.advertised
+    host, port = node.advertised(context.listener)
     return Coordinator(
         key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message=""
     )

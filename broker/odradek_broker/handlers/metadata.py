@@ -130,7 +130,7 @@ class _Answer:
             ]
         else:
             topics = self._asked_topics()
-        host, port = node.advertised
+        host, port = node.advertised(self._context.listener)
         broker = MetadataResponseBroker(
             node_id=node.node_id, host=host, port=port, rack=node.config.broker_rack or None
         )

@@ -27,7 +27,7 @@ def node_families(node: Node) -> Iterator[Metric]:
     broker = Gauge(
         "kafka_broker_info", "Information about the Kafka Broker.", labels=["id", "address"]
     )
-    host, port = node.advertised
+    host, port = node.advertised()
     broker.add_metric([str(node.node_id), f"{host}:{port}"], 1)
     yield broker
     yield Gauge(

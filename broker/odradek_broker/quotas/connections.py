@@ -43,8 +43,10 @@ class ConnectionQuotas:
         #: By address; those of clients do, as if an address were a client id.
         self._rates = ClientQuotas(lambda: SampledRate(windows))
         self._all = SampledRate(windows)
+        self._by_listener: dict[str, SampledRate] = {}
         self._overrides: tuple[str, dict[str, int]] = ("", {})
-        self._accept_at_ms = 0
+        #: When the next may be accepted, by listener; "" stands for all of them.
+        self._accept_at_ms: dict[str, int] = {}
 
     def update(self, address: str | None, limit: float | None) -> None:
         """Set how many connections may come per second from an address; None is any other one, and a
@@ -52,11 +54,11 @@ class ConnectionQuotas:
         name = None if address is None else _address_of(address)
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 
-    def admit(self, host: str) -> Admission:
+    def admit(self, host: str, listener: str = "") -> Admission:
         """Count a connection that was accepted, if it may stay; `closed` is told of those that did."""
         address = _address_of(host)
         now_ms = self._clock.monotonic_ms()
-        self._count_all(now_ms)
+        self._count_all(now_ms, listener)
         hold_ms = self._throttle_ms(address, now_ms)
         if hold_ms:
             return Admission("its address comes too often (connection_creation_rate)", hold_ms)
@@ -75,17 +77,26 @@ class ConnectionQuotas:
         else:
             self._counts.pop(address, None)
 
-    def pause_ms(self) -> int:
-        """How long none may be accepted, because too many came (max.connection.creation.rate)."""
-        return max(self._accept_at_ms - self._clock.monotonic_ms(), 0)
+    def pause_ms(self, listener: str = "") -> int:
+        """How long a listener may accept none, because too many came to it, or to all of them
+        (max.connection.creation.rate)."""
+        at_ms = max(self._accept_at_ms.get("", 0), self._accept_at_ms.get(listener, 0))
+        return max(at_ms - self._clock.monotonic_ms(), 0)
 
-    def _count_all(self, now_ms: int) -> None:
-        limit = self._settings().max_connection_creation_rate
+    def _count_all(self, now_ms: int, listener: str) -> None:
+        settings = self._settings()
+        self._count("", settings.max_connection_creation_rate, self._all, now_ms)
+        if listener:
+            rate = self._by_listener.setdefault(listener, SampledRate(self._windows))
+            limit = settings.listener_int(listener, "max.connection.creation.rate")
+            self._count(listener, limit, rate, now_ms)
+
+    def _count(self, listener: str, limit: int, rate: SampledRate, now_ms: int) -> None:
         if limit == INT32_MAX:
             return
-        self._all.record(1, now_ms)
-        throttle_ms = self._all.throttle_ms(max(limit, _LEAST_RATE), now_ms)
-        self._accept_at_ms = now_ms + min(throttle_ms, self._windows.size_ms)
+        rate.record(1, now_ms)
+        throttle_ms = rate.throttle_ms(max(limit, _LEAST_RATE), now_ms)
+        self._accept_at_ms[listener] = now_ms + min(throttle_ms, self._windows.size_ms)
 
     def _throttle_ms(self, address: str, now_ms: int) -> int:
         """How long an address must not come; a connection that is refused for that does not count."""

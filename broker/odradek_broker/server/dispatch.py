@@ -19,6 +19,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import api_versions
 from odradek_broker.node import Node
 from odradek_broker.request import (
+    ANONYMOUS,
     AnswerTooLarge,
     CloseConnection,
     HandlerReply,
@@ -56,10 +57,16 @@ _PERCENT_US = 10_000
 
 @dataclass(slots=True)
 class Peer:
-    """The other end of a connection. `throttle_ms`: how long it has to wait; who lets it wait takes it."""
+    """The other end of a connection, and the name of the listener that it came to.
+
+    `user`: who it is; ANONYMOUS where nobody has to say. `throttle_ms`: how long it has to wait; who lets
+    it wait takes it.
+    """
 
     host: str
     connection_id: int
+    listener: str = ""
+    user: str = ANONYMOUS
     throttle_ms: int = 0
 
 
@@ -122,7 +129,14 @@ class Dispatcher:
         api = APIS.get(key)  # type: ignore[call-overload]
         if api is None:
             raise CloseConnection(f"request of unknown key {key}")
-        context = RequestContext(version, header.client_id, peer.host, peer.connection_id)
+        context = RequestContext(
+            version,
+            header.client_id,
+            peer.host,
+            peer.connection_id,
+            user=peer.user,
+            listener=peer.listener,
+        )
         if version not in api.versions:
             return self._unsupported(api, context, header.correlation_id)
         if key != ApiKey.PRODUCE and len(frame) > self._control_bytes_max:

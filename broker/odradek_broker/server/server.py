@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -23,10 +24,11 @@ from odradek_broker.node import Node
 from odradek_broker.platform.fault_injection import injection_from_environment
 from odradek_broker.platform.fault_points import UnknownFaultPoint
 from odradek_broker.quotas.connections import Admission
+from odradek_broker.server.acceptors import Acceptors
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.event_loop import LoopScheduler
-from odradek_broker.server.host import Host, RealHost, Serving
+from odradek_broker.server.host import Host, Listener, RealHost
 from odradek_broker.server.http import HttpServer
 from odradek_broker.server.session import Session, SessionLimits
 from odradek_broker.storage.cleaner.manager import LogCleaner
@@ -115,10 +117,8 @@ class Server:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._all_closed = asyncio.Event()
         self._next_connection_id = 0
-        #: Whether as many connections are open as there may be.
-        self._full = False
-        self._resume_timer: asyncio.TimerHandle | None = None
-        self._server: Serving | None = None
+        #: (host, port) as bound, by listener.
+        self.addresses: dict[str, tuple[str, int]] = {}
         self._http: HttpServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Future[None] | None = None
@@ -128,23 +128,26 @@ class Server:
         self.failure = ""
 
     async def start(self) -> tuple[str, int]:
-        """Open the data directory, recover, listen; the address that was bound.
+        """Open the data directory, recover, listen; the address that the first listener has bound.
 
         StartError, DataDirectoryError. Nothing accepts connections before recovery is over.
         """
         loop = asyncio.get_running_loop()
         config = self.config
-        listener = self._host.bind(config.listen_host, config.listen_port)
+        bound = self._bind()
         try:
             budget = self._host.open_files()
-            self._connections_max = budget.connections
             self._open(loop, budget.segments)
         except BaseException:
-            listener.close()
+            for listener in bound.values():
+                listener.close()
             raise
-        host, port = listener.address
+        self.addresses = {name: listener.address for name, listener in bound.items()}
         node = self.node
-        node.set_advertised(*self._advertised(host, port))
+        node.set_advertised(self._advertised())
+        self._acceptors = Acceptors(
+            node.connection_quotas, lambda: node.metadata.config, budget.connections
+        )
         self._dispatcher = self._new_dispatcher()
         self._limits = SessionLimits(
             config.max_in_flight_per_connection,
@@ -153,12 +156,14 @@ class Server:
         )
         node.answer_room_bytes = lambda: self._limits.room_bytes
         try:
-            self._server = await listener.serve(self._session)
+            for name, listener in bound.items():
+                self._acceptors.add(name, await listener.serve(partial(self._session, name)))
             if config.http_address is not None:
                 self._http = HttpServer(node, self.metrics, self.faults)
                 self.http_address = await self._http.start(*config.http_address)
         except OSError as error:
-            listener.close()
+            for listener in bound.values():
+                listener.close()
             await self.stop()
             raise StartError(f"cannot listen: {error}") from error
         idle_s = config.connections_max_idle_ms / 1000
@@ -171,8 +176,27 @@ class Server:
                 (_RECOVERY_POINTS_S, "writing the recovery points", self._keep_recovery_points),
             )
         ]
-        log.info("ready", host=host, port=port, node_id=node.node_id, cluster_id=node.cluster_id)
+        host, port = next(iter(self.addresses.values()))
+        others = {
+            name: f"{at[0]}:{at[1]}" for name, at in self.addresses.items() if at != (host, port)
+        }
+        more = {"listeners": others} if others else {}
+        log.info(
+            "ready", host=host, port=port, node_id=node.node_id, cluster_id=node.cluster_id, **more
+        )
         return host, port
+
+    def _bind(self) -> dict[str, Listener]:
+        """Take all addresses, or none. StartError."""
+        bound: dict[str, Listener] = {}
+        try:
+            for each in self.config.broker_listeners:
+                bound[each.name] = self._host.bind(each.host or "0.0.0.0", each.port)
+        except BaseException:
+            for listener in bound.values():
+                listener.close()
+            raise
+        return bound
 
     def _new_dispatcher(self) -> Dispatcher:
         control_bytes_max = self.config.max_control_request_bytes
@@ -280,16 +304,18 @@ class Server:
         self.failure = reason
         self.ended.set()
 
-    def _advertised(self, host: str, port: int) -> tuple[str, int]:
-        """The address that clients are given (N-12): as configured, or the bound one."""
-        configured = self.config.advertised
-        if configured is not None:
-            return configured[0], configured[1] or port
-        if host in ("0.0.0.0", "::"):
-            return socket.gethostname(), port
-        return host, port
+    def _advertised(self) -> dict[str, tuple[str, int]]:
+        """The addresses that clients are given (N-12): as configured, or the bound ones."""
+        configured = self.config.advertised_addresses
+        told = {}
+        for name, (bound_host, bound_port) in self.addresses.items():
+            host, port = configured.get(name, (bound_host, 0))
+            if host in ("", "0.0.0.0", "::"):
+                host = socket.gethostname()
+            told[name] = host, port or bound_port
+        return told
 
-    def _session(self) -> asyncio.BaseProtocol:
+    def _session(self, listener: str) -> asyncio.BaseProtocol:
         self._next_connection_id += 1
         session = Session(
             self._dispatcher,
@@ -298,20 +324,21 @@ class Server:
             self._limits,
             self.metrics,
             self._closed,
+            listener=listener,
             admit=lambda host: self._admit(session, host),
         )
         self._sessions[session] = ""
-        self._pace_accepting()
+        self._acceptors.connected(listener)
         self.metrics.connections.set(len(self._sessions))
         return session
 
     def _admit(self, session: Session, host: str) -> Admission:
         if self._stopping:
             return Admission("the broker is stopping")
-        admission = self.node.connection_quotas.admit(host)
+        admission = self.node.connection_quotas.admit(host, session.listener)
         if not admission.reason:
             self._sessions[session] = host
-        self._pace_accepting()
+        self._acceptors.pace()
         return admission
 
     def _closed(self, session: Session) -> None:
@@ -320,47 +347,23 @@ class Server:
             self.node.connection_quotas.closed(host)
         if not self._sessions:
             self._all_closed.set()
-        self._pace_accepting()
+        self._acceptors.disconnected(session.listener)
         self.metrics.connections.set(len(self._sessions))
-
-    @property
-    def _most_connections(self) -> int:
-        return min(self._connections_max, self.node.metadata.config.max_connections)
-
-    def _pace_accepting(self) -> None:
-        """Accept connections, or let those who connect wait: for one that ends, or because too many came
-        in a short time (Q-11, Q-13)."""
-        server = self._server
-        if server is None or self._stopping:
-            return
-        pause_ms = self.node.connection_quotas.pause_ms()
-        full = len(self._sessions) >= self._most_connections
-        if full != self._full:
-            self._full = full
-            if full:
-                log.warning(
-                    "no more connections are accepted until others end (max.connections, ulimit -n)",
-                    connections=len(self._sessions),
-                )
-        if full or pause_ms:
-            server.pause()
-        else:
-            server.resume()
-        if pause_ms and self._resume_timer is None:
-            loop = asyncio.get_running_loop()
-            self._resume_timer = loop.call_later(pause_ms / 1000, self._pause_is_over)
-
-    def _pause_is_over(self) -> None:
-        self._resume_timer = None
-        self._pace_accepting()
 
     def _close_excess(self) -> None:
         """After the limit was lowered: close the connections that were silent for longest (Q-11)."""
-        excess = len(self._sessions) - self._most_connections
-        if excess > 0:
-            silent = sorted(self._sessions, key=lambda session: session.last_active)
-            for session in silent[:excess]:
-                session.abort()
+        closed: list[Session] = []
+        for name, excess in self._acceptors.excess():
+            there = [
+                each
+                for each in self._sessions
+                if name in ("", each.listener) and each not in closed
+            ]
+            silent = sorted(there, key=lambda session: session.last_active)
+            # Those of single listeners come first, and count for all.
+            closed += silent[: excess if name else max(excess - len(closed), 0)]
+        for session in closed:
+            session.abort()
 
     async def stop(self) -> None:
         """Answer the requests in flight, make everything durable, mark the stop as clean (rule N-15)."""
@@ -369,10 +372,7 @@ class Server:
         self._stopping = True
         for task in self._tasks:
             task.cancel()
-        if self._resume_timer is not None:
-            self._resume_timer.cancel()
-        if self._server is not None:
-            self._server.close()
+        self._acceptors.close()
         if self._http is not None:
             await self._http.stop()
         if self.faults is not None:
@@ -434,7 +434,7 @@ class Server:
         """Retention, deleted files, expired producers, at the pace the node decides; limits of
         connections that have changed."""
         self._close_excess()
-        self._pace_accepting()
+        self._acceptors.pace()
         report = self.node.keep_house()
         for name, count in report.deleted_segments.items():
             log.info("deleted old segments", partition=name, segments=count)

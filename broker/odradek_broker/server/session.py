@@ -74,7 +74,8 @@ class SessionLimits:
 class Session(asyncio.BufferedProtocol):
     """Owns a transport. `on_closed` is called once, when the connection is gone.
 
-    `admit`: told the peer's address, says whether the connection may stay.
+    `listener`: the name of the one that it came to. `admit`: told the peer's address, says whether the
+    connection may stay.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Session(asyncio.BufferedProtocol):
         metrics: BrokerMetrics,
         on_closed: Callable[[Session], None],
         *,
+        listener: str = "",
         admit: Callable[[str], Admission] = lambda _: Admission(),
     ) -> None:
         self._dispatcher = dispatcher
@@ -93,7 +95,7 @@ class Session(asyncio.BufferedProtocol):
         self._limits = limits
         self._metrics = metrics
         self._on_closed = on_closed
-        self._peer = Peer("", peer_id)
+        self._peer = Peer("", peer_id, listener)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
         self._backlog: deque[memoryview] = deque()
@@ -117,6 +119,11 @@ class Session(asyncio.BufferedProtocol):
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
         self._send_is_due = False
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that it came to."""
+        return self._peer.listener
 
     @property
     def quiet(self) -> bool:

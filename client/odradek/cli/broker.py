@@ -29,7 +29,11 @@ _ERROR_PREFIX = "odradek: "
 
 Listen = Annotated[
     str | None,
-    typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is a free one."),
+    typer.Option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where the PLAINTEXT listener listens; port 0 is a free one.",
+    ),
 ]
 DataDir = Annotated[
     Path | None,
@@ -56,6 +60,13 @@ Testing = Annotated[
         help="Take orders for faults from this machine, over HTTP; see `odradek faults`.",
     ),
 ]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Let other machines in without knowing who they are, as insecure.listeners=true does.",
+    ),
+]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
 
 
@@ -68,6 +79,7 @@ def serve(
     config: ConfigFile = None,
     settings: Settings = None,
     testing: Testing = False,
+    insecure: Insecure = False,
     log_file: LogFile = None,
 ) -> None:
     """Run a broker in the foreground.
@@ -75,7 +87,9 @@ def serve(
     One line on stdout says that it is ready. SIGTERM and Ctrl-C answer what was asked, flush, and
     exit 0. A bad setting exits 2.
     """
-    serving.serve(serving.ServeOptions(listen, data_dir, config, settings or [], log_file, testing))
+    serving.serve(
+        serving.ServeOptions(listen, data_dir, config, settings or [], log_file, testing, insecure)
+    )
 
 
 # --- As a daemon ----------------------------------------------------------------------------------
@@ -87,6 +101,7 @@ def start(
     config: ConfigFile = None,
     settings: Settings = None,
     testing: Testing = False,
+    insecure: Insecure = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is ready.")
     ] = 60.0,
@@ -96,7 +111,7 @@ def start(
     The data directory gets its pid file and its log file. Exits 1 if it is running already or
     cannot start, 2 for a bad setting.
     """
-    parsed, _ = configure(listen, data_dir, config, settings)
+    parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure)
     directory = Path(parsed.data_dir).absolute()
     log_file = directory / LOG_FILE
     running = _running(directory)
@@ -112,6 +127,8 @@ def start(
         command += ["--set", text]
     if testing:
         command.append("--testing")
+    if insecure:
+        command.append("--insecure")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         log = log_file.open("ab")
@@ -241,7 +258,8 @@ def status(
 
 
 def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
-    parsed, _ = configure(None, data_dir, config_file, settings)
+    # What its listeners may be was asked when it was started.
+    parsed, _ = configure(None, data_dir, config_file, settings, insecure=True)
     return Path(parsed.data_dir).absolute()
 
 

@@ -42,6 +42,7 @@ class ServeOptions:
     settings: list[str] = field(default_factory=list)
     log_file: Path | None = None
     testing: bool = False
+    insecure: bool = False
 
 
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
@@ -52,8 +53,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
     left = list(arguments)
     while left:
         name, equals, value = left.pop(0).partition("=")
-        if name == "--testing" and not equals:
-            options.testing = True
+        if name in ("--testing", "--insecure") and not equals:
+            setattr(options, name.removeprefix("--"), True)
             continue
         if not equals:
             if not left:
@@ -81,7 +82,13 @@ def serve(options: ServeOptions) -> None:
     serving."""
     # What is imported is no garbage: not looked for while it comes, nor among it later.
     gc.disable()
-    parsed, notices = configure(options.listen, options.data_dir, options.config, options.settings)
+    parsed, notices = configure(
+        options.listen,
+        options.data_dir,
+        options.config,
+        options.settings,
+        insecure=options.insecure,
+    )
     if options.testing and parsed.http_address is None:
         parsed = replace(parsed, http_listen=TESTING_HTTP)
     _import_structlog()
@@ -132,16 +139,21 @@ def _import_structlog() -> None:
 
 
 def configure(
-    listen: str | None, data_dir: Path | None, config_file: Path | None, settings: list[str] | None
+    listen: str | None,
+    data_dir: Path | None,
+    config_file: Path | None,
+    settings: list[str] | None,
+    *,
+    insecure: bool = False,
 ) -> tuple[BrokerConfig, list[Notice]]:
     """From the command line's options. Ends the program with exit code 2 if they are bad."""
     from odradek_broker.config.broker import (
         ConfigError,
-        parse_address,
         parse_assignments,
         parse_config,
         parse_properties,
     )
+    from odradek_broker.config.listeners import with_plaintext_address
 
     given: dict[str, str] = {}
     try:
@@ -149,8 +161,9 @@ def configure(
             given.update(parse_properties(_read(config_file)))
         given.update(parse_assignments(settings or []))
         if listen is not None:
-            parse_address("--listen", listen)
-            given["listeners"] = f"PLAINTEXT://{listen}"
+            given["listeners"] = with_plaintext_address(given.get("listeners"), listen)
+        if insecure:
+            given["insecure.listeners"] = "true"
         if data_dir is not None:
             given["log.dirs"] = str(data_dir)
         return parse_config(given)
@@ -179,7 +192,7 @@ def _say(notices: list[Notice]) -> None:
 
     log = structlog.get_logger("odradek.config")
     for notice in notices:
-        log.log(30 if notice.level == "warning" else 10, notice.text)
+        log.log({"warning": 30, "info": 20}.get(notice.level, 10), notice.text)
 
 
 def _run(

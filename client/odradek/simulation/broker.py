@@ -186,6 +186,8 @@ class SimulatedBroker:
         host, port = address
         given = {**SETTINGS, **(settings or {})}
         given |= {"listeners": f"PLAINTEXT://{host}:{port}", "log.dirs": "data"}
+        # The simulated network has only our own machines.
+        given["insecure.listeners"] = True
         self.config, _ = parse_config({name: str(value) for name, value in given.items()})
         self.clock = LoopClock(asyncio.get_running_loop())
         self.disk = MemoryFiles(now_ms=self.clock.wall_ms())

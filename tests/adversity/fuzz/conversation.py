@@ -90,7 +90,7 @@ class World(NodeWorld):
     def start(self) -> Any:
         self.scheduler = self.timers = _Timers()
         report = super().start()
-        self.node.set_advertised("localhost", 9092)
+        self.node.set_advertised({"PLAINTEXT": ("localhost", 9092)})
         self.dispatcher = Dispatcher(self.node, _CONTROL_BYTES_MAX)
         self.settle()
         return report

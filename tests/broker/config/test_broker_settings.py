@@ -13,13 +13,13 @@ from odradek_broker.config.broker import (
     BrokerConfig,
     ConfigError,
     default_config,
-    parse_address,
     parse_assignments,
     parse_config,
     parse_properties,
     with_dynamic,
 )
 from odradek_broker.config.broker_settings import SETTING_OF_KEY, SETTINGS
+from odradek_broker.config.listeners import parse_address
 from odradek_broker.config.page import configuration_page
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
 from odradek_broker.config.types import ConfigSource, Kind, Setting, write_value
@@ -92,11 +92,17 @@ log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
-    config, notices = parse_config(parse_properties(text))
-    assert [notice.level for notice in notices] == ["debug"]
-    assert "process.roles" in notices[0].text
-    assert (config.listen_host, config.listen_port) == ("0.0.0.0", 9092)
-    assert config.advertised == ("localhost", 9092)
+    given_texts = parse_properties(text)
+    with pytest.raises(ConfigError, match="--insecure"):
+        parse_config(given_texts)
+    config, notices = parse_config({**given_texts, "insecure.listeners": "true"})
+    assert [notice.level for notice in notices] == ["debug", "info"]
+    assert "socket.send.buffer.bytes" in notices[0].text
+    assert "process.roles" in notices[1].text
+    assert [(each.name, each.host, each.port) for each in config.broker_listeners] == [
+        ("PLAINTEXT", "", 9092)
+    ]
+    assert config.advertised_addresses == {"PLAINTEXT": ("localhost", 9092)}
 
 
 def test_an_unknown_key_names_the_nearest_known_one() -> None:
@@ -197,9 +203,9 @@ def test_addresses() -> None:
     assert parse_address("k", "[::1]:9092") == ("::1", 9092)
     assert parse_address("k", ":0") == ("", 0)
     assert parse_address("k", "a.b:1") == ("a.b", 1)
-    config = parsed(listeners="PLAINTEXT://[::1]:9092")
-    assert (config.listen_host, config.listen_port) == ("::1", 9092)
-    assert config.listener.address == "[::1]:9092"
+    (listener,) = parsed(listeners="PLAINTEXT://[::1]:9092").broker_listeners
+    assert (listener.host, listener.port) == ("::1", 9092)
+    assert listener.address == "[::1]:9092"
 
 
 @given(st.text(max_size=40))

@@ -219,7 +219,7 @@ async def test_d11_q11_connections_beyond_the_limit_wait_until_others_end(
     for client in (first, second):
         assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
     third.send(ApiVersionsRequest(), 0)
-    await until(lambda: broker.server._full)
+    await until(lambda: broker.server._acceptors._open["PLAINTEXT"].full)
     assert len(broker.server._sessions) == 2
     first.close()
     assert (await third.receive()).error_code == 0

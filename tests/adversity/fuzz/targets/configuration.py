@@ -12,7 +12,6 @@ from tests.adversity.fuzz.target import Target
 
 from odradek_broker.config.broker import (
     default_config,
-    parse_address,
     parse_assignments,
     parse_config,
     parse_properties,
@@ -20,6 +19,7 @@ from odradek_broker.config.broker import (
 )
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.effective import TopicConfigs, describe_broker
+from odradek_broker.config.listeners import parse_address
 from odradek_broker.config.topic_settings import TOPIC_SETTINGS
 from odradek_broker.config.types import ConfigError, write_value
 from odradek_broker.re2.parser import PatternError, compile_pattern
@@ -37,7 +37,7 @@ def _file(text: str) -> None:
     for notice in notices:
         notice.text.encode("utf-8", "surrogatepass")
     config.default_log_config()
-    assert config.listener.address
+    assert all(listener.address for listener in config.broker_listeners)
     assert config.data_dir
     describe_broker(config)
 

@@ -97,7 +97,7 @@ def test_g07_the_answer_waits_for_the_topic(world: GroupWorld) -> None:
         authorizer=world.authorizer,
         metadata=world.metadata,
         node_id=1,
-        advertised=("h", 1),
+        advertised=lambda listener: ("h", 1),
     )
     answer = find_coordinator.handle(slow, context(3), FindCoordinatorRequest(key=GROUP))  # type: ignore[arg-type]
     assert not answer.done

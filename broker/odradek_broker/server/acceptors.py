@@ -1,0 +1,121 @@
+"""The open listeners of a broker: which of them accept connections now, and which let those who connect wait.
+
+A listener waits while there are as many connections as there may be, over all listeners or on it alone,
+and while too many came in a short time (Q-11, Q-13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.quotas.connections import ConnectionQuotas
+from odradek_broker.server.host import Serving
+
+log = structlog.get_logger("odradek.server")
+
+
+class _OpenListener:
+    """One of them, and what is connected to it."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self.connections = 0
+        #: Whether there are as many as there may be.
+        self.full = False
+
+
+class Acceptors:
+    """Paces the listeners. `settings` gives the present ones; `connections_max` is what files allow."""
+
+    def __init__(
+        self,
+        quotas: ConnectionQuotas,
+        settings: Callable[[], BrokerConfig],
+        connections_max: int,
+    ) -> None:
+        self._quotas = quotas
+        self._settings = settings
+        self._connections_max = connections_max
+        self._open: dict[str, _OpenListener] = {}
+        self._connections = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def add(self, name: str, serving: Serving) -> None:
+        """A listener that accepts from now on."""
+        self._open[name] = _OpenListener(serving)
+
+    def connected(self, name: str) -> None:
+        """Count a connection that was accepted; `disconnected` is told of its end."""
+        self._connections += 1
+        if name in self._open:
+            self._open[name].connections += 1
+        self.pace()
+
+    def disconnected(self, name: str) -> None:
+        """A connection is gone."""
+        self._connections -= 1
+        if name in self._open:
+            self._open[name].connections -= 1
+        self.pace()
+
+    @property
+    def most(self) -> int:
+        """So many connections there may be over all listeners."""
+        return min(self._connections_max, self._settings().max_connections)
+
+    def excess(self) -> list[tuple[str, int]]:
+        """How many connections are too many after a limit was lowered: by listener, and over all of them
+        with the name "" at the end."""
+        found = []
+        for name, each in self._open.items():
+            over = each.connections - self._most_at(name)
+            if over > 0:
+                found.append((name, over))
+        if self._connections > self.most:
+            found.append(("", self._connections - self.most))
+        return found
+
+    def pace(self) -> None:
+        """Accept, or let those who connect wait: for a connection that ends, or for a while."""
+        if self._closed:
+            return
+        pauses_ms = []
+        for name, each in self._open.items():
+            pause_ms = self._quotas.pause_ms(name)
+            full = self._connections >= self.most or each.connections >= self._most_at(name)
+            if full and not each.full:
+                log.warning(
+                    "no more connections are accepted until others end (max.connections, ulimit -n)",
+                    listener=name,
+                    connections=self._connections,
+                )
+            each.full = full
+            if full or pause_ms:
+                each.serving.pause()
+            else:
+                each.serving.resume()
+            if pause_ms:
+                pauses_ms.append(pause_ms)
+        if pauses_ms and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(min(pauses_ms) / 1000, self._pause_is_over)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for each in self._open.values():
+            each.serving.close()
+
+    def _most_at(self, name: str) -> int:
+        return self._settings().listener_int(name, "max.connections")
+
+    def _pause_is_over(self) -> None:
+        self._timer = None
+        self.pace()

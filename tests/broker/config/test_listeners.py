@@ -1,0 +1,157 @@
+"""The listeners of a configuration, beside what Apache Kafka says of the same one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
+from odradek_broker.config.listeners import with_plaintext_address
+
+_RECORDED = Path(__file__).parents[2] / "oracle" / "listeners" / "recorded.json"
+CASES: list[dict[str, Any]] = json.loads(_RECORDED.read_text("utf-8"))
+
+#: Where Kafka and this broker differ, by what is asked beside the usual; with the reason.
+DIFFERENCES = {
+    "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093": "advertises the machine's name",
+    "advertised.listeners=PLAINTEXT://[::]:9092": "nobody can connect to ::, as to 0.0.0.0",
+    "advertised.listeners=OTHER://h:9092": "there are no other brokers, which PLAINTEXT is for",
+    "security.inter.broker.protocol=SSL": "there are no other brokers",
+    "listeners=PLAINTEXT://:9092": "there is no separate controller",
+    "process.roles=broker": "there is no separate controller",
+    "process.roles=controller": "nothing would be served",
+    "listener.name.plaintext.max.connections=x": "Kafka finds it when it is used",
+    "listeners=PLAINTEXT://h:-1,CONTROLLER://:9093": "no port",
+    # Until they are served.
+    "security.inter.broker.protocol=SSL,listener.security.protocol.map=SSL:SSL,CONTROLLER:PLAINTEXT": "",
+    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PLAINTEXT:SSL,CONTROLLER:PLAINTEXT": "",
+    "ssl.client.auth=maybe": "",
+}
+_USUAL = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "log.dirs": "/tmp/none",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def _differs(settings: dict[str, str]) -> bool:
+    more = {f"{key}={value}" for key, value in settings.items() if _USUAL.get(key) != value}
+    named = set()
+    for difference in DIFFERENCES:
+        first, _, second = difference.partition(",listener.security")
+        wanted = {first, f"listener.security{second}"} if second else {difference}
+        if wanted <= more:
+            named.add(difference)
+    return bool(named)
+
+
+def parsed(settings: dict[str, str]) -> BrokerConfig:
+    return parse_config({**settings, "insecure.listeners": "true"})[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(CASES.index(case)))
+def test_n17_combinations_of_listeners_are_taken_and_refused_as_by_kafka(
+    case: dict[str, Any],
+) -> None:
+    settings = case["settings"]
+    try:
+        parsed(settings)
+    except ConfigError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if (case["kafka"] == "OK") != (not refused):
+        assert _differs(settings), f"Kafka: {case['kafka']}; we: {refused or 'OK'}"
+
+
+def test_n17_names_count_in_any_case_and_addresses_come_by_listener() -> None:
+    config = parsed(
+        {
+            "listeners": "internal://:9092, HOST://127.0.0.1:29092,CONTROLLER://:9093",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,host:plaintext,CONTROLLER:SSL",
+            "controller.listener.names": "controller",
+            "advertised.listeners": "INTERNAL://broker:9092,HOST://localhost:0",
+        }
+    )
+    assert [(each.name, each.host, each.port) for each in config.broker_listeners] == [
+        ("INTERNAL", "", 9092),
+        ("HOST", "127.0.0.1", 29092),
+    ]
+    assert config.advertised_addresses == {"INTERNAL": ("broker", 9092), "HOST": ("localhost", 0)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "words"),
+    [
+        ({"listeners": "PLAINTEXT://a:1,B://b:1"}, "listeners", "listener.security.protocol.map"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "listeners", "PLAINTEXT is not"),
+        ({"listeners": "SASL_SSL://a:1"}, "listeners", "not served yet"),
+        ({"listener.security.protocol.map": "A"}, "listener.security.protocol.map", "'A'"),
+        ({"listener.security.protocol.map": "A:TLS"}, "listener.security.protocol.map", "A:TLS"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "0.0.0.0"),
+        ({"advertised.listeners": "SSL://h:1"}, "advertised.listeners", "not SSL"),
+        ({"inter.broker.listener.name": "SSL"}, "inter.broker.listener.name", "PLAINTEXT"),
+        ({"process.roles": "controller"}, "process.roles", "with broker"),
+    ],
+)
+def test_n17_a_refusal_says_what_to_change(settings: dict[str, str], key: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(settings)
+    assert caught.value.key == key and words in caught.value.allowed
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]", "192.0.2.7", "db.example"])
+def test_n18_other_machines_are_served_only_if_that_is_said(host: str) -> None:
+    given = {"listeners": f"PLAINTEXT://127.0.0.1:1,SSL://{host}:2"}
+    given["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT"
+    with pytest.raises(ConfigError) as caught:
+        parse_config(given)
+    text = str(caught.value)
+    assert "--insecure" in text and "insecure.listeners=true" in text and "SSL" in text
+    parse_config({**given, "insecure.listeners": "true"})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "[::1]", "localhost"])
+def test_n18_this_machine_is_always_served(host: str) -> None:
+    parse_config({"listeners": f"PLAINTEXT://{host}:9092"})
+
+
+def test_what_kafka_needs_for_its_quorum_is_named_in_one_line() -> None:
+    _, notices = parse_config(
+        {
+            "process.roles": "broker,controller",
+            "controller.quorum.bootstrap.servers": "localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://:9093",
+        }
+    )
+    (notice,) = notices
+    assert notice.level == "info"
+    for text in ("process.roles", "controller.quorum.bootstrap.servers", "CONTROLLER"):
+        assert text in notice.text
+
+
+def test_a_setting_for_a_listener_that_is_not_there_is_a_warning() -> None:
+    config, notices = parse_config(
+        {"listener.name.host.max.connections": "5", "listener.name.plaintext.max.connections": "6"}
+    )
+    assert [(each.level, "listener.name.host" in each.text) for each in notices] == [
+        ("warning", True)
+    ]
+    assert config.listener_int("PLAINTEXT", "max.connections") == 6
+    assert config.listener_int("OTHER", "max.connections") == 2**31 - 1
+
+
+def test_listen_moves_the_plaintext_listener_and_no_other() -> None:
+    assert with_plaintext_address(None, "h:1") == "PLAINTEXT://h:1"
+    both = "SSL://a:2,plaintext://b:3"
+    assert with_plaintext_address(both, "h:1") == "SSL://a:2,PLAINTEXT://h:1"
+    with pytest.raises(ConfigError, match=r"--listen .* listeners has SSL"):
+        with_plaintext_address("SSL://a:2", "h:1")
+    with pytest.raises(ConfigError, match="--listen"):
+        with_plaintext_address(None, "h")
