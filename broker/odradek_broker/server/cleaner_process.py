@@ -35,7 +35,7 @@ class CleanerProcess:
     def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: float = _IDLE_S) -> None:
         self._loop = loop
         self._idle_s = idle_s
-        self._requests: queue.SimpleQueue[tuple[int, str, CleaningDone] | None] = (
+        self._requests: queue.SimpleQueue[tuple[int, CleaningJob | None, CleaningDone] | None] = (
             queue.SimpleQueue()
         )
         self._thread: Thread | None = None
@@ -52,13 +52,13 @@ class CleanerProcess:
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
         """See `CleanerRunner`."""
-        self._ask(job.to_json(), done)
+        self._ask(job, done)
 
     def go_on(self, done: CleaningDone) -> None:
         """See `CleanerRunner`."""
-        self._ask(GO_ON, done)
+        self._ask(None, done)
 
-    def _ask(self, line: str, done: CleaningDone) -> None:
+    def _ask(self, job: CleaningJob | None, done: CleaningDone) -> None:
         if self._closed:
             return
         if self._thread is None:
@@ -66,7 +66,7 @@ class CleanerProcess:
             self._thread.start()
         self._number += 1
         self._waiting = True
-        self._requests.put((self._number, line, done))
+        self._requests.put((self._number, job, done))
 
     def give_up(self) -> None:
         """See `CleanerRunner`. A process that is at work is killed: it leaves nothing behind that a
@@ -111,8 +111,8 @@ class CleanerProcess:
             if request is None:
                 self._end()
                 return
-            number, line, done = request
-            answer = self._exchange(line)
+            number, job, done = request
+            answer = self._exchange(job)
             try:
                 self._loop.call_soon_threadsafe(self._answered, number, answer, done)
             except RuntimeError:
@@ -120,19 +120,22 @@ class CleanerProcess:
                 self._end()
                 return
 
-    def _exchange(self, line: str) -> CleaningStep | CleaningFailed:
+    def _exchange(self, job: CleaningJob | None) -> CleaningStep | CleaningFailed:
+        """Have it begin a job, or go on with the one that it has."""
         try:
             process = self._process
             if process is None or process.poll() is not None:
                 self._end()
-                if line == GO_ON:
+                if job is None:
                     return CleaningFailed(Failure.DIED, "the cleaner's process ended")
                 process = self._start()
             if self._closed:
                 process.kill()
             assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
+            for line in [GO_ON] if job is None else job.to_lines():
+                process.stdin.write(line + "\n")
+                # Between two lines others may have the interpreter.
+                process.stdin.flush()
             answer = process.stdout.readline()
         except OSError as problem:
             self._end()

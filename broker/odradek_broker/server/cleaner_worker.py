@@ -2,7 +2,7 @@
 
     python -m odradek_broker.server.cleaner_worker
 
-A line is a job, or "go on". An answer is a line of JSON with the kind of a step and its fields, or with
+A job is a few lines, "go on" is one. An answer is a line of JSON with the kind of a step and its fields, or with
 the kind of a failure and its text. The process ends with its parent, whatever it is doing.
 """
 
@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import chain
 
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.storage.cleaner.cleaner import clean
@@ -119,7 +120,7 @@ def main() -> None:
     while True:
         line = lines.get()
         if line != GO_ON:
-            job = CleaningJob.from_json(line)
+            job = CleaningJob.from_lines(chain([line], iter(lines.get, None)))
             data_dir = os.path.dirname(job.directory)
             try:
                 if data_dir not in locks:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Any, NamedTuple
+
+_PRODUCERS = "last_records"
+_PRODUCER_LINES = "producer_lines"
+_PRODUCERS_A_LINE = 1_000
 
 
 class LastRecord(NamedTuple):
@@ -41,21 +46,29 @@ class CleaningJob:
     io_bytes_per_second: float
     last_records: dict[int, LastRecord] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
+    def to_lines(self) -> Iterator[str]:
+        """As JSON: all but the producers, then these, some a line. A line is made in a moment, however many
+        there are."""
+        head = {each.name: getattr(self, each.name) for each in fields(self)}
+        del head[_PRODUCERS]
+        producers = iter(self.last_records.items())
+        head[_PRODUCER_LINES] = -(-len(self.last_records) // _PRODUCERS_A_LINE)
+        yield json.dumps(head)
+        for _ in range(head[_PRODUCER_LINES]):
+            yield json.dumps([(key, *last) for key, last in islice(producers, _PRODUCERS_A_LINE)])
 
     @classmethod
-    def from_json(cls, line: str) -> CleaningJob:
-        """What `to_json` made. ValueError, KeyError, TypeError."""
-        fields: dict[str, Any] = json.loads(line)
-        fields["segments"] = tuple((base, size) for base, size in fields["segments"])
-        fields["later_bases"] = tuple(fields["later_bases"])
-        fields["last_records"] = {
-            int(producer_id): LastRecord(*last)
-            for producer_id, last in fields["last_records"].items()
+    def from_lines(cls, lines: Iterator[str]) -> CleaningJob:
+        """What `to_lines` made. ValueError, KeyError, TypeError."""
+        head: dict[str, Any] = json.loads(next(lines))
+        head["segments"] = tuple((base, size) for base, size in head["segments"])
+        head["later_bases"] = tuple(head["later_bases"])
+        head[_PRODUCERS] = {
+            producer_id: LastRecord(offset, epoch)
+            for _ in range(head.pop(_PRODUCER_LINES))
+            for producer_id, offset, epoch in json.loads(next(lines))
         }
-        return cls(**fields)
+        return cls(**head)
 
 
 @dataclass(frozen=True, slots=True)

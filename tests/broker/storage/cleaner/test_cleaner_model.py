@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from compaction_history import CompactedHistory, batches_of
 from compaction_model import ModelBatch, Record
 from logs import NOW_MS, append, append_marker, make_batch, make_log, read_all
 from odradek.simulation.disk import Crashed, MemoryFiles
+from odradek_broker.storage.cleaner.job import LastRecord
 from odradek_broker.storage.cleaner.policy import log_to_clean
 from odradek_broker.storage.log_options import LogStart
 
@@ -149,14 +151,21 @@ def test_l23_offsets_stay_and_what_is_removed_gives_the_next_batch() -> None:
         assert int.from_bytes(data[:8], "big") == following.base
 
 
-def test_a_job_comes_back_from_json() -> None:
+def test_a_job_comes_back_from_lines() -> None:
     history = CompactedHistory(1)
     for _ in range(30):
         history.step()
     history.flush()
     job = job_for(log_to_clean(history.log, None, history.now_ms), history.now_ms)
     assert job.last_records
-    assert type(job).from_json(job.to_json()) == job
+    assert type(job).from_lines(job.to_lines()) == job
+    for producers in (0, 999, 1_000, 1_001, 2_500):
+        many = replace(job, last_records={n: LastRecord(n - 1, 3) for n in range(producers)})
+        lines = list(many.to_lines())
+        assert max(map(len, lines)) < 50_000 and not any("\n" in line for line in lines)
+        rest = iter([*lines, "go on"])
+        assert type(job).from_lines(rest) == many
+        assert list(rest) == ["go on"]
     assert read_all(history.log)
 
 

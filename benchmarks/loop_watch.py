@@ -1,0 +1,147 @@
+"""A broker of ours that notes how long each callback holds up its event loop.
+
+It runs on asyncio's own loop, whose callbacks can be watched, and not on uvloop; what is called is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import tempfile
+import time
+from asyncio import events
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+#: What nothing on the loop may exceed.
+LIMIT_MS = 2.0
+_START_S = 30
+_NAMES_MAX = 1_000
+
+
+@dataclass
+class Held:
+    """The callbacks of one name. `longest_cpu_ms` leaves out what others had the processor for."""
+
+    calls: int = 0
+    beyond_limit: int = 0
+    longest_ms: float = 0.0
+    longest_cpu_ms: float = 0.0
+
+
+class LoopWatch:
+    """Times every callback of asyncio's loops in this process, by the name of what is called."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+        self._plain: Any = None
+
+    def begin(self) -> None:
+        """From now on."""
+        plain = self._plain = events.Handle._run
+        held = self.held
+
+        def watched(handle: Any) -> None:
+            # Once it was called a handle may have forgotten its callback.
+            callback = handle._callback
+            began_s, cpu_s = time.perf_counter(), time.thread_time()
+            plain(handle)
+            took_ms = (time.perf_counter() - began_s) * 1000
+            took_cpu_ms = (time.thread_time() - cpu_s) * 1000
+            name = _name(callback)
+            if name not in held and len(held) >= _NAMES_MAX:
+                return
+            entry = held.setdefault(name, Held())
+            entry.calls += 1
+            entry.beyond_limit += took_cpu_ms > LIMIT_MS
+            entry.longest_ms = max(entry.longest_ms, took_ms)
+            entry.longest_cpu_ms = max(entry.longest_cpu_ms, took_cpu_ms)
+
+        events.Handle._run = watched  # type: ignore[assignment]
+
+    def end(self) -> None:
+        """No more."""
+        events.Handle._run = self._plain  # type: ignore[method-assign]
+
+
+def _name(callback: Any) -> str:
+    inner = getattr(callback, "func", callback)
+    return getattr(inner, "__qualname__", type(inner).__name__)
+
+
+def _serve(pipe: Connection, settings: Mapping[str, str]) -> None:
+    from odradek_broker.config.broker import parse_config
+    from odradek_broker.platform.log_lines import configure_logging
+    from odradek_broker.server.server import serve
+
+    configure_logging(level="warning")
+    config, _ = parse_config(dict(settings))
+    watch = LoopWatch()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def told() -> None:
+            """First word: begin; second: end."""
+            if pipe.recv() == "begin":
+                watch.begin()
+                return
+            watch.end()
+            pipe.send(watch.held)
+            loop.remove_reader(pipe.fileno())
+            task.cancel()
+
+        loop.add_reader(pipe.fileno(), told)
+        with contextlib.suppress(asyncio.CancelledError):
+            await serve(
+                config, lambda host, port: pipe.send(f"{host}:{port}"), handle_signals=False
+            )
+
+    asyncio.run(main())
+
+
+class WatchedBroker:
+    """Where it listens and keeps its files; `begin` to watch."""
+
+    def __init__(self, bootstrap: str, data_dir: Path, pipe: Connection) -> None:
+        self.bootstrap = bootstrap
+        self.data_dir = data_dir
+        self._pipe = pipe
+
+    def begin(self) -> None:
+        """Note from now on."""
+        self._pipe.send("begin")
+
+    def end(self) -> dict[str, Held]:
+        """What was noted, by name. The broker ends."""
+        self._pipe.send("end")
+        held: dict[str, Held] = self._pipe.recv()
+        return held
+
+
+@contextlib.contextmanager
+def watched_broker(settings: Mapping[str, object]) -> Iterator[WatchedBroker]:
+    """One with a temporary data directory."""
+    # Not daemonic: the broker has a child, the cleaner.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with tempfile.TemporaryDirectory() as directory:
+        given = {key: str(value) for key, value in settings.items()}
+        given |= {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory}
+        process = context.Process(target=_serve, args=(theirs, given))
+        process.start()
+        theirs.close()
+        try:
+            if not ours.poll(_START_S):
+                raise SystemExit("the broker did not start")
+            yield WatchedBroker(ours.recv(), Path(directory), ours)
+        finally:
+            process.join(_START_S)
+            if process.is_alive():
+                process.terminate()
