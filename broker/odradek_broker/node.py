@@ -41,7 +41,6 @@ from odradek_broker.replica_manager import REOPEN_INTERVAL_MS, ReplicaManager
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
-from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
@@ -227,17 +226,12 @@ class Node:
             max(0.0, monotonic_ms - self.clock.monotonic_ms()), callback
         )
 
-    @property
-    def disk(self) -> DiskWatch:
-        """Whether the data directory takes what is written."""
-        return self.logs.disk
-
     def keep_house(self) -> MaintenanceReport:
         """Do what is due of retention, compaction, deletion and expiry. Called about once a second."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()
         problems = self._replicas.open_missing()
-        self.logs.look_at_disk()
+        self.logs.look_at_disks()
         self.logs.open_again(wall_ms)
         problems += self.logs.remove_deleted_files(wall_ms)
         problems += self._metadata_log.keep_house()

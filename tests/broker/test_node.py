@@ -437,7 +437,7 @@ def test_l40_trouble_of_the_disk_is_one_partitions(world: NodeWorld) -> None:
     assert world.end("t", 1) == 4
     world.produce("t", 1, 1)
     told: list[str] = []
-    world.logs.disk.on_online = told.append
+    world.logs.directories[0].disk.on_online = told.append
     world.keep_house_later()
     assert failed.log.offline
     world.files.heal()

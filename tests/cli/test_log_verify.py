@@ -372,7 +372,7 @@ def _use_indexes(data: Path, log: PartitionLog) -> None:
 
 def _start_and_stop(data: Path) -> None:
     """As the node does it: every log is loaded."""
-    logs = LogManager(str(data), RealFiles(), RealClock(), RealRandomness(), LogConfig())
+    logs = LogManager([str(data)], RealFiles(), RealClock(), RealRandomness(), LogConfig())
     logs.open_all(lambda topic: LogConfig(index_interval_bytes=100))
     for log in logs:
         log.load(RealClock().wall_ms())

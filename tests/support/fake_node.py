@@ -7,14 +7,19 @@ from typing import Any
 
 from counting_randomness import CountingRandomness
 from odradek.simulation.clock import SimulatedClock
+from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.storage.cleaner.statistics import CleanerStatistics
-from odradek_broker.storage.disk_watch import DiskWatch
+from odradek_broker.storage.deleted_files import DeletedFiles
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.log_directory import LogDirectory
+from odradek_broker.storage.log_options import LogOptions
 
 
 class FakeLog:
@@ -57,6 +62,16 @@ class FakeCleaner:
         self.statistics = CleanerStatistics()
 
 
+class FakeLogs:
+    """One data directory with nothing in it."""
+
+    def __init__(self, path: str) -> None:
+        files = MemoryFiles()
+        handles = HandleCache(files)
+        options = LogOptions(files, handles, RealRandomness(), DeletedFiles(handles))
+        self.directories = [LogDirectory(path, options)]
+
+
 class FakeNode:
     """What handlers of the control plane ask of a node. `durable` False holds every answer back."""
 
@@ -68,10 +83,10 @@ class FakeNode:
         self.cluster_id = "cluster"
         self.clock = SimulatedClock()
         self.quotas = QuotaManagers(self.clock, Windows(11, 1000), Windows(11, 1000))
-        self.disk = DiskWatch()
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
         self.cleaner = FakeCleaner()
+        self.logs = FakeLogs(self.config.data_dir)
         self.durable = True
         self.recorded: list[bytes] = []
         self.changed: list[str] = []

@@ -68,7 +68,7 @@ class NodeWorld:
         self.soon = SoonScheduler()
         config, _ = parse_config({"log.dirs": "data", **self._settings})
         self.logs = LogManager(
-            "data", self.files, self.clock, self.randomness, config.default_log_config()
+            config.log_dirs, self.files, self.clock, self.randomness, config.default_log_config()
         )
         self.node = Node(
             config,

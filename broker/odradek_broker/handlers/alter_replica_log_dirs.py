@@ -53,7 +53,7 @@ def _check(node: Node, name: str, index: int, path: str) -> ErrorCode:
     if len(f"{name}-{index}") + _FUTURE_SUFFIX_LENGTH > _NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
-        if path != node.logs.volume().directory:
+        if path != node.logs.directories[0].volume().directory:
             return ErrorCode.LOG_DIR_NOT_FOUND
     except OSError:
         return ErrorCode.KAFKA_STORAGE_ERROR

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
-from odradek_broker.platform.seams import Volume
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log_directory import LogDirectory
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -26,6 +26,9 @@ from odradek_protocol.schemas.describe_log_dirs import (
 #: Partitions that are described in one turn of the loop: logs not used since the start are opened.
 _SLICE = 200
 
+#: Partitions by topic.
+Described = dict[str, list[DescribeLogDirsPartition]]
+
 
 def handle(
     node: Node, context: RequestContext, request: DescribeLogDirsRequest
@@ -33,31 +36,20 @@ def handle(
     """Partitions that do not exist or are offline are left out, as in Kafka; each is described once."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    try:
-        volume = node.logs.volume()
-    except OSError:
-        failed = DescribeLogDirsResult(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=node.logs.data_dir
-        )
-        return DescribeLogDirsResponse(results=[failed])
     asked = _asked(node, request)
     slices = (asked[start : start + _SLICE] for start in range(0, len(asked), _SLICE))
-    found: dict[str, list[DescribeLogDirsPartition]] = {}
+    found: dict[LogDirectory, Described] = {each: {} for each in node.logs.directories}
     deferred: Deferred[DescribeLogDirsResponse] = Deferred()
 
     def describe() -> None:
         if deferred.abandoned:
             return
-        partitions = next(slices, None)
-        if partitions is None:
-            deferred.resolve(_response(volume, found))
-            return
+        partitions = next(slices, [])
         for name, index in partitions:
-            described = _partition(node, name, index)
-            if described is not None:
-                found.setdefault(name, []).append(described)
+            _describe(node, name, index, found)
         if len(partitions) < _SLICE:
-            deferred.resolve(_response(volume, found))
+            results = [_result(directory, topics) for directory, topics in found.items()]
+            deferred.resolve(DescribeLogDirsResponse(results=results))
         else:
             node.call_later(0, describe)
 
@@ -65,19 +57,22 @@ def handle(
     return deferred
 
 
-def _response(
-    volume: Volume, found: Mapping[str, list[DescribeLogDirsPartition]]
-) -> DescribeLogDirsResponse:
-    result = DescribeLogDirsResult(
+def _result(directory: LogDirectory, topics: Described) -> DescribeLogDirsResult:
+    try:
+        volume = directory.volume()
+    except OSError:
+        return DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path
+        )
+    return DescribeLogDirsResult(
         log_dir=volume.directory,
         topics=[
             DescribeLogDirsTopic(name=name, partitions=partitions)
-            for name, partitions in found.items()
+            for name, partitions in topics.items()
         ],
         total_bytes=volume.total_bytes,
         usable_bytes=volume.usable_bytes,
     )
-    return DescribeLogDirsResponse(results=[result])
 
 
 def _asked(node: Node, request: DescribeLogDirsRequest) -> list[tuple[str, int]]:
@@ -89,17 +84,18 @@ def _asked(node: Node, request: DescribeLogDirsRequest) -> list[tuple[str, int]]
     return list(dict.fromkeys(named))
 
 
-def _partition(node: Node, name: str, index: int) -> DescribeLogDirsPartition | None:
+def _describe(node: Node, name: str, index: int, found: Mapping[LogDirectory, Described]) -> None:
     partition = node.partition(name, index)
     if partition is None:
-        return None
+        return
     log = partition.log
     try:
         size_bytes = log.size_bytes
     except StorageError:
-        return None
-    return DescribeLogDirsPartition(
+        return
+    described = DescribeLogDirsPartition(
         partition_index=index,
         partition_size=size_bytes,
         offset_lag=max(0, log.log_end_offset - log.high_watermark),
     )
+    found[node.logs.directory_of(log)].setdefault(name, []).append(described)

@@ -85,7 +85,8 @@ class MetadataLog:
         log = self._logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, self.log_config())
         log.load(self._clock.wall_ms())
         self._partition = partition = self._lead(log, 0)
-        directory = SnapshotDirectory(log.directory, self._logs.files, self._logs.deleted_files)
+        deleted_files = self._logs.metadata_directory.deleted_files
+        directory = SnapshotDirectory(log.directory, self._logs.files, deleted_files)
         self._snapshotter = MetadataSnapshotter(
             partition,
             self._image,

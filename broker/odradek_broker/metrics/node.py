@@ -30,20 +30,21 @@ def node_families(node: Node) -> Iterator[Metric]:
     host, port = node.advertised()
     broker.add_metric([str(node.node_id), f"{host}:{port}"], 1)
     yield broker
+    disks = [directory.disk for directory in node.logs.directories]
     yield Gauge(
         "odradek_disk_writable",
         "0 while the data directory takes no writes, as on a full disk.",
-        value=float(not node.disk.problem),
+        value=float(not any(disk.problem for disk in disks)),
     )
     yield Counter(
         "odradek_disk_write_failures",
         "Writes to the data directory that failed.",
-        value=node.disk.failures,
+        value=sum(disk.failures for disk in disks),
     )
     yield Counter(
         "odradek_disk_read_failures",
         "Reads from the data directory that failed.",
-        value=node.disk.read_failures,
+        value=sum(disk.read_failures for disk in disks),
     )
     yield _quota_family(node)
     yield from _partition_families(node)

@@ -160,8 +160,13 @@ class HttpServer:
             for topic, index, partition in self._node.partitions()
             if partition.log.offline
         ]
-        problem = self._node.disk.problem
-        unreadable = sorted(self._node.disk.unreadable)
+        disks = {each.path: each.disk for each in self._node.logs.directories}
+        problems = {path: disk.problem for path, disk in disks.items() if disk.problem}
+        problem = "; ".join(
+            f"{path}: {problem}" if len(disks) > 1 else problem
+            for path, problem in problems.items()
+        )
+        unreadable = sorted(name for disk in disks.values() for name in disk.unreadable)
         content = {
             "ready": not (offline or unreadable or problem),
             "offline_partitions": offline,

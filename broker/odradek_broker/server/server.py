@@ -32,6 +32,7 @@ from odradek_broker.server.host import Host, Listener, RealHost
 from odradek_broker.server.http import HttpServer
 from odradek_broker.server.session import Session, SessionLimits
 from odradek_broker.storage.cleaner.manager import LogCleaner
+from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 
@@ -219,7 +220,7 @@ class Server:
         self._run_in_background = host.background(loop)
         self._commit = host.group_commit(loop, self.metrics.flushed)
         manager = LogManager(
-            config.data_dir,
+            config.log_dirs,
             host.files,
             host.clock,
             host.randomness,
@@ -230,7 +231,8 @@ class Server:
             producer_expiration_ms=config.producer_id_expiration_ms,
             background=self._run_in_background,
         )
-        self._log_disk_problems(manager)
+        for directory in manager.directories:
+            self._log_disk_problems(directory)
         try:
             self.node = Node(
                 config,
@@ -253,16 +255,16 @@ class Server:
             manager.close(clean=False)
             raise
 
-    def _log_disk_problems(self, manager: LogManager) -> None:
+    def _log_disk_problems(self, directory: LogDirectory) -> None:
         """Log when writes begin to fail, when they work again, and partitions that go offline."""
-        disk = manager.disk
+        disk = directory.disk
         disk.on_failing = lambda problem: log.error(
             "the data directory takes no writes: producers are refused until it does",
-            data_dir=manager.data_dir,
+            data_dir=directory.path,
             problem=problem,
         )
         disk.on_working = lambda problem: log.warning(
-            "the data directory takes writes again", data_dir=manager.data_dir, was=problem
+            "the data directory takes writes again", data_dir=directory.path, was=problem
         )
         disk.on_offline = lambda name, reason: log.error(
             "a partition went offline: check the disk, then restart the broker",
@@ -445,11 +447,13 @@ class Server:
 
     async def _keep_recovery_points(self) -> None:
         """Write the recovery points, so that a start after a crash scans little (L-30)."""
-        write = self.node.logs.recovery_points_writer()
-        if write is not None:
+        for directory in self.node.logs.directories:
+            write = directory.recovery_points_writer()
+            if write is None:
+                continue
             self._writing = asyncio.ensure_future(self._host.in_thread(write))
             try:
                 await asyncio.shield(self._writing)
-                self.node.logs.use_recovery_points()
+                directory.use_recovery_points()
             except OSError as error:
                 log.error("the recovery points were not written", error=str(error))

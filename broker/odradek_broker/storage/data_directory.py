@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
@@ -13,6 +14,12 @@ from odradek_broker.storage.checkpoints import (
     read_small_file,
 )
 from odradek_broker.storage.errors import DataDirectoryError, DataDirectoryInUse
+
+
+class Identity(NamedTuple):
+    """Whose a directory is, by its meta.properties."""
+
+    cluster_id: str
 
 
 def take_lock(files: Files, data_dir: str) -> Callable[[], None]:
@@ -34,8 +41,10 @@ def take_lock(files: Files, data_dir: str) -> Callable[[], None]:
         ) from problem
 
 
-def read_identity(files: Files, data_dir: str, cluster_id: str | None, node_id: int) -> str | None:
-    """The cluster id in meta.properties; None where there is no such file yet.
+def read_identity(
+    files: Files, data_dir: str, cluster_id: str | None, node_id: int
+) -> Identity | None:
+    """What meta.properties says; None where there is no such file yet.
 
     A directory keeps its cluster and its node for life: DataDirectoryError if they are not
     `cluster_id` (None: any) and `node_id`, or if the file cannot be read.
@@ -61,4 +70,4 @@ def read_identity(files: Files, data_dir: str, cluster_id: str | None, node_id: 
             f"{data_dir} belongs to node {owner}, this one is node {node_id}; set node.id"
             " accordingly or choose another --data-dir"
         )
-    return found
+    return Identity(found)

@@ -52,7 +52,7 @@ def log(broker: RunningBroker) -> Any:
 
 def starts_on_disk(broker: RunningBroker) -> list[str]:
     """What a start after a crash would read."""
-    path = Path(broker.node.logs._path("log-start-offset-checkpoint"))
+    path = Path(broker.node.logs.directories[0].path_of("log-start-offset-checkpoint"))
     return path.read_text(encoding="utf-8").splitlines()
 
 
@@ -100,8 +100,8 @@ async def test_l10_one_write_for_all_partitions_and_its_failure_is_told(
     await client.call(produce_request("t", batch_of(b"a", b"b"), partition=1), 9)
     writes = 0
     fails = False
-    logs = broker.node.logs
-    original = logs._write
+    (directory,) = broker.node.logs.directories
+    original = directory.write
 
     def watched(name: str, content: bytes) -> None:
         nonlocal writes
@@ -110,7 +110,7 @@ async def test_l10_one_write_for_all_partitions_and_its_failure_is_told(
             raise DataDirectoryError("no room")
         original(name, content)
 
-    monkeypatch.setattr(logs, "_write", watched)
+    monkeypatch.setattr(directory, "write", watched)
     assert await delete(client, 1, 1) == [(E.NONE, 1), (E.NONE, 1)]
     assert writes == 1
     assert await delete(client, 1, 0) == [(E.NONE, 1), (E.NONE, 1)]

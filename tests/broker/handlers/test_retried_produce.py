@@ -101,7 +101,7 @@ async def test_p28_a_retry_across_a_restart_is_stored_once(
     for sequence in range(7):
         assert await send(client, sequence) == (E.NONE, sequence)
     await broker.stop()
-    ruin_snapshots(Path(broker.node.logs._path("t-0")), snapshots)
+    ruin_snapshots(Path(broker.node.logs.directories[0].path_of("t-0")), snapshots)
     broker = await start_broker()
     client = await broker.client()
     assert await send(client, 6) == (E.NONE, 6)

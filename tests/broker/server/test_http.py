@@ -97,13 +97,13 @@ async def test_a_broker_that_lost_a_disk_is_not_ready(endpoint: Endpoint) -> Non
 
 
 async def test_a_broker_on_a_full_disk_is_not_ready(endpoint: Endpoint) -> None:
-    endpoint.node.disk.failed(OSError(errno.ENOSPC, "No space left on device"))
+    endpoint.node.logs.directories[0].disk.failed(OSError(errno.ENOSPC, "No space left on device"))
     status, _, body = await endpoint.get("/readyz")
     assert (status, json.loads(body)["disk_problem"]) == (503, "No space left on device")
     metrics = (await endpoint.get("/metrics"))[2]
     assert b"odradek_disk_writable 0.0" in metrics
     assert b"odradek_disk_write_failures_total 1.0" in metrics
-    endpoint.node.disk.works()
+    endpoint.node.logs.directories[0].disk.works()
     assert (await endpoint.get("/readyz"))[0] == 200
     assert b"odradek_disk_writable 1.0" in (await endpoint.get("/metrics"))[2]
 

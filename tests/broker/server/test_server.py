@@ -39,11 +39,11 @@ async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
     await client.call(MetadataRequest(topics=[]), 9)
     (session,) = broker.server._sessions
     node = broker.node
-    points = Failing(node.logs.recovery_points_writer)
+    points = Failing(node.logs.directories[0].recovery_points_writer)
     house = Failing(node.keep_house)
     idle = Failing(lambda: None)
     with capture_logs() as lines:
-        monkeypatch.setattr(node.logs, "recovery_points_writer", points)
+        monkeypatch.setattr(node.logs.directories[0], "recovery_points_writer", points)
         monkeypatch.setattr(node, "keep_house", house)
         monkeypatch.setattr(type(session), "close_if_idle", lambda *_: idle())
         await until(lambda: min(points.calls, house.calls, idle.calls) > 5)

@@ -21,7 +21,7 @@ class Told:
 
     def __init__(self, world: NodeWorld) -> None:
         self.lines: list[str] = []
-        disk = world.logs.disk
+        disk = world.logs.directories[0].disk
         disk.on_failing = lambda problem: self._tell("failing", problem)
         disk.on_working = lambda problem: self._tell("working", problem)
         disk.on_offline = lambda name, reason: self.lines.append(f"offline: {name}: {reason}")
@@ -64,8 +64,8 @@ def test_l08_a_full_disk_is_told_once_and_names_its_cause_each_time(world: NodeW
         assert problem.message.endswith(f"failed: append to data/t-{turn % 2}/{FIRST}")
     world.node.keep_house()
     assert told.lines == ["failing"]
-    assert world.node.disk.problem == f"append to data/t-0/{FIRST}"
-    assert world.node.disk.failures == 6
+    assert world.logs.directories[0].disk.problem == f"append to data/t-0/{FIRST}"
+    assert world.logs.directories[0].disk.failures == 6
 
 
 def test_l08_it_is_over_when_there_is_room_without_anybody_writing(world: NodeWorld) -> None:
@@ -75,7 +75,7 @@ def test_l08_it_is_over_when_there_is_room_without_anybody_writing(world: NodeWo
     world.files.heal()
     world.node.keep_house()
     assert told.lines == ["failing", "working"]
-    assert world.node.disk.problem == ""
+    assert world.logs.directories[0].disk.problem == ""
     world.produce("t", 3)
     assert world.end("t") == 3
     assert [name for name in world.files.list("data") if "trial" in name] == []
@@ -94,7 +94,7 @@ def test_l08_it_is_not_over_while_the_largest_that_failed_would_not_fit(world: N
     with pytest.raises(AppendRejected):
         append(found.log, big)
     full.path_part = "trial"
-    asked = world.node.disk.trial_bytes
+    asked = world.logs.directories[0].disk.trial_bytes
     assert asked >= 600_000
     world.produce("t", 1)
     world.node.keep_house()
@@ -105,7 +105,7 @@ def test_too_many_open_files_are_no_full_disk(world: NodeWorld) -> None:
     told = Told(world)
     world.files.fail(Failure("append", code=errno.EMFILE, for_ever=True))
     refused(world)
-    assert (told.lines, world.node.disk.problem) == ([], "")
+    assert (told.lines, world.logs.directories[0].disk.problem) == ([], "")
 
 
 def test_d5_a_partition_that_goes_offline_is_told(world: NodeWorld) -> None:

@@ -41,7 +41,7 @@ def files() -> MemoryFiles:
 
 def make_manager(files: Files, directory: str = "data", **more: Any) -> LogManager:
     config = more.pop("config", LogConfig())
-    return LogManager(directory, files, _Clock(), RealRandomness(), config, **more)
+    return LogManager([directory], files, _Clock(), RealRandomness(), config, **more)
 
 
 def start(files: Files, **more: Any) -> tuple[LogManager, StartReport]:
@@ -249,11 +249,11 @@ def test_l30_recovery_points_shorten_a_recovery(files: MemoryFiles, two_topics: 
     log.roll(NOW_MS)
     append(log)
     log.flush()
-    writer = two_topics.recovery_points_writer()
+    writer = two_topics.directories[0].recovery_points_writer()
     assert writer is not None
     writer()
-    two_topics.use_recovery_points()
-    assert two_topics.recovery_points_writer() is None
+    two_topics.directories[0].use_recovery_points()
+    assert two_topics.directories[0].recovery_points_writer() is None
     last_segment_bytes = log.segments[-1].size_bytes
     crash(files)
     _, report = start(files)
@@ -263,10 +263,10 @@ def test_l30_recovery_points_shorten_a_recovery(files: MemoryFiles, two_topics: 
 
 def _keep_points(manager: LogManager) -> None:
     """As a broker does every minute."""
-    write = manager.recovery_points_writer()
+    write = manager.directories[0].recovery_points_writer()
     if write is not None:
         write()
-        manager.use_recovery_points()
+        manager.directories[0].use_recovery_points()
     manager.continue_snapshots()
 
 
@@ -424,13 +424,13 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     append(log, make_batch(10))
     log.flush()
     log.delete_records(8)
-    write_old_points = manager.recovery_points_writer()
+    write_old_points = manager.directories[0].recovery_points_writer()
     assert write_old_points is not None
     write_old_points()
-    manager.use_recovery_points()
+    manager.directories[0].use_recovery_points()
     append(log, make_batch(10))
     log.flush()
-    write_late = manager.recovery_points_writer()
+    write_late = manager.directories[0].recovery_points_writer()
     assert write_late is not None
     manager.delete("a", 0)
     if restart_between:
@@ -439,7 +439,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     log = manager.create("a", 0, ID_B)
     if not restart_between:
         write_late()  # A worker that was on its way.
-        manager.use_recovery_points()
+        manager.directories[0].use_recovery_points()
     append(log, make_batch(3))
     log.flush()
     crash(files, keep_page_cache=keep_page_cache)

@@ -29,6 +29,7 @@ from odradek_broker.storage.errors import (
     StorageError,
 )
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.topic_partition import TopicPartition
@@ -149,7 +150,7 @@ class LogCleaner:
                 return None
             if self._is_own_topic(log.topic) and log.segments[-1].size_bytes >= OWN_SEGMENT_BYTES:
                 log.roll(now_ms)
-            return log_to_clean(log, self._logs.cleaner_offsets.get(key), now_ms)
+            return log_to_clean(log, self._logs.directory_of(log).cleaner_offsets.get(key), now_ms)
         except IndexesBeingRebuilt:
             return None
         except LogCorrupt as problem:
@@ -293,7 +294,8 @@ class LogCleaner:
         self._deaths.pop(run.key, None)
         if step.end_offset <= run.to_clean.first_dirty_offset:
             self._set_aside.add(run.key)
-        self._logs.cleaner_offsets[run.key] = step.end_offset
+        directory = self._logs.directory_of(run.log)
+        directory.cleaner_offsets[run.key] = step.end_offset
         self._runner.give_up()
         self.on_cleaned(
             LogCleaned(
@@ -307,16 +309,18 @@ class LogCleaner:
                 took_ms,
             )
         )
-        self._background(self._logs.cleaner_offsets_writer(), self._written)
+        self._background(
+            directory.cleaner_offsets_writer(), lambda problem: self._written(directory, problem)
+        )
 
-    def _written(self, problem: Exception | None) -> None:
+    def _written(self, directory: LogDirectory, problem: Exception | None) -> None:
         """Without the checkpoint the next start cleans again what is clean."""
         if self._closed:
             return
         try:
             if problem is not None:
                 raise problem
-            self._logs.use_cleaner_offsets()
+            directory.use_cleaner_offsets()
         except OSError as trouble:
             self.on_problem("cleaner-offset-checkpoint", str(trouble))
         self._look_again()

@@ -43,7 +43,7 @@ def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
     clock = SimulatedClock(wall_start_ms=wall_ms)
     randomness = SeededRandomness(Random(0))
     logs = LogManager(
-        config.data_dir,
+        config.log_dirs,
         files,
         clock,
         randomness,

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.simulation.mutants.base import Mutant
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.producers.manager import Producers
 from odradek_broker.storage.producers.state import ProducerStateManager
 
@@ -27,7 +27,7 @@ RETENTION = (
         "a log start that a crash takes back",
         "retention",
         2,
-        {(LogManager, "_write_log_starts"): _nothing},
+        {(LogDirectory, "write_log_starts"): _nothing},
     ),
     Mutant(
         "a log start that stays behind when segments go",

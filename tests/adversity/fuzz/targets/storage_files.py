@@ -178,14 +178,13 @@ def _meta_properties(content: bytes) -> None:
     files = MemoryFiles()
     files.put(f"data/{checkpoints.META_PROPERTIES}", content)
     try:
-        cluster_id = read_identity(files, "data", None, 1)
+        found = read_identity(files, "data", None, 1)
     except DataDirectoryError:
         return
-    assert cluster_id
-    files.put(
-        f"data/{checkpoints.META_PROPERTIES}", checkpoints.encode_meta_properties(cluster_id, 1)
-    )
-    if read_identity(files, "data", cluster_id, 1) != cluster_id:
+    assert found is not None and found.cluster_id
+    again = checkpoints.encode_meta_properties(found.cluster_id, 1)
+    files.put(f"data/{checkpoints.META_PROPERTIES}", again)
+    if read_identity(files, "data", found.cluster_id, 1) != found:
         raise Broken("a cluster id changes when it is read and written")
 
 

@@ -88,11 +88,11 @@ def test_l25_a_dirty_log_is_cleaned_and_remembered() -> None:
     world.look()
     assert len(keys_of(log)) < 20 and log.segments[-1].base_offset == active
     assert sorted(set(keys_of(log))) == [b"k0", b"k1", b"k2"]
-    assert world.logs.cleaner_offsets == {("t", 0): active}
+    assert world.logs.directories[0].cleaner_offsets == {("t", 0): active}
     content = world.files.content("data/cleaner-offset-checkpoint").decode()
     assert content == f"0\n1\nt 0 {active}\n"
     world.crash()
-    assert world.logs.cleaner_offsets == {("t", 0): active}
+    assert world.logs.directories[0].cleaner_offsets == {("t", 0): active}
     assert world.node.cleaner.statistics.uncleanable == {}
 
 
@@ -157,7 +157,7 @@ def test_a_partition_that_is_made_again_begins_anew() -> None:
     world.delete("t")
     world.flush()
     world.topic("t")
-    assert world.logs.cleaner_offsets == {}
+    assert world.logs.directories[0].cleaner_offsets == {}
     assert world.files.content("data/cleaner-offset-checkpoint") == b"0\n0\n"
 
 
@@ -183,7 +183,7 @@ def test_a_full_disk_ends_a_cleaning_and_not_the_next_one() -> None:
     world.fill(log, 60)
     world.files.fail(Failure("append", path_part="log.cleaned"))
     world.look()
-    assert len(world.problems) == 1 and world.logs.cleaner_offsets == {}
+    assert len(world.problems) == 1 and world.logs.directories[0].cleaner_offsets == {}
     assert sorted(set(keys_of(log))) == [b"k0", b"k1", b"k2"]
     assert not [path for path in world.files.paths() if path.endswith(".cleaned")]
     world.look()

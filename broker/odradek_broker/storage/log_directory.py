@@ -1,0 +1,292 @@
+"""One of the data directories (`log.dirs`): the logs in it, what is remembered of them in its
+checkpoints, and whether its disk works (L-30, L-35)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from odradek_broker.platform.seams import Volume, write_atomically
+from odradek_broker.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    decode_offsets,
+    encode_offsets,
+    read_small_file,
+)
+from odradek_broker.storage.data_directory import Identity, read_identity, take_lock
+from odradek_broker.storage.deleted_files import DeletedFiles
+from odradek_broker.storage.disk_watch import DiskWatch
+from odradek_broker.storage.errors import DataDirectoryError, StorageError
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_options import LogOptions
+from odradek_broker.topic_partition import TopicPartition
+
+_DELETED_SUFFIX = "-delete"
+_TRIAL_FILE = "disk-trial.tmp"
+_PREPARED_POINTS = RECOVERY_POINTS + ".next"
+_PREPARED_CLEANER_OFFSETS = CLEANER_OFFSETS + ".next"
+_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+
+
+@dataclass(slots=True)
+class LastRun:
+    """The state of a directory that the last run left behind."""
+
+    directory: LogDirectory
+    clean: bool
+    names: list[str]
+    log_starts: dict[TopicPartition, int]
+    recovery_points: dict[TopicPartition, int]
+    log_ends: dict[TopicPartition, int]
+
+
+class LogDirectory:
+    """The directory at `path`. Nothing of it is touched before `take`, and nothing after `close`.
+
+    `logs`: those that lie here and are in service; the manager adds and removes them.
+    """
+
+    def __init__(self, path: str, shared: LogOptions) -> None:
+        """`shared`: what the logs of all directories have in common."""
+        self.path = path
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        #: Told of writes that fail.
+        self.disk = DiskWatch()
+        #: What was deleted, until its files are removed.
+        self.deleted_files = DeletedFiles(shared.handles)
+        self.options = replace(shared, deleted=self.deleted_files, disk=self.disk, unopened={})
+        #: Up to where logs have been compacted (L-28); the cleaner changes it.
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        #: Log starts have moved that are not on disk.
+        self.log_starts_moved = False
+        self._files = shared.files
+        self._cleaner_generation = 0
+        self._written_points: dict[TopicPartition, int] = {}
+        self._snapshots_due: dict[TopicPartition, None] = {}
+        # Whom the checkpoints on disk may name. They know names only, and a name may come again.
+        self._checkpointed: set[TopicPartition] = set()
+        self._points_generation = 0
+        self._prepared: tuple[int, dict[TopicPartition, int]] | None = None
+        self._release: Callable[[], None] = _nothing
+
+    def path_of(self, name: str) -> str:
+        """The path of something in it."""
+        return f"{self.path}/{name}"
+
+    def volume(self) -> Volume:
+        """Where it lies, and the room there. OSError if it cannot be told."""
+        return self._files.volume(self.path)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a small file. DataDirectoryError."""
+        try:
+            write_atomically(self._files, self.path_of(name), content)
+        except OSError as problem:
+            self.disk.failed(problem, len(content))
+            raise DataDirectoryError(
+                f"{self.path_of(name)} cannot be written: {problem.strerror or problem}"
+            ) from problem
+
+    # ---- start
+
+    def take(self, cluster_id: str | None, node_id: int) -> Identity | None:
+        """Lock it, making it if it is not there, and read whose it is; None if nobody's yet.
+        DataDirectoryInUse, DataDirectoryError; then it is not locked."""
+        self._release = take_lock(self._files, self.path)
+        try:
+            return read_identity(self._files, self.path, cluster_id, node_id)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let others have it."""
+        release, self._release = self._release, _nothing
+        release()
+
+    def read_what_was_left(self, problems: list[str]) -> LastRun:
+        """Names and checkpoints. The mark of a clean stop is taken away, for from here on a crash
+        must be recognised as one; deletions that were begun are finished (L-38). `problems` gets what is computed again.
+        DataDirectoryError."""
+        try:
+            names = self._files.list(self.path)
+            clean = CLEAN_SHUTDOWN in names
+            if clean:
+                self._files.remove(self.path_of(CLEAN_SHUTDOWN))
+            # The names of partitions that a crash left in the page cache, too.
+            self._files.sync_dir(self.path)
+            for name in names:
+                if name.endswith(_DELETED_SUFFIX):
+                    self._files.remove_tree(self.path_of(name))
+        except OSError as problem:
+            raise DataDirectoryError(f"{self.path} cannot be read: {problem}") from problem
+        self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, problems)
+        self._written_points = self._read_offsets(RECOVERY_POINTS, problems)
+        return LastRun(
+            self,
+            clean,
+            names,
+            log_starts=self._read_offsets(LOG_STARTS, problems),
+            recovery_points=self._written_points,
+            log_ends=self._read_offsets(HIGH_WATERMARKS, problems),
+        )
+
+    def _read_offsets(self, name: str, problems: list[str]) -> dict[TopicPartition, int]:
+        try:
+            text = read_small_file(self._files, self.path_of(name))
+            offsets = {} if text is None else decode_offsets(text)
+        except (CorruptCheckpoint, OSError) as problem:
+            problems.append(f"{self.path_of(name)} is computed again: {problem}")
+            return {}
+        self._checkpointed |= offsets.keys()
+        return offsets
+
+    # ---- the disk
+
+    def look_at_disk(self) -> None:
+        """While writes fail, see whether there is room again: those who could tell by writing may
+        be kept away until there is."""
+        if not self.disk.problem:
+            return
+        path = self.path_of(_TRIAL_FILE)
+        try:
+            try:
+                file = self._files.open(path, create=True)
+                try:
+                    file.append([bytes(self.disk.trial_bytes)])
+                finally:
+                    file.close()
+            finally:
+                self._files.remove(path)
+        except OSError:
+            return
+        self.disk.works()
+
+    def open_again(self, now_ms: int) -> None:
+        """Try again to open the logs that could not be opened, one a call: a crash may have left it to
+        be scanned. It is served again if that works."""
+        oldest = next(iter(self.options.unopened.values()), None)
+        if oldest is not None:
+            oldest.open_again(now_ms)
+
+    def sync_names(self) -> None:
+        """Make the names of its logs durable. Waits for the disk; OSError."""
+        self._files.sync_dir(self.path)
+
+    # ---- checkpoints
+
+    def forget_checkpoints(self, key: TopicPartition) -> None:
+        """A partition of a deleted topic's name begins at 0: a crash must not give it the offsets
+        of its predecessor, behind which its own records would be lost (L-10, L-30).
+        DataDirectoryError."""
+        if key not in self._checkpointed:
+            return
+        self._points_generation += 1  # What a worker has prepared names the predecessor.
+        self.write_log_starts()
+        self._write_recovery_points()
+        self.write(CLEANER_OFFSETS, encode_offsets(self.cleaner_offsets))
+        self._checkpointed = set(self.logs)
+
+    def recovery_points_writer(self) -> Callable[[], None] | None:
+        """The preparation of a file of where the logs are flushed to, so that a start after a crash
+        has less to scan (L-30); None if that has not changed. Call it every minute or so and run
+        the result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
+        call `use_recovery_points`."""
+        points = {key: log.recovery_point for key, log in self.logs.items()}
+        self._snapshots_due.update(
+            (key, None) for key, log in self.logs.items() if log.wants_snapshot()
+        )
+        if points == self._written_points:
+            return None
+        self._prepared = self._points_generation, points
+        self._checkpointed |= points.keys()
+        prepared = self.path_of(_PREPARED_POINTS)
+        return lambda: write_atomically(self._files, prepared, encode_offsets(points))
+
+    def continue_snapshots(self, at_most: int = 10) -> None:
+        """Take snapshots of some of the logs of which the last `recovery_points_writer` found that a start
+        after a crash would have much to read (L-30)."""
+        for key in list(islice(self._snapshots_due, at_most)):
+            del self._snapshots_due[key]
+            log = self.logs.get(key)
+            if log is not None:
+                log.take_snapshot(self._written_points.get(key, 0))
+
+    def use_recovery_points(self) -> None:
+        """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[0] == self._points_generation:
+            self._files.rename(self.path_of(_PREPARED_POINTS), self.path_of(RECOVERY_POINTS))
+            self._written_points = prepared[1]
+
+    def cleaner_offsets_writer(self) -> Callable[[], None]:
+        """What prepares a file of how far logs have been compacted (L-28), in whatever thread. OSError.
+        Then call `use_cleaner_offsets`."""
+        self._checkpointed |= self.cleaner_offsets.keys()
+        self._cleaner_generation = self._points_generation
+        content = encode_offsets(self.cleaner_offsets)
+        prepared = self.path_of(_PREPARED_CLEANER_OFFSETS)
+        return lambda: write_atomically(self._files, prepared, content)
+
+    def use_cleaner_offsets(self) -> None:
+        """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
+        if self._cleaner_generation == self._points_generation:
+            prepared = self.path_of(_PREPARED_CLEANER_OFFSETS)
+            self._files.rename(prepared, self.path_of(CLEANER_OFFSETS))
+
+    def _write_recovery_points(self) -> None:
+        points = {key: log.recovery_point for key, log in self.logs.items()}
+        self.write(RECOVERY_POINTS, encode_offsets(points))
+
+    def write_log_starts(self) -> None:
+        """DataDirectoryError."""
+        self._checkpointed |= self.logs.keys()
+        starts = {key: log.log_start_offset for key, log in self.logs.items()}
+        self.write(LOG_STARTS, encode_offsets(starts))
+
+    def _write_all_checkpoints(self) -> None:
+        """High watermarks count as log ends: a clean stop has flushed everything."""
+        self._write_recovery_points()
+        self.write_log_starts()
+        ends = {key: log.high_watermark for key, log in self.logs.items()}
+        self.write(HIGH_WATERMARKS, encode_offsets(ends))
+
+    # ---- stop
+
+    def close(self, *, clean: bool) -> list[str]:
+        """Close its logs and let others have it; what went wrong, if anything.
+
+        `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
+        marker that lets the next start trust them (L-30).
+        """
+        logs = list(self.logs.values())
+        problems = [problem for log in logs if (problem := _close_log(log, clean))]
+        problems += [log.offline_reason for log in logs if log.offline]
+        try:
+            if clean:
+                self._write_all_checkpoints()
+                if not problems:
+                    self.write(CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_CONTENT)
+        except DataDirectoryError as problem:
+            problems.append(str(problem))
+        finally:
+            self.release()
+        return problems
+
+
+def _close_log(log: PartitionLog, clean: bool) -> str:
+    try:
+        log.close(clean=clean)
+    except (StorageError, OSError) as problem:
+        return f"closing {log.name}: {problem}"
+    return ""
+
+
+def _nothing() -> None:
+    pass
