@@ -127,7 +127,12 @@ class Node:
         self.parked_fetches = ParkedFetches(scheduler)
         self._scheduler = scheduler
         self._replicas = ReplicaManager(
-            self.metadata, logs, clock, self._producer_watch, request_flush
+            self.metadata,
+            logs,
+            clock,
+            self._producer_watch,
+            request_flush,
+            scheduler.call_later,
         )
         #: Asked for every partition of every Produce and Fetch.
         self.partition = self._replicas.partition
@@ -214,6 +219,7 @@ class Node:
         self.cleaner.close()
         self.transactions.shards.close()
         self.groups.shards.close()
+        self._replicas.close()
 
     # --- Timers ---
 
@@ -298,11 +304,11 @@ class Node:
                 self._update_quota(entity, record.key, None if record.remove else record.value)
 
         def complete() -> Deferred[None]:
-            self._replicas.complete(delta)
             done: Deferred[None] = Deferred()
+            in_step = self._replicas.complete(delta)
             # Offsets of a removed topic must not be found by a new one of its name (O-15).
             gone = gather([self.groups.topic_deleted(name) for name in delta.removed_topics])
-            gone.then(lambda _: done.resolve(None))
+            gone.then(lambda _: in_step.then(done.resolve))
             return done
 
         return complete

@@ -5,12 +5,15 @@ It leads all of them, and each has one replica.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata
 from odradek_broker.partition import Partition
-from odradek_broker.platform.seams import Clock
+from odradek_broker.platform.seams import Clock, Timer
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.manager import LogManager, StartReport
@@ -23,24 +26,41 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: How long a partition that could not be opened waits for the next attempt.
 REOPEN_INTERVAL_MS = 5_000
+#: So many partitions of a request have their files made or renamed at once, the others in slices: each takes
+#: the disk about a millisecond, in which nobody else is answered.
+_AT_ONCE_MAX = 8
+_SLICE_MAX = 4
+#: So many partitions that could not be opened are tried again at a time.
+_REOPENED_MAX = 20
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class MetadataDelta:
     """Changes of partitions by metadata records; the first two take effect when those are durable.
 
-    `retired`: logs whose files are deleted; `created`: partitions that may be used.
+    `retired`: logs whose files are deleted; `created`: partitions that may be used. `waiting`: (topic, its
+    id, index) of partitions that are not made yet. `durable`: the records are. `done` resolves when they
+    are and nothing is left to do.
     """
 
-    retired: list[PartitionLog] = field(default_factory=list)
+    retired: deque[PartitionLog] = field(default_factory=deque)
     created: list[Partition] = field(default_factory=list)
     removed_topics: list[str] = field(default_factory=list)
+    waiting: deque[tuple[str, bytes, int]] = field(default_factory=deque)
+    durable: bool = False
+    done: Deferred[None] = field(default_factory=Deferred)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to do now."""
+        return bool(self.waiting or (self.durable and self.retired))
 
 
 class ReplicaManager:
     """Partitions by topic and index.
 
-    `watch` observes producer ids; `request_flush` is asked to make a log durable.
+    `watch` observes producer ids; `request_flush` is asked to make a log durable. What a request with many
+    partitions brings is done in slices, in turns with those of other requests (L-45).
     """
 
     def __init__(
@@ -50,6 +70,7 @@ class ReplicaManager:
         clock: Clock,
         watch: ProducerWatch,
         request_flush: Callable[[PartitionLog], None],
+        call_later: Callable[[float, Callable[[], None]], Timer],
     ) -> None:
         self._metadata = metadata
         self._logs = logs
@@ -61,6 +82,11 @@ class ReplicaManager:
         self._reopen_at_ms: dict[tuple[str, int], int] = {}
         #: What was told of those that could not be opened: once is enough, until it is another problem.
         self._told: dict[tuple[str, int], str] = {}
+        self._call_later = call_later
+        #: That are not done with, in the order of their turns; and whether the next turn is asked for.
+        self._deltas: deque[MetadataDelta] = deque()
+        self._scheduled = False
+        self._closed = False
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, if it exists and this node leads it (D8).
@@ -157,13 +183,15 @@ class ReplicaManager:
 
     def _reopen_later(self, topic_name: str, index: int) -> None:
         due_ms = self._clock.monotonic_ms() + REOPEN_INTERVAL_MS
+        self._reopen_at_ms.pop((topic_name, index), None)
         self._reopen_at_ms[topic_name, index] = due_ms
 
     def open_missing(self) -> list[str]:
         """Try again to open the partitions that could not be opened; problems that nobody was told of yet."""
         problems = []
         now_ms = self._clock.monotonic_ms()
-        for (name, index), due_ms in list(self._reopen_at_ms.items()):
+        # The order of the entries is that of the attempts.
+        for (name, index), due_ms in list(islice(self._reopen_at_ms.items(), _REOPENED_MAX)):
             topic = self._metadata.topics.get(name)
             if topic is None or index not in topic.partitions:
                 del self._reopen_at_ms[name, index]
@@ -182,14 +210,78 @@ class ReplicaManager:
         delta = MetadataDelta()
         for record in records:
             self._apply(record, delta)
+        self._go_on(delta)
         return delta
 
-    def complete(self, delta: MetadataDelta) -> None:
-        """The records of a delta are durable."""
+    def complete(self, delta: MetadataDelta) -> Deferred[None]:
+        """The records of a delta are durable; resolves when all of it is done, as far as the disk lets it."""
+        delta.durable = True
         for partition in delta.created:
             partition.recorded = True
+        delta.created.clear()
         for log in delta.retired:
-            self._logs.remove_retired(log)
+            self._logs.mark_removed(log)
+        self._work(delta, _AT_ONCE_MAX)
+        self._go_on(delta)
+        return delta.done
+
+    def close(self) -> None:
+        """Make and rename no more: the next start does what is left, as after a crash (D4)."""
+        self._closed = True
+        deltas, self._deltas = self._deltas, deque()
+        for delta in deltas:
+            delta.waiting.clear()
+            delta.retired.clear()
+            self._go_on(delta)
+
+    # --- In slices ---
+
+    def _go_on(self, delta: MetadataDelta) -> None:
+        """Give a delta a turn later, unless it is done."""
+        if self._closed:
+            delta.waiting.clear()
+            delta.retired.clear()
+        if not delta.busy:
+            if delta.durable and not delta.done.done:
+                delta.done.resolve(None)
+            return
+        if delta not in self._deltas:
+            self._deltas.append(delta)
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_later(0, self._take_turn)
+
+    def _take_turn(self) -> None:
+        """A slice of the delta that waits longest."""
+        self._scheduled = False
+        if self._deltas:
+            delta = self._deltas.popleft()
+            self._work(delta, _SLICE_MAX)
+            self._go_on(delta)
+        if self._deltas and not self._scheduled:
+            self._scheduled = True
+            self._call_later(0, self._take_turn)
+
+    def _work(self, delta: MetadataDelta, at_most: int) -> None:
+        """Make or rename the files of some partitions."""
+        for _ in range(at_most):
+            if delta.waiting:
+                name, topic_id, index = delta.waiting.popleft()
+                topic = self._metadata.topics.get(name)
+                if topic is not None and topic.topic_id == topic_id:
+                    self._make(name, index, delta)
+            elif delta.durable and delta.retired:
+                self._logs.remove_retired(delta.retired.popleft())
+
+    def _make(self, name: str, index: int, delta: MetadataDelta) -> None:
+        """Lead a new partition, for use when the record that creates it is durable."""
+        self._try_to_open(name, index)
+        partition = self._partitions.get(name, {}).get(index)
+        if partition is not None and not delta.durable:
+            partition.recorded = False
+            delta.created.append(partition)
+
+    # --- Records ---
 
     def _apply(self, record: MetadataRecord, delta: MetadataDelta) -> None:
         removed: str | None = None
@@ -201,14 +293,16 @@ class ReplicaManager:
             delta.removed_topics.append(removed)
         elif isinstance(record, PartitionRecord):
             name = self._metadata.topic_name(record.topic_id)
-            if name is not None:
-                held = self._partitions.setdefault(name, {})
-                known = held.get(record.partition_id)
-                self._try_to_open(name, record.partition_id)
-                partition = held.get(record.partition_id)
-                if partition is not None and partition is not known:
-                    partition.recorded = False
-                    delta.created.append(partition)
+            if name is None:
+                return
+            if record.partition_id in self._partitions.setdefault(name, {}):
+                self._open(name, record.partition_id)  # It has a new epoch.
+            elif name in INTERNAL_TOPICS or (
+                len(delta.created) < _AT_ONCE_MAX and not delta.waiting
+            ):
+                self._make(name, record.partition_id, delta)
+            else:
+                delta.waiting.append((name, record.topic_id, record.partition_id))
 
     def _drop(self, topic_name: str) -> list[PartitionLog]:
         """Drop the partitions of a removed topic and fail what waits for them; their logs.

@@ -34,6 +34,8 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 
+#: Directories that are renamed while everybody else waits.
+_RENAMED_AT_ONCE_MAX = 50
 _DELETED_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 
@@ -296,13 +298,20 @@ class LogManager:
             self._retired[key] = log, False
         return log
 
-    def remove_retired(self, log: PartitionLog) -> None:
-        """Have the files of a retired partition renamed now and removed later (L-01, L-38). Where
-        that fails, it is tried again with each `remove_deleted_files`."""
+    def mark_removed(self, log: PartitionLog) -> None:
+        """The files of a retired partition are to be removed: `remove_retired` follows, or else it is done by
+        `remove_deleted_files`."""
         key = (log.topic, log.partition)
         found = self._retired.get(key)
         if found is not None and found[0] is log:
             self._retired[key] = log, True
+
+    def remove_retired(self, log: PartitionLog) -> None:
+        """Have the files of a retired partition renamed now and removed later (L-01, L-38). Where
+        that fails, it is tried again with each `remove_deleted_files`."""
+        self.mark_removed(log)
+        key = (log.topic, log.partition)
+        if self._retired.get(key, (None, False))[0] is log:
             with suppress(OSError):
                 self._schedule_removal(key)
 
@@ -388,11 +397,13 @@ class LogManager:
         """Begin to remove what was deleted long enough ago; what went wrong since the last call, and
         is tried again later."""
         problems = []
-        for key in [key for key, (_, remove) in self._retired.items() if remove]:
+        due = (key for key, (_, remove) in self._retired.items() if remove)
+        for key in list(islice(due, _RENAMED_AT_ONCE_MAX)):
             try:
                 self._schedule_removal(key)
             except OSError as problem:
                 problems.append(f"deleted files could not be removed: {problem}")
+                self._retired[key] = self._retired.pop(key)  # After the others.
         for directory in self.directories:
             directory.deleted_files.remove_due(now_ms)
             problems = directory.deleted_files.take_problems() + problems

@@ -261,6 +261,7 @@ def test_one_batch_a_turn_and_no_wait_for_the_disk() -> None:
     world = NodeWorld(**EAGER)
     make_topics(world, "a")
     world.create("wide", 3 * RECORDS_PER_BATCH)
+    world.soon.run()
     world.flush()
     jobs = []
     world.logs.in_background = lambda work, done: jobs.append((work, done))  # type: ignore[method-assign]

@@ -1,0 +1,171 @@
+"""Requests with many partitions: the others have their turns meanwhile (L-45)."""
+
+from __future__ import annotations
+
+import errno
+from itertools import pairwise
+
+import pytest
+
+from node_world import NodeWorld
+from odradek.simulation.disk import Crashed, Failure
+
+MANY = 30
+
+
+@pytest.fixture
+def world() -> NodeWorld:
+    return NodeWorld()
+
+
+def _led(world: NodeWorld, name: str = "many") -> int:
+    return sum(
+        topic == name
+        for topic, index, _ in world.node.partitions()
+        if world.node.partition(topic, index) is not None
+    )
+
+
+def _directories(world: NodeWorld, name: str = "many") -> int:
+    return sum(
+        entry.startswith(f"{name}-") and not entry.endswith("-delete")
+        for entry in world.files.list("data")
+    )
+
+
+def test_l45_others_have_their_turns_while_many_partitions_are_made(world: NodeWorld) -> None:
+    created = world.create("many", MANY)
+    world.flush()
+    assert not created.done
+    made = [_directories(world)]
+    while not created.done:
+        assert world.soon.turn()
+        made.append(_directories(world))
+        # What is there can be used.
+        assert _led(world) == made[-1]
+    assert made[-1] == MANY
+    steps = [after - before for before, after in pairwise(made)]
+    assert 0 < max(steps) <= 4
+    # Another topic does not wait for the end of it.
+    world.create("wide", MANY)
+    small = world.create("small", 10)
+    world.flush()
+    while not small.done:
+        assert world.soon.turn()
+    assert _directories(world, "wide") < MANY
+
+
+def test_l45_the_answer_waits_for_the_records_too(world: NodeWorld) -> None:
+    created = world.create("many", MANY)
+    world.soon.run()
+    assert _directories(world) == MANY
+    assert _led(world) == 0
+    assert not created.done
+    world.flush()
+    assert created.done
+    assert _led(world) == MANY
+
+
+def test_l45_partitions_without_a_directory_have_no_leader(world: NodeWorld) -> None:
+    world.create("many", MANY)
+    world.flush()
+    assert world.node.partition("many", 0) is not None
+    assert world.node.partition("many", MANY - 1) is None
+    world.soon.run()
+    assert world.node.partition("many", MANY - 1) is not None
+
+
+def test_l45_others_have_their_turns_while_many_partitions_are_deleted(world: NodeWorld) -> None:
+    world.create("many", MANY)
+    world.soon.run()
+    world.flush()
+    deleted = world.delete("many")
+    assert _led(world) == 0
+    assert _directories(world) == MANY
+    world.flush()
+    assert not deleted.done
+    left = [_directories(world)]
+    while not deleted.done:
+        assert world.soon.turn()
+        left.append(_directories(world))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 4
+
+
+def test_l45_a_topic_that_is_deleted_while_it_is_made(world: NodeWorld) -> None:
+    created, deleted = world.create("many", MANY), world.delete("many")
+    again = world.create("many", 3 * MANY)
+    world.flush()
+    world.soon.run()
+    assert created.done and deleted.done and again.done
+    assert _led(world) == _directories(world) == 3 * MANY
+    topic_id = world.node.metadata.topic_id("many")
+    assert {log.topic_id for log in world.logs if log.topic == "many"} == {topic_id}
+
+
+def test_l45_a_stop_ends_the_work_and_a_start_does_the_rest(world: NodeWorld) -> None:
+    created = world.create("many", MANY)
+    world.flush()
+    world.node.close()
+    assert created.done
+    world.soon.run()
+    assert _directories(world) < MANY
+    assert world.logs.close(clean=True) == []
+    world.start()
+    assert _led(world) == _directories(world) == MANY
+
+
+def test_l45_a_disk_that_is_full_makes_the_rest_later(world: NodeWorld) -> None:
+    created = world.create("many", MANY)
+    world.flush()
+    world.files.fail(Failure("open", code=errno.ENOSPC, path_part="many-", for_ever=True))
+    world.soon.run()
+    assert created.done
+    assert _led(world) < MANY
+    world.files.heal()
+    for _ in range(3):
+        world.clock.now_ms += 6_000
+        world.node.keep_house()
+    assert _led(world) == MANY
+
+
+def test_l45_the_metadata_snapshot_waits_for_the_renaming(world: NodeWorld) -> None:
+    world.create("many", MANY)
+    world.soon.run()
+    world.flush()
+    world.delete("many")
+    world.flush()
+    assert world.logs.removals_pending
+    world.soon.run()
+    assert not world.logs.removals_pending
+
+
+@pytest.mark.parametrize("keep_page_cache", [False, True])
+def test_l45_d4_a_crash_at_any_step_of_many_partitions(keep_page_cache: bool) -> None:
+    at = 0
+    while True:
+        world = NodeWorld()
+        expected = {0, 12}
+        world.files.crash_at = world.files.operations + at
+        finished = False
+        try:
+            created = world.create("many", 12)
+            world.flush()
+            world.soon.run()
+            assert created.done
+            assert _led(world) == 12
+            deleted = world.delete("many")
+            world.flush()
+            world.soon.run()
+            assert deleted.done
+            expected = {0}
+            finished = True
+        except Crashed:
+            pass
+        world.crash(keep_page_cache=keep_page_cache)
+        assert _led(world) == _directories(world), at
+        assert _led(world) in expected, at
+        assert not [entry for entry in world.files.list("data") if "stray" in entry], at
+        if finished:
+            break
+        at += 3
