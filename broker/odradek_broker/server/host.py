@@ -10,7 +10,8 @@ import errno
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -26,6 +27,7 @@ from odradek_broker.server.event_loop import BackgroundThread
 from odradek_broker.server.open_files import FileBudget, divide_files, raise_open_files_limit
 from odradek_broker.storage.cleaner.runner import CleanerRunner
 from odradek_broker.storage.group_commit import GroupCommit
+from odradek_broker.storage.manager import attempt, one_by_one
 
 if TYPE_CHECKING:
     from odradek_broker.faults.rules import Rules
@@ -34,6 +36,8 @@ T = TypeVar("T")
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 _BACKLOG = 1024
 _ACCEPT_PAUSE_S = 1.0
+_PARALLEL_THREADS = 8
+_WORTH_THREADS = 4
 
 log = structlog.get_logger("odradek.server")
 
@@ -121,6 +125,10 @@ class Host(Protocol):
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
         """Where logs are compacted; None: in the background."""
+        ...
+
+    def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
+        """Call all of them, wait, and return what each raised."""
         ...
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -254,6 +262,13 @@ class RealHost:
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
         """A child process, where there is an interpreter to start."""
         return CleanerProcess(loop) if sys.executable else None
+
+    def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
+        """In a few threads, for a disk that does more at a time."""
+        if len(works) < _WORTH_THREADS:
+            return one_by_one(works)
+        with ThreadPoolExecutor(_PARALLEL_THREADS) as pool:
+            return list(pool.map(attempt, works))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """In a thread of asyncio's pool."""

@@ -230,6 +230,7 @@ class Server:
             max_open_files=segment_files_max,
             producer_expiration_ms=config.producer_id_expiration_ms,
             background=self._run_in_background,
+            in_parallel=host.in_parallel,
         )
         for directory in manager.directories:
             self._log_disk_problems(directory)

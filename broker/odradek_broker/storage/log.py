@@ -194,10 +194,13 @@ class PartitionLog:
         """Are its files open?"""
         return self._loaded
 
-    def load(self, now_ms: int) -> RecoveryReport:
+    def load(self, now_ms: int, later: list[Callable[[], None]] | None = None) -> RecoveryReport:
         """Open the files, and recover them if they were not left by a clean stop. Called by itself
         at first use; a broker that starts after a crash calls it for all. Raises PartitionOffline;
         StorageError where it may be tried again.
+
+        `later` takes what remains to be called, each in whatever thread, before anybody may read what was
+        found; where one raises OSError, call `recovery_failed`. None: it is done here.
         """
         if self._loaded:
             return self.report
@@ -218,6 +221,7 @@ class PartitionLog:
             now_ms=now_ms,
             new_producers=self._new_producers,
             report=self.report,
+            later=later,
         )
         try:
             loaded = loader.load()
@@ -245,6 +249,11 @@ class PartitionLog:
         self._durable_offset = loaded.log_end_offset
         self._move_high_watermark(loaded.log_end_offset)
         return self.report
+
+    def recovery_failed(self, problem: OSError) -> PartitionOffline:
+        """What it recovered could not be made durable: it is offline until a restart (D5)."""
+        self._go_offline(f"opening it failed: {problem}")
+        return self._offline_error()
 
     def missing_at_first_use(self) -> str:
         """Which file is missing or damaged without which `load` reads batches, maybe many, although

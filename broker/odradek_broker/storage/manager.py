@@ -36,8 +36,24 @@ from odradek_protocol.primitives import ZERO_UUID
 
 #: Directories that are renamed while everybody else waits.
 _RENAMED_AT_ONCE_MAX = 50
+#: Calls all of them, in whatever order and threads, and returns what each raised.
+ParallelRunner = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
 _DELETED_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
+
+
+def one_by_one(works: Sequence[Callable[[], None]]) -> list[OSError | None]:
+    """A `ParallelRunner` without threads."""
+    return list(map(attempt, works))
+
+
+def attempt(work: Callable[[], None]) -> OSError | None:
+    """What a call raised of the operating system's errors."""
+    try:
+        work()
+    except OSError as problem:
+        return problem
+    return None
 
 
 @dataclass(slots=True)
@@ -81,9 +97,10 @@ class LogManager:
         max_producer_ids: int = 100_000,
         producer_expiration_ms: int = 86_400_000,
         background: BackgroundRunner | None = None,
+        in_parallel: ParallelRunner = one_by_one,
     ) -> None:
         """`cluster_id` is what a new directory gets; None makes one up. `max_producer_ids` counts
-        for each partition."""
+        for each partition. `in_parallel` waits for the disk during the start."""
         self.default_config = default_config
         self.files = files
         self._clock = clock
@@ -93,6 +110,9 @@ class LogManager:
         self._retired: dict[TopicPartition, tuple[PartitionLog, bool]] = {}
         self._retention_due: dict[TopicPartition, None] = {}
         self._closed = False
+        self._in_parallel = in_parallel
+        #: What recovered logs must have synced before anybody reads them.
+        self._unsynced: list[tuple[PartitionLog, Callable[[], None]]] = []
         #: Whether `delete_records` will see to it that moved log starts get on disk.
         self._holds_log_starts = False
         #: Of all partitions together, when they were counted last, and what the tally said then.
@@ -155,8 +175,19 @@ class LogManager:
         for key in sorted(found, key=lambda key: (key[0] != first_topic, f"{key[0]}-{key[1]}")):
             if key not in self._logs:
                 self._adopt(key, configs(key[0]), found[key], report)
+            if key[0] == first_topic:
+                self._sync_recovered(report)
+        self._sync_recovered(report)
         report.logs = len(self._logs)
         return report
+
+    def _sync_recovered(self, report: StartReport) -> None:
+        """Make durable what was found, of all logs together (D5)."""
+        unsynced, self._unsynced = self._unsynced, []
+        problems = self._in_parallel([sync for _, sync in unsynced])
+        for (log, _), problem in zip(unsynced, problems, strict=True):
+            if problem is not None and not log.offline:
+                report.problems.append(str(log.recovery_failed(problem)))
 
     def _adopt(
         self, key: TopicPartition, config: LogConfig, left: LastRun, report: StartReport
@@ -180,7 +211,9 @@ class LogManager:
                     f"{path}/{missing} is missing or damaged, and computed again"
                 )
             if missing or not start.clean:
-                report.recovered.append(log.load(self._clock.wall_ms()))
+                syncs: list[Callable[[], None]] = []
+                report.recovered.append(log.load(self._clock.wall_ms(), syncs))
+                self._unsynced += ((log, sync) for sync in syncs)
         except StorageError as problem:
             report.problems.append(str(problem))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -86,6 +87,8 @@ class LogLoader:
     now_ms: int
     new_producers: Callable[[], Producers]
     report: RecoveryReport
+    #: Takes what is left to be synced before anybody reads it; None: it is synced here.
+    later: list[Callable[[], None]] | None = None
     #: An fsync failed: what it was to keep may be gone, though it can be read.
     fsync_failed: bool = False
 
@@ -138,6 +141,13 @@ class LogLoader:
         self.fsync_failed = True
         sync()
         self.fsync_failed = False
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        """At the latest before anybody reads what it makes durable."""
+        if self.later is None:
+            self._fsync(sync)
+        else:
+            self.later.append(sync)
 
     def _finish_retention(self, bases: list[int]) -> None:
         """Remove the segments below one that retention has deleted: their renaming did not reach
@@ -199,7 +209,7 @@ class LogLoader:
         if end < self.recovery_point or (
             self.sync and (self.report.scanned_bytes or self.report.problem)
         ):
-            self._fsync(lambda: self.files.sync_dir(self.directory))
+            self._sync(lambda: self.files.sync_dir(self.directory))
         if end < log_start_offset:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
             self._remove(good)
@@ -256,7 +266,7 @@ class LogLoader:
                 self.report.truncated_bytes += size_before - segment.size_bytes
                 self._note(problem)
             if self.sync and size_before > position:
-                self._fsync(segment.file.sync)
+                self._sync(partial(_sync_file, self.files, segment.path))
             segment.synced_bytes = segment.size_bytes
             if problem:
                 self._remove(segments[at + 1 :])
@@ -318,6 +328,14 @@ class LogLoader:
                 break  # The scan of this segment will say what is wrong with it.
         epochs.changed = bool(epochs.entries)
         return epochs
+
+
+def _sync_file(files: Files, path: str) -> None:
+    file = files.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
 
 
 def missing_at_first_use(

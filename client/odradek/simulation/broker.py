@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from odradek_broker.server.host import Background, Listener
 from odradek_broker.server.open_files import FileBudget
 from odradek_broker.server.server import Server
 from odradek_broker.storage.group_commit import GroupCommit
+from odradek_broker.storage.manager import one_by_one
 
 T = TypeVar("T")
 
@@ -160,6 +161,10 @@ class SimulatedHost:
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the background, which is this loop."""
+
+    def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
+        """One after the other."""
+        return one_by_one(works)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """On the loop, a little later."""

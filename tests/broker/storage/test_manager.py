@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,12 @@ from odradek_broker.storage.errors import (
     StorageError,
 )
 from odradek_broker.storage.log_config import LogConfig
-from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
+from odradek_broker.storage.manager import (
+    LogManager,
+    MaintenanceReport,
+    StartReport,
+    one_by_one,
+)
 from odradek_protocol.errors import ErrorCode
 
 ID_A, ID_B = bytes(range(16)), bytes(range(1, 17))
@@ -268,6 +274,45 @@ def _keep_points(manager: LogManager) -> None:
         write()
         manager.directories[0].use_recovery_points()
     manager.continue_snapshots()
+
+
+def test_d5_what_logs_recovered_is_synced_together_before_the_start_is_over(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
+    for log in two_topics:
+        append(log)
+    crash(files)
+    rounds = []
+
+    def in_parallel(works: Sequence[Callable[[], None]]) -> list[OSError | None]:
+        rounds.append(len(works))
+        # In an order that nobody chose.
+        return list(reversed(one_by_one(list(reversed(works)))))
+
+    manager, report = start(files, in_parallel=in_parallel)
+    assert (report.problems, len(rounds), rounds[0] >= 6) == ([], 1, True)
+    crash(files, keep_page_cache=False)
+    again, report = start(files)
+    assert [log.log_end_offset for log in again] == [log.log_end_offset for log in manager]
+    assert report.problems == []
+
+
+def test_d5_a_log_whose_recovery_cannot_be_synced_is_offline_and_others_are_not(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
+    for log in two_topics:
+        append(log)
+    crash(files)
+    files.fail(Failure("sync", path_part="a-1/"))
+    manager, report = start(files)
+    offline = manager.get("a", 1)
+    assert offline is not None and offline.offline
+    assert [problem for problem in report.problems if "a-1" in problem] == report.problems
+    assert len(report.problems) == 1
+    assert [log.name for log in manager if not log.offline] == ["a-0", "b-c-0"]
+    files.heal()
+    manager.open_again(NOW_MS)
+    assert offline.offline  # What the kernel dropped does not come back.
 
 
 def test_l30_what_was_written_before_the_recovery_point_is_not_read(
