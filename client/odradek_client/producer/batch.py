@@ -74,6 +74,7 @@ class ProducerBatch:
         "last_leader",
         "limit_bytes",
         "log_append_time_ms",
+        "may_be_written",
         "on_wire",
         "record_count",
         "reserved_bytes",
@@ -111,6 +112,8 @@ class ProducerBatch:
         self.base_sequence = -1
         self.sequence_was_reset = False
         self.was_sent = False
+        #: A former try of this batch, with these sequences, has no answer that says no.
+        self.may_be_written = False
         self.on_wire = False
         #: What the last try met, if there is to be another.
         self.trouble: OdradekError | None = None
@@ -156,7 +159,7 @@ class ProducerBatch:
         """Another sequence for a batch that had one, after an epoch bump (C-44)."""
         self.stamp(identity, base_sequence)
         self.sequence_was_reset = True
-        self.was_sent = False
+        self.was_sent = self.may_be_written = False
 
     def encode(self, *, transactional: bool = False) -> bytearray:
         """The bytes for the wire; the same ones for a retry that was not restamped."""

@@ -38,6 +38,16 @@ REACTIONS: dict[ErrorCode, ProduceReaction] = {
     code: _SPECIAL.get(code, ProduceReaction.RETRY if code.retriable else ProduceReaction.FAIL)
     for code in ErrorCode
 }
+#: Behind these the batch may be in the log all the same: no answer came, or none that knows.
+MAY_BE_WRITTEN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
 #: What a producer without an identity does instead: sequences and fences do not concern it.
 WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
     code: ProduceReaction.FAIL

@@ -24,7 +24,12 @@ from odradek_client.producer.accumulator import Accumulator, PartitionQueue
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.idempotence import IdempotenceManager
 from odradek_client.producer.identity import ProducerIdentity
-from odradek_client.producer.produce_reactions import REACTIONS, WITHOUT_IDENTITY, ProduceReaction
+from odradek_client.producer.produce_reactions import (
+    MAY_BE_WRITTEN,
+    REACTIONS,
+    WITHOUT_IDENTITY,
+    ProduceReaction,
+)
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transaction_requests import TxnRequestHandler
 from odradek_protocol.compression import Codec
@@ -350,6 +355,7 @@ class Sender:
             self._split(batch)
         elif reaction is ProduceReaction.RETRY and batch.attempts < self._config.retries:
             batch.attempts += 1
+            batch.may_be_written = batch.may_be_written or code in MAY_BE_WRITTEN
             batch.trouble = _error(batch, answer, reason)
             batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
             self._accumulator.requeue(batch)
@@ -358,9 +364,9 @@ class Sender:
             failed.append(batch)
             if reaction is ProduceReaction.FATAL and self._identity is not None:
                 self._identity.fail(error)
-            self._fail(
-                batch, error, may_be_written=reaction is ProduceReaction.RETRY, answer=answer
-            )
+            # What is refused now may have been taken before, when the broker's settings were others.
+            unknown = reaction is ProduceReaction.RETRY or batch.may_be_written
+            self._fail(batch, error, may_be_written=unknown, answer=answer)
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         if self._identity is not None:

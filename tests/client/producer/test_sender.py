@@ -276,6 +276,24 @@ def test_c54_p09_a_lost_answer_makes_no_duplicate() -> None:
     check(world)
 
 
+def test_c45_what_is_refused_may_have_been_written_before() -> None:
+    """A topic's settings may change between two tries; nothing behind the batch is written twice."""
+    world = World(batch_size=100)
+    known(world)
+    first, *behind = [world.send(size=80) for _ in range(4)]
+    assert world.run() == 4
+    arrived = [world.arrive(1)[0] for _ in range(4)]
+    for produce in arrived:
+        lost = ConnectionLost("cut")
+        world.sender.unanswered(produce, ErrorCode.NETWORK_EXCEPTION, lost, world.now_ms)
+    assert world.run(1_000) > 0
+    world.answer(1, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    world.settle()
+    assert isinstance(first.exception(), InvalidTopic)
+    assert [d.result().offset for d in behind] == [2, 3, 4]
+    assert len(world.logs[0].values) == 5
+
+
 def test_without_idempotence_a_lost_answer_makes_one() -> None:
     world = World(enable_idempotence=False)
     world.send()
