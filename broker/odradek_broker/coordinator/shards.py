@@ -9,7 +9,7 @@ earliest deadline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -32,6 +32,18 @@ from odradek_protocol.primitives import WireError
 A = TypeVar("A")
 C = TypeVar("C", bound=Core)
 T = TypeVar("T")
+
+
+#: After a load that failed, until the next: the first pause, and the longest.
+RELOAD_MS = 1_000
+RELOAD_MS_MAX = 60_000
+
+
+class _Reload(NamedTuple):
+    """When a partition is to be loaded again, and how long that was waited for."""
+
+    at_ms: int
+    pause_ms: int
 
 
 class PartitionCounts(Protocol):
@@ -84,6 +96,8 @@ class Shards(Generic[C]):
         self._is_stale = is_stale
         self._on_loaded = on_loaded
         self._runtimes: dict[int, Runtime[C]] = {}
+        #: Of partitions that could not be loaded (G-92).
+        self._reloads: dict[int, _Reload] = {}
         self._timer = DeadlineTimer(env, self.run_due)
         #: Why nothing can be asked at all; NONE once the load has begun.
         self._error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -135,6 +149,7 @@ class Shards(Generic[C]):
     def close(self) -> None:
         """Answer all that is parked: whoever waits must look for another coordinator (N-15)."""
         self._error = ErrorCode.NOT_COORDINATOR
+        self._reloads.clear()
         for runtime in self:
             runtime.close()
         self._timer.close()
@@ -147,11 +162,14 @@ class Shards(Generic[C]):
         for runtime in self:
             runtime.run_due(now)
             self._carry_out(runtime)
+        for index in [index for index, at in self._reloads.items() if at.at_ms <= monotonic_ms]:
+            self._reload(index, now)
         self._timer.set(self.next_deadline_ms())
 
     def next_deadline_ms(self) -> int | None:
         """When `run_due` has something to do; None for never."""
-        deadlines = (runtime.next_deadline_ms() for runtime in self)
+        deadlines = [runtime.next_deadline_ms() for runtime in self]
+        deadlines += [reload.at_ms for reload in self._reloads.values()]
         return min((at_ms for at_ms in deadlines if at_ms is not None), default=None)
 
     def _follow_up(self, runtime: Runtime[C]) -> None:
@@ -254,12 +272,34 @@ class Shards(Generic[C]):
             runtime.load()
         except (WireError, StorageError) as error:
             # Half a state would give out what is wrong; none makes the clients wait.
+            before = self._reloads.get(index)
+            pause_ms = RELOAD_MS if before is None else min(before.pause_ms * 2, RELOAD_MS_MAX)
+            at_ms = self._env.clock.monotonic_ms() + pause_ms
+            self._reloads[index] = _Reload(at_ms, pause_ms)
+            self._timer.bring_forward(at_ms)
             structlog.get_logger(f"odradek.{self._name}").error(
-                f"{self._name} cannot be loaded: a record cannot be read",
+                f"{self._name} cannot be loaded: a record cannot be read; it is tried again",
                 topic=self._topic,
                 partition=index,
                 error=str(error),
+                next_try_in_ms=pause_ms,
             )
+
+    def _reload(self, index: int, now: Instant) -> None:
+        """One slice of another load, by a runtime that has seen nothing of the one that failed."""
+        runtime = self._runtimes[index]
+        if runtime.state is RuntimeState.FAILED:
+            partition = self._env.internal_partition(self._topic, index)
+            if partition is None:
+                del self._reloads[index]
+                return
+            runtime = self._runtimes[index] = self._new_runtime(index, partition)
+        if runtime.state is RuntimeState.LOADING:
+            # The next slice in the loop's next round, should this one not be the last.
+            self._reloads[index] = self._reloads[index]._replace(at_ms=now.monotonic_ms)
+            self._load_slice(index, runtime)
+        if runtime.state is RuntimeState.ACTIVE:
+            del self._reloads[index]
 
     def _now(self) -> Instant:
         clock = self._env.clock

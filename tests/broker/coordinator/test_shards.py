@@ -10,7 +10,13 @@ import pytest
 from coordinator_world import ListPartition
 from odradek.simulation.clock import SimulatedClock
 from odradek_broker.coordinator.placement import partition_for
-from odradek_broker.coordinator.runtime import Instant, Outcome, Reply, Runtime
+from odradek_broker.coordinator.runtime import (
+    LOAD_SLICE_RECORDS,
+    Instant,
+    Outcome,
+    Reply,
+    Runtime,
+)
 from odradek_broker.coordinator.shards import Shards
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
@@ -214,6 +220,38 @@ def test_a_partition_that_cannot_be_read_refuses_and_the_others_serve(node: Node
     second = next(word for word in ("a", "b") if partition_for(word, 2) == 1)
     assert node.read(first) == "COORDINATOR_NOT_AVAILABLE"
     assert node.take(second).result() == second
+
+
+def test_g92_a_partition_that_could_not_be_read_is_loaded_again(node: Node) -> None:
+    first = next(word for word in ("a", "b") if partition_for(word, 2) == 0)
+    node.take(first)
+    partition = node.partitions[0]
+    readable = list(partition.records)
+    partition.records.append((b"unreadable", None))
+    shards = node.shards = node.new_shards()
+    shards.load()
+    pauses_ms = []
+    for _ in range(8):
+        assert node.read(first) == "COORDINATOR_NOT_AVAILABLE"
+        assert node.due_ms is not None
+        pauses_ms.append(node.due_ms - node.clock.now_ms)
+        node.fire()
+    assert pauses_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+    partition.records[:] = [*readable, *([(first.encode(), None)] * LOAD_SLICE_RECORDS)]
+    node.fire()
+    assert node.read(first) == "COORDINATOR_LOAD_IN_PROGRESS", "a slice at a time"
+    node.fire()
+    assert node.read(first) == ",".join([first] * (LOAD_SLICE_RECORDS + 1))
+    assert node.due_ms is None
+    assert node.take(first).result() == first
+
+
+def test_g92_nothing_is_loaded_again_after_the_end(node: Node) -> None:
+    node.partitions[0].records.append((b"unreadable", None))
+    shards = node.shards = node.new_shards()
+    shards.load()
+    shards.close()
+    assert node.due_ms is None and shards.next_deadline_ms() is None
 
 
 def test_a_topic_that_is_made_while_running_is_served(node: Node) -> None:
