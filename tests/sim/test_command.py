@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from odradek.simulation import __main__ as command
+from odradek.simulation import workers
 from odradek.simulation.mutants import MUTANTS, Catch
 from odradek.simulation.mutants.table import BEGIN, END, table, write_table
 from odradek.simulation.regressions import read_regressions
@@ -153,6 +154,19 @@ def test_a_worker_that_is_killed_while_it_answers_ends_the_run_with_an_error() -
     )
     assert done.returncode == 1
     assert re.fullmatch(_WORKER_ENDED, done.stderr.decode()), done.stderr
+
+
+def slow_at_first(number: int) -> int:
+    time.sleep(0.0 if number else 0.5)
+    return -number
+
+
+def test_a_slow_task_holds_back_what_is_behind_it_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "worker_count", lambda: 2)
+    numbers = range(60)
+    assert list(workers.in_workers(slow_at_first, numbers)) == [(each, -each) for each in numbers]
 
 
 def test_the_table_of_mutants_is_written_into_a_document(tmp_path: Path) -> None:

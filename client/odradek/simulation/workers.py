@@ -111,15 +111,16 @@ def _distribute(
     ended: dict[int, tuple[Task, Any]] = {}
     wanted = 0
     while True:
+        # First, for it makes room for more tasks.
+        while wanted in ended:
+            yield ended.pop(wanted)
+            wanted += 1
         for worker in workers:
             ahead = max((each.number for each in workers), default=-1) - wanted
             if worker.task is None and ahead < _AHEAD * len(workers):
                 for number, task in tasks:
                     worker.begin(number, task)
                     break
-        while wanted in ended:
-            yield ended.pop(wanted)
-            wanted += 1
         busy = {worker.pipe: worker for worker in workers if worker.task is not None}
         if not busy:
             return
