@@ -116,7 +116,7 @@ class GroupCommit:
         self._running.add(log)
         job = _Job(log, ticket)
         if self._workers == 0:
-            self._loop.call_soon(self._finish, job, *self._sync(job))
+            self._loop.call_soon(self._sync_on_loop, job)
             return
         if len(self._threads) < min(self._workers, len(self._running)):
             self._start_thread()
@@ -149,6 +149,9 @@ class GroupCommit:
             error = OSError(errno.EIO, f"the flush broke off: {problem!r}")
             error.__cause__ = problem
         return error, self._timer() - began
+
+    def _sync_on_loop(self, job: _Job) -> None:
+        self._finish(job, *self._sync(job))
 
     def _sync_ticket(self, ticket: Syncable) -> None:
         """Too many open files come from opening one more, never from a sync, and pass; so this,

@@ -12,6 +12,7 @@ from odradek.simulation.disk import MemoryFiles
 from odradek.simulation.network import Address, ProtocolFactory, SimulatedNetwork, SimulatedServer
 from odradek.simulation.process import Process
 from odradek_broker.config.broker import parse_config
+from odradek_broker.faults.rules import Rules
 from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
 from odradek_broker.server.host import Background, Listener
 from odradek_broker.server.open_files import FileBudget
@@ -64,16 +65,16 @@ class _Listener:
 
 
 class _DelayedCalls:
-    """As much of an event loop as group commit asks for: what comes of a flush comes late."""
+    """As much of an event loop as group commit asks for: a sync takes its time, and makes durable at
+    the end of it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
         self._loop = loop
         self._delay_s = delay_s
-        self._began = False
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         if not args:
-            # The beginning of a flush; what follows, with its outcome, waits for the disk.
+            # The beginning of a flush; the sync itself waits for the disk.
             return self._loop.call_soon(callback)
         return self._loop.call_later(self._delay_s(), callback, *args)
 
@@ -222,7 +223,7 @@ class SimulatedBroker:
         host = SimulatedHost(
             self._network, self.disk, self._random, self.clock, lambda: self.sync_delay_ms
         )
-        self.server = process.call(Server, self.config, host)
+        self.server = process.call(Server, self.config, host, Rules())
         starting = process.call(_task, self.server.start)
         return await _until_killed(process, starting)
 

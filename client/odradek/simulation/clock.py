@@ -42,23 +42,28 @@ class SimulatedClock:
 class LoopClock:
     """Both clocks of a broker, as an event loop's time has it; milliseconds."""
 
-    __slots__ = ("_loop", "wall_start_ms")
+    __slots__ = ("_error_ms", "_loop", "wall_start_ms")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wall_start_ms: int = WALL_START_MS) -> None:
         self._loop = loop
         self.wall_start_ms = wall_start_ms
+        self._error_ms = 0
 
     def monotonic_ms(self) -> int:
         """Never goes back."""
         return int(self._loop.time() * 1000)
 
     def wall_ms(self) -> int:
-        """The wall clock; `jump` moves it."""
-        return self.wall_start_ms + int(self._loop.time() * 1000)
+        """The wall clock; `jump` and `set_wrong` move it."""
+        return self.wall_start_ms + self._error_ms + int(self._loop.time() * 1000)
 
     def jump(self, by_ms: int) -> None:
         """Set the wall clock, forwards or back, as an administrator or NTP does."""
         self.wall_start_ms += by_ms
+
+    def set_wrong(self, by_ms: int) -> None:
+        """Let the wall clock be so far from the true time, whatever it was before; 0 puts it right."""
+        self._error_ms = by_ms
 
 
 class StoppedTimer:

@@ -12,11 +12,54 @@ from dataclasses import dataclass
 from random import Random
 
 from odradek.simulation.disk import Failure
-from odradek.simulation.network import Weather
+from odradek.simulation.network import SimulatedTransport, Weather
 from odradek.simulation.world import World
 
-#: Half a day at most: what a broker knows of idle producers it forgets a day after their last record.
-CLOCK_JUMPS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
+#: How wrong a wall clock is set. Within a day of each other: what a broker knows of idle producers it
+#: forgets a day after their last record. At most an hour late: records of a later time are refused.
+CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
+#: How long an fsync takes, and at most until an answer comes, where the power is cut behind one.
+_BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
+_NEXT_ANSWER_MS = 3_000
+#: Between death and start, where the start meets trouble.
+_DOWN_MS = 20
+AT_START = ("open", "read", "append", "sync", "rename")
+ANSWERS_LOST = (
+    "Produce",
+    "OffsetCommit",
+    "JoinGroup",
+    "SyncGroup",
+    "ConsumerGroupHeartbeat",
+    "LeaveGroup",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "EndTxn",
+    "CreateTopics",
+    "DeleteTopics",
+)
+_LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+REFUSALS = (
+    ("Produce", "NOT_LEADER_OR_FOLLOWER"),
+    ("Produce", "NOT_ENOUGH_REPLICAS"),
+    ("Fetch", "NOT_LEADER_OR_FOLLOWER"),
+    ("ListOffsets", "LEADER_NOT_AVAILABLE"),
+    ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"),
+    ("OffsetCommit", _LOADING),
+    ("OffsetCommit", "NOT_COORDINATOR"),
+    ("OffsetFetch", _LOADING),
+    ("JoinGroup", _LOADING),
+    ("SyncGroup", "NOT_COORDINATOR"),
+    ("Heartbeat", "COORDINATOR_NOT_AVAILABLE"),
+    ("ConsumerGroupHeartbeat", _LOADING),
+    ("InitProducerId", _LOADING),
+    ("AddPartitionsToTxn", "NOT_COORDINATOR"),
+    ("AddOffsetsToTxn", _LOADING),
+    ("TxnOffsetCommit", _LOADING),
+    ("EndTxn", _LOADING),
+    ("EndTxn", "NOT_COORDINATOR"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +83,24 @@ async def kill_broker(world: World, fault: Fault) -> None:
 async def cut_power(world: World, fault: Fault) -> None:
     """The machine dies: what was not synced is lost, or torn."""
     await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
+
+
+async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
+    """The disk is slow, and the machine dies when one of the next answers has just arrived."""
+    left = 1 + fault.size % 20
+    arrived = asyncio.Event()
+
+    def received(at: SimulatedTransport) -> None:
+        nonlocal left
+        left -= at.process is not world.broker.process
+        if not left:
+            arrived.set()
+
+    world.network.on_received = received
+    with world.slow_disk(*_BEHIND_AN_ANSWER_SYNC_MS):
+        await asyncio.wait([asyncio.ensure_future(arrived.wait())], timeout=_NEXT_ANSWER_MS / 1000)
+        world.network.on_received = None
+        await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
 
 
 async def crash_in_operation(world: World, fault: Fault) -> None:
@@ -88,9 +149,8 @@ async def bad_weather(world: World, fault: Fault) -> None:
 
 async def slow_disk(world: World, fault: Fault) -> None:
     """An fsync takes up to a second."""
-    world.sync_delay_ms = (0.0, float(fault.size))
-    await world.sleep(fault.lasts_ms)
-    world.sync_delay_ms = (0.0, 2.0)
+    with world.slow_disk(0.0, float(fault.size)):
+        await world.sleep(fault.lasts_ms)
 
 
 async def full_disk(world: World, fault: Fault) -> None:
@@ -121,13 +181,42 @@ async def failed_read(world: World, fault: Fault) -> None:
 
 
 async def clock_jump(world: World, fault: Fault) -> None:
-    """The wall clock of the broker is set: by a minute or an hour back, by a minute or half a day forwards."""
-    world.broker.clock.jump(CLOCK_JUMPS_MS[fault.size % len(CLOCK_JUMPS_MS)])
+    """The wall clock of the broker is set wrong, by a minute, an hour or half a day."""
+    world.broker.clock.set_wrong(CLOCK_ERRORS_MS[fault.size % len(CLOCK_ERRORS_MS)])
 
 
 async def kill_client(world: World, fault: Fault) -> None:
     """One of the clients dies; the workload starts another."""
     world.kill_client(fault.size)
+
+
+async def lost_answers(world: World, fault: Fault) -> None:
+    """Some requests of one kind are carried out, and never answered."""
+    api = ANSWERS_LOST[fault.size % len(ANSWERS_LOST)]
+    world.order(fault="drop_reply", api=api, times=1 + fault.size % 3)
+
+
+async def refused_requests(world: World, fault: Fault) -> None:
+    """Requests of one kind are refused, for a while, with what clients are to try again after."""
+    api, code = REFUSALS[fault.size % len(REFUSALS)]
+    for_ms = max(fault.lasts_ms, 1)
+    world.order(fault="fail", api=api, code=code, times=None, for_ms=for_ms)
+
+
+async def refused_commits(world: World, fault: Fault) -> None:
+    """Offsets cannot be committed for a while, in which groups may rebalance."""
+    for_ms = 500 + 2 * fault.size
+    world.order(fault="fail", api="OffsetCommit", code=_LOADING, times=None, for_ms=for_ms)
+
+
+async def trouble_at_start(world: World, fault: Fault) -> None:
+    """The process dies, and meets a failing disk when it is started again."""
+    failure = Failure(AT_START[fault.size % len(AT_START)], nth=1 + fault.size % 17)
+    starting = asyncio.ensure_future(world.kill_broker(power_lost=False, down_ms=_DOWN_MS))
+    # What is dead has lost its failures, too.
+    await world.sleep(_DOWN_MS / 2)
+    world.broker.disk.fail(failure)
+    await starting
 
 
 FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
@@ -148,6 +237,11 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         failed_read,
         clock_jump,
         kill_client,
+        cut_power_behind_an_answer,
+        lost_answers,
+        refused_requests,
+        refused_commits,
+        trouble_at_start,
     )
 }
 

@@ -230,6 +230,11 @@ class SimulatedTransport(asyncio.Transport):
                 self._network.soon(self._tell_lost)
 
     def _receive(self, piece: bytes) -> None:
+        self._give(piece)
+        if self._network.on_received is not None:
+            self._network.on_received(self)
+
+    def _give(self, piece: bytes) -> None:
         protocol = self._protocol
         if not isinstance(protocol, asyncio.BufferedProtocol):
             protocol.data_received(piece)  # type: ignore[attr-defined]
@@ -284,6 +289,8 @@ class SimulatedNetwork:
         self.unreachable: set[Address] = set()
         #: Addresses where whoever connects waits to be accepted, and for what.
         self._paused: dict[Address, asyncio.Event] = {}
+        #: Called when an end has taken what arrived.
+        self.on_received: Callable[[SimulatedTransport], None] | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """The loop whose time this network lives on."""

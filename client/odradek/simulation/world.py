@@ -4,7 +4,8 @@ them."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -15,7 +16,9 @@ from odradek_broker.server.server import Server
 
 #: After the faults stop: how long everything may take that must come to an end.
 LIVENESS_MS = 900_000
-#: The longest that an fsync takes, on the slowest disk.
+#: How long an fsync takes without a fault: on a fast disk, or on a slow one.
+_SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
+#: The longest that it takes, on the slowest disk.
 _SYNC_MS_MAX = 1_000
 #: How soon a broker that gave up is started again.
 _RESTART_MS = 100
@@ -42,6 +45,8 @@ class World:
         self.trace: list[str] = []
         self.violations: list[str] = []
         self.broker = SimulatedBroker(network, self.chance("broker"), settings)
+        self._sync_ms = self.chance("disk").choice(_SYNC_MS)
+        self.sync_delay_ms = self._sync_ms
         self.network.weather = Weather((0.1, 2.0))
         #: Clients that live, in the order in which they were started.
         self.clients: dict[str, Process] = {}
@@ -67,6 +72,13 @@ class World:
     def sync_delay_ms(self, delay_ms: tuple[float, float]) -> None:
         self.broker.sync_delay_ms = delay_ms
 
+    @contextmanager
+    def slow_disk(self, least_ms: float, most_ms: float) -> Iterator[None]:
+        """As long as this lasts, an fsync takes so long."""
+        self.sync_delay_ms = (least_ms, most_ms)
+        yield
+        self.sync_delay_ms = self._sync_ms
+
     async def sleep(self, duration_ms: float) -> None:
         """Let virtual time pass."""
         await asyncio.sleep(duration_ms / 1000)
@@ -82,6 +94,11 @@ class World:
         self.note("CHECKER", f"{checker}: {what}")
 
     # --- The broker ---
+
+    def order(self, **order: object) -> None:
+        """Order a fault of the broker that runs, as `odradek.faults` does, until `heal` or its end."""
+        if self.broker.running and self.broker.server.faults is not None:
+            self.broker.server.faults.order(order)
 
     async def start_broker(self) -> None:
         """Start it; again and again, should it be killed or not come up meanwhile."""
@@ -171,9 +188,12 @@ class World:
         self.network.unreachable.clear()
         self.network.weather = Weather((0.1, 2.0))
         self.network.cut_all()
+        if self.broker.running and self.broker.server.faults is not None:
+            self.broker.server.faults.clear()
         self.broker.disk.crash_at = None
         self.broker.disk.heal()
-        self.sync_delay_ms = (0.0, 2.0)
+        self.broker.clock.set_wrong(0)
+        self.sync_delay_ms = self._sync_ms
         if self.broker.disk.failed_syncs and not self._offline():
             # The broker may not know yet.
             await self.sleep(_SYNC_MS_MAX)

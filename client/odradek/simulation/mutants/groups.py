@@ -17,6 +17,7 @@ from odradek_broker.coordinator.groups.consumer.offsets import check_commit as c
 from odradek_broker.coordinator.groups.offsets import check_commit
 from odradek_broker.coordinator.groups.offsets import commit_records as _commit_records
 from odradek_broker.coordinator.runtime import Runtime
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.partition import Partition
 from odradek_client.consumer.group.group_loop import GroupLoop
 from odradek_client.consumer.group.offsets import GroupOffsets
@@ -78,9 +79,14 @@ def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
     self._release(outcome.replies, ErrorCode.NONE)
 
 
-def _offline_is_empty(self: Partition) -> Iterator[Any]:
+def _offline_is_empty(self: Partition, first_offset: int = 0) -> Iterator[Any]:
     if not self.log.offline:
-        yield from _read_stored(self)
+        yield from _read_stored(self, first_offset)
+
+
+def _last_first(self: Partition, first_offset: int = 0) -> Iterator[Any]:
+    stored = list(_read_stored(self, first_offset))
+    yield from reversed(stored) if self.log.name.startswith(OFFSETS_TOPIC) else stored
 
 
 def _rename_but_not_the_leader(self: ClassicGroup, member: Member, member_id: str) -> None:
@@ -133,13 +139,14 @@ GROUPS = (
     ),
     Mutant(
         "a commit that is tried again under a new generation",
-        "groups",
-        99,
+        "late-commits",
+        229,
         {
             (GroupLoop, "identity"): _current_identity,
             (GroupLoop, "is_same_member"): lambda self, identity, now: True,
             (GroupOffsets, "_leave_out_given_up"): _nothing,
         },
+        ("committed: ",),
     ),
     Mutant(
         "commits of an older generation taken",
@@ -157,8 +164,15 @@ GROUPS = (
     Mutant(
         "a commit acknowledged before it is durable",
         "late-commits",
-        109,
+        52,
         {(Runtime, "_hold"): _answer_at_once},
+        ("committed: ",),
+    ),
+    Mutant(
+        "commits that a restart replays in another order",
+        "groups",
+        1,
+        {(Partition, "read_stored"): _last_first},
         ("committed: ",),
     ),
     Mutant(
@@ -170,20 +184,20 @@ GROUPS = (
     Mutant(
         "an offline metadata log taken for an empty one",
         "groups",
-        139,
+        31,
         {(Partition, "read_stored"): _offline_is_empty},
     ),
     Mutant(
         "a static member that comes back and leads no more",
         "groups",
-        21,
+        59,
         {(ClassicGroup, "rename"): _rename_but_not_the_leader},
         ("liveness: ",),
     ),
     Mutant(
         "a static member that was replaced and is not fenced",
         "late-commits",
-        5,
+        2,
         {(checks, "check_member"): _any_instance, (offsets, "check_member"): _any_instance},
         ("committed: ",),
     ),

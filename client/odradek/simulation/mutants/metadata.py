@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.simulation.mutants.base import Mutant
+from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.node import Node
 from odradek_broker.storage.manager import LogManager
 
 
@@ -18,6 +20,14 @@ def _unrecorded(self: ClusterMetadata) -> list[Any]:
     return []
 
 
+_commit_metadata = Node.commit_metadata
+
+
+def _committed_at_once(self: Node, records: Any) -> Deferred[None]:
+    _commit_metadata(self, records)
+    return Deferred.of(None)
+
+
 METADATA = (
     Mutant(
         "a topic that is created again finds the old records",
@@ -28,7 +38,14 @@ METADATA = (
     Mutant(
         "producer ids that are handed out again after a crash",
         "produce",
-        1,
+        3,
         {(ClusterMetadata, "producer_id_block"): _unrecorded},
+    ),
+    Mutant(
+        "a change of metadata acknowledged before it is durable",
+        "admin-churn",
+        6,
+        {(Node, "commit_metadata"): _committed_at_once},
+        ("admin-churn: ",),
     ),
 )

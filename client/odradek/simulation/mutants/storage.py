@@ -27,11 +27,11 @@ def _failed_flush_is_a_flush(self: PartitionLog, ticket: Any, error: OSError | N
 
 
 STORAGE = (
-    Mutant("an fsync that does nothing", "produce", 1, {(FlushTicket, "sync"): _nothing}),
+    Mutant("an fsync that does nothing", "produce", 5, {(FlushTicket, "sync"): _nothing}),
     Mutant(
         "an acknowledgement before the write is durable",
         "produce",
-        70,
+        5,
         {(Partition, "durable"): lambda self, last_offset: True},
     ),
     Mutant(
@@ -43,7 +43,7 @@ STORAGE = (
     Mutant(
         "a failed fsync taken for a good one",
         "transactional-copy",
-        105,
+        17,
         {(PartitionLog, "finish_flush"): _failed_flush_is_a_flush},
     ),
 )

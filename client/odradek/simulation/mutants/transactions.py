@@ -10,15 +10,18 @@ from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.runtime import Instant, Outcome
 from odradek_broker.coordinator.transactions import end_transaction, marker_writer, shard
-from odradek_broker.coordinator.transactions.calls import EndCall
+from odradek_broker.coordinator.transactions.calls import VERSION_2, AddCall, EndCall
 from odradek_broker.coordinator.transactions.decision import Decision
 from odradek_broker.coordinator.transactions.end_transaction import decide_end
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers import add_offsets_to_txn
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.producers import state as producer_state
 from odradek_broker.storage.producers.state import ProducerStateManager
+from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_protocol.errors import ErrorCode
 
 _write = marker_writer._write
@@ -38,6 +41,25 @@ def _end_whatever_the_epoch(held: Transaction | None, call: EndCall, *rest: Any)
         producer_id, epoch = held.identity
         call = call._replace(producer_id=producer_id, epoch=epoch)
     return decide_end(held, call, *rest)
+
+
+def _judged_before_what_is_under_way(
+    held: Transaction | None, call: EndCall, *rest: Any
+) -> Decision:
+    under_way = held is not None and held.state.is_prepared and call.version >= VERSION_2
+    if held is not None and under_way and call.epoch != held.last_epoch:
+        return Decision(ErrorCode.PRODUCER_FENCED)
+    return decide_end(held, call, *rest)
+
+
+def _verify_nothing(held: Transaction | None, call: AddCall) -> dict[Any, ErrorCode]:
+    return dict.fromkeys(call.partitions, ErrorCode.NONE)
+
+
+def _add_nothing(
+    name: str, producer_id: int, epoch: int, partitions: frozenset[Any], *rest: Any
+) -> AddCall:
+    return AddCall(name, producer_id, epoch, frozenset(), *rest)
 
 
 def _time_out_at_once(self: TransactionShard, name: str, now: Instant) -> bool:
@@ -101,7 +123,7 @@ TRANSACTIONS = (
     Mutant(
         "markers forgotten by a restart",
         "transactional-copy",
-        5,
+        3,
         {(TransactionShard, "loaded"): _loaded_without_resuming},
     ),
     Mutant(
@@ -113,13 +135,41 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        50,
+        11,
         {(shard, "decide_end"): _end_whatever_the_epoch},
+    ),
+    Mutant(
+        "an EndTxn that is judged before what is under way",
+        "lone-producers",
+        41,
+        {
+            (shard, "decide_end"): _judged_before_what_is_under_way,
+            # Nor does the broker wait for what is under way, nor our client bear it: others do not.
+            (TransactionShard, "_park"): lambda *_: False,
+            (TransactionManager, "_may_be_too_early"): lambda *_: False,
+        },
+        ("fencing: ",),
+    ),
+    Mutant(
+        "a batch of a former epoch that nobody refuses",
+        "transactional-copy-v1",
+        1,
+        {
+            (shard, "verify_partitions"): _verify_nothing,
+            (producer_state, "_VERDICTS"): dict.fromkeys(producer_state._VERDICTS, ErrorCode.NONE),
+        },
+        ("transactional-copy-v1: ",),
+    ),
+    Mutant(
+        "an AddOffsetsToTxn that adds nothing",
+        "transactional-copy-v1",
+        1,
+        {(add_offsets_to_txn, "AddCall"): _add_nothing},
     ),
     Mutant(
         "offsets that count before their transaction is committed",
         "transactional-copy",
-        2,
+        1,
         {(GroupShard, "replay_pending"): _replay_pending_as_committed},
     ),
     Mutant(
@@ -131,7 +181,7 @@ TRANSACTIONS = (
     Mutant(
         "a prepared transaction that times out",
         "prepared",
-        2,
+        8,
         {(TransactionShard, "_timed_out"): _time_out_at_once},
     ),
     Mutant(

@@ -132,7 +132,7 @@ class AdminChurnWorkload:
                 await admin.create_partitions({topic.name: count})
                 topic.partitions = count
         else:
-            value = str(random.randrange(10_000_000, 20_000_000))
+            value = str(random.randrange(100_000_000, 200_000_000))
             await admin.alter_configs({ConfigResource.topic(topic.name): {"retention.ms": value}})
             topic.retention_ms = value
 

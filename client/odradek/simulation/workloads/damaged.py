@@ -32,7 +32,13 @@ class DamagedBatchesWorkload(ProduceWorkload):
     """As `produce`, over a network that spoils some batches: the broker takes none of those."""
 
     name: ClassVar[str] = "damaged-batches"
-    faults: ClassVar[tuple[str, ...]] = ("kill-broker", "cut-power", "cut-connections", "slow-disk")
+    faults: ClassVar[tuple[str, ...]] = (
+        "kill-broker",
+        "cut-power",
+        "cut-power-behind-an-answer",
+        "cut-connections",
+        "slow-disk",
+    )
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

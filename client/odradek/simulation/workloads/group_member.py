@@ -137,7 +137,7 @@ class Member(RebalanceListener):
             return
         how = random.choice(("all", "some")) if finishing else random.choice(_HOWS)
         if how == "soon":
-            self._commit_soon()
+            self.commit_soon()
         elif how != "not":
             await self._commit(how)
 
@@ -152,7 +152,8 @@ class Member(RebalanceListener):
         self._dirty = False
         self._acknowledged(offsets)
 
-    def _commit_soon(self) -> None:
+    def commit_soon(self) -> None:
+        """All that was read, beside what this member does next."""
         offsets = dict(self.next_offsets)
         task = self.consumer.commit_soon(self._random.choice((None, offsets)))  # type: ignore[arg-type]
 

@@ -310,7 +310,9 @@ class GroupsWorkload:
         if group.state != "Stable" or clients != sorted(self._members):
             return f"the group is {group.state} with members {clients} of {sorted(self._members)}"
         topic = (await self._admin.describe_topics([_TOPIC]))[_TOPIC]
-        places = [TopicPartition(_TOPIC, index) for index in range(len(topic.partitions))]
+        # More than we know of, where a growth was not answered.
+        self._partitions = len(topic.partitions)
+        places = [TopicPartition(_TOPIC, index) for index in range(self._partitions)]
         held = sorted(each for member in group.members for each in member.assignment)
         self._partitions_left_out = held != places
         if held != places:

@@ -40,6 +40,10 @@ class LateCommitsWorkload(GroupsWorkload):
     faults: ClassVar[tuple[str, ...]] = (
         "kill-broker",
         "cut-power",
+        "cut-power-behind-an-answer",
+        "lost-answers",
+        "refused-requests",
+        "refused-commits",
         "crash-in-operation",
         "cut-connections",
         "unreachable",
@@ -76,10 +80,31 @@ class LateCommitsWorkload(GroupsWorkload):
                 old = [each for each in self._remembered if self._is_over(each)]
                 if old and self._chance.random() < 0.5:
                     await self._send(network, self._chance.choice(old))
+                if self._chance.random() < 0.1:
+                    self._delay_a_commit()
         except OdradekError as problem:
             self._world.note("late", f"gives up: {problem}")
         finally:
             await network.close()
+
+    def _delay_a_commit(self) -> None:
+        """A member's commit is refused for so long that the group changes meanwhile, and is tried again."""
+        if len(self._members) < 2:
+            return
+        name, leaver = self._chance.sample(list(self._members), 2)
+        process = self._world.clients.get(name)
+        if process is None or not self._members[name].next_offsets:
+            return
+        self._world.order(
+            fault="fail",
+            api="OffsetCommit",
+            code="COORDINATOR_LOAD_IN_PROGRESS",
+            client_id=name,
+            times=None,
+            for_ms=self._chance.choice((500, 1_000, 2_000)),
+        )
+        process.call(self._members[name].commit_soon)
+        self._members[leaver].leave()
 
     def _remember(self) -> None:
         for member in self._members.values():

@@ -31,6 +31,9 @@ class LoneProducersWorkload:
     faults: ClassVar[tuple[str, ...]] = (
         "kill-broker",
         "cut-power",
+        "cut-power-behind-an-answer",
+        "lost-answers",
+        "refused-requests",
         "stop-broker",
         "cut-connections",
         "bad-weather",
@@ -76,18 +79,19 @@ class LoneProducersWorkload:
         attempt = self._sink.begin(name)
         try:
             await producer.begin_transaction()
-            # An abort right behind a commit has nothing to undo, and finds its markers under way.
-            empty = random.random() < 0.1
-            for number in range(0 if empty else random.randint(1, 3)):
+            # An abort right behind a commit has little to undo, and finds its markers under way.
+            if random.random() < 0.2:
+                await self._abort_at_once(producer)
+                return
+            for number in range(random.randint(1, 3)):
                 value = f"{attempt.name}/{number}".encode()
                 attempt.values.append(value)
                 await producer.send(_SINK, value, partition=self._sink.place(random))
-            if not empty and random.random() < 0.3:
+            if random.random() < 0.3:
                 at = {TopicPartition(_SINK, 0): len(self._sink.attempts)}
                 await producer.send_offsets_to_transaction(at, _GROUP)
-            if not empty:
-                await self._world.sleep(random.choice((0, 0, 20, 200)))
-            if empty or random.random() < 0.25:
+            await self._world.sleep(random.choice((0, 0, 20, 200)))
+            if random.random() < 0.25:
                 await producer.abort_transaction()
                 return
             manager = producer._transactions
@@ -106,6 +110,15 @@ class LoneProducersWorkload:
         except Abortable as problem:
             self._world.note(name, f"must abort {attempt}: {problem}")
             await producer.abort_transaction()
+
+    async def _abort_at_once(self, producer: Producer) -> None:
+        """While offsets are on their way into the transaction, as far as they got."""
+        sending = asyncio.ensure_future(
+            producer.send_offsets_to_transaction({TopicPartition(_SINK, 0): 0}, _GROUP)
+        )
+        await self._world.sleep(self._random.choice((0, 2, 5, 10)))
+        await producer.abort_transaction()
+        await asyncio.gather(sending, return_exceptions=True)
 
     async def check(self) -> Iterator[str]:
         """All or nothing of each transaction, and none of them open."""
