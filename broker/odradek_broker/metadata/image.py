@@ -1,13 +1,14 @@
 """The records that make up the present cluster metadata, and no others: what a snapshot is made of.
 
-They are kept encoded, in an order in which they can be replayed. A copy costs next to nothing, so that a
-snapshot can be written while the metadata goes on changing.
+They are kept encoded, in an order in which they can be replayed. While a snapshot takes them they stay as they
+are, and what changes meanwhile is kept apart; nothing is copied, for a copy of many records would hold everybody up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 from odradek_broker.quotas.entities import quota_entity
 from odradek_protocol.constants import RESOURCE_TOPIC
@@ -24,6 +25,8 @@ from odradek_protocol.stored.cluster_metadata import (
 #: One record, or those of all settings of a resource by their names. The latter are replaced, never changed.
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"
+#: With each record that is replayed so many changes go to where they belong.
+_SETTLED_EACH = 4
 
 
 class MetadataImage:
@@ -33,34 +36,77 @@ class MetadataImage:
         #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
         #: `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
+        #: What has become of some of them since a snapshot began; None: it is gone.
+        self._changes: dict[Any, _Entry | None] = {}
+        #: Who takes the entries as they were.
+        self._reader: _Frozen | None = None
         self._topics: dict[bytes, tuple[bytes, str]] = {}
 
     def __len__(self) -> int:
-        return sum(len(entry) if isinstance(entry, dict) else 1 for entry in self._entries.values())
+        count = sum(map(_count, self._entries.values()))
+        for key, entry in self._changes.items():
+            count += _count(entry) - _count(self._entries.get(key))
+        return count
 
     def replay(self, record: Message, value: bytes) -> None:
         """Take one record that the metadata has accepted; `value`: the same, encoded."""
+        self.settle(_SETTLED_EACH)
         _REPLAY[type(record)](self, record, value)
 
     def values(self) -> Iterator[bytes]:
-        """The encoded records as they are now, whatever is replayed before the last one is taken."""
-        return _flat(self._entries.copy().values())
+        """The encoded records as they are now, whatever is replayed before the last one is taken. One such
+        iterator at a time."""
+        self._reader = None
+        self.settle(len(self._changes))
+        self._reader = _Frozen(self._entries, self._taken)
+        return self._reader
+
+    def settle(self, at_most: int) -> None:
+        """Bring some of the changes that came during a snapshot to where they belong, once it is over."""
+        if self._changes and self._reader is None:
+            for key in list(islice(self._changes, at_most)):
+                entry = self._changes.pop(key)
+                if entry is None:
+                    self._entries.pop(key, None)
+                else:
+                    self._entries[key] = entry
+
+    def _taken(self, reader: _Frozen) -> None:
+        if self._reader is reader:
+            self._reader = None
+
+    def _get(self, key: object) -> _Entry | None:
+        if key in self._changes:
+            return self._changes[key]
+        return self._entries.get(key)
+
+    def _put(self, key: object, entry: _Entry | None) -> None:
+        if self._reader is not None or key in self._changes:
+            self._changes[key] = entry
+        elif entry is None:
+            self._entries.pop(key, None)
+        elif self._changes and key not in self._entries:
+            # Behind what it may need to be replayed, a partition behind its topic.
+            self._changes[key] = entry
+        else:
+            self._entries[key] = entry
 
     def _replay_topic(self, record: TopicRecord, value: bytes) -> None:
         self._topics[record.topic_id] = record.topic_id, record.name
-        self._entries[record.topic_id] = value
+        self._put(record.topic_id, value)
 
     def _replay_partition(self, record: PartitionRecord, value: bytes) -> None:
         # All keys of a topic share one object: ids that were read from a log are copies.
         topic_id = self._topics[record.topic_id][0]
-        self._entries[topic_id, record.partition_id] = value
+        self._put((topic_id, record.partition_id), value)
 
     def _replay_remove_topic(self, record: RemoveTopicRecord, value: bytes) -> None:
         topic_id, name = self._topics.pop(record.topic_id)
-        del self._entries[topic_id]
-        self._entries.pop((RESOURCE_TOPIC, name), None)
+        self._put(topic_id, None)
+        self._put((RESOURCE_TOPIC, name), None)
         index = 0  # Partitions are numbered without gaps.
-        while self._entries.pop((topic_id, index), None) is not None:
+        while self._get((topic_id, index)) is not None:
+            self._put((topic_id, index), None)
             index += 1
 
     def _replay_config(self, record: ConfigRecord, value: bytes) -> None:
@@ -73,18 +119,37 @@ class MetadataImage:
 
     def _set(self, key: object, name: str, value: bytes | None) -> None:
         """One of the settings behind a key; None removes it."""
-        held = self._entries.get(key, {})
-        assert isinstance(held, dict)
+        held = cast(dict[str, bytes], self._get(key) or {})
         kept = {known: each for known, each in held.items() if known != name}
         if value is not None:
             kept[name] = value
-        if kept:
-            self._entries[key] = kept
-        else:
-            self._entries.pop(key, None)
+        self._put(key, kept or None)
 
     def _replay_producer_ids(self, record: ProducerIdsRecord, value: bytes) -> None:
-        self._entries[_PRODUCER_IDS] = value
+        self._put(_PRODUCER_IDS, value)
+
+
+class _Frozen(Iterator[bytes]):
+    """The records of entries that nobody changes until `taken` is called, at the end."""
+
+    __slots__ = ("_taken", "_values")
+
+    def __init__(self, entries: dict[Any, _Entry], taken: Callable[[_Frozen], None]) -> None:
+        self._values = _flat(entries.values())
+        self._taken = taken
+
+    def __next__(self) -> bytes:
+        value = next(self._values, None)
+        if value is None:
+            self._taken(self)
+            raise StopIteration
+        return value
+
+
+def _count(entry: _Entry | None) -> int:
+    if entry is None:
+        return 0
+    return len(entry) if isinstance(entry, dict) else 1
 
 
 def _flat(entries: Iterable[_Entry]) -> Iterator[bytes]:

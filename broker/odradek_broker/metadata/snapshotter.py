@@ -19,6 +19,8 @@ from odradek_protocol.errors import ErrorCode
 CLEANUP_INTERVAL_MS = 60_000
 #: After a snapshot that could not be written.
 _RETRY_MS = 60_000
+#: Records that came during a snapshot, and that the image takes in at a time.
+_SETTLED_MAX = 2_000
 
 
 class LogDirectories(Protocol):
@@ -43,7 +45,7 @@ class LogDirectories(Protocol):
 class MetadataSnapshotter:
     """Snapshots of one metadata log, one at a time.
 
-    A snapshot is encoded in slices on the loop, from a copy of the image, and written beside it. It is
+    A snapshot is encoded in slices on the loop, from the image as it was, and written beside it. It is
     written only when everything that it stands for is durable, the removal of deleted topics
     included: their records are what tells a start to finish it, and the log may lose them afterwards.
     """
@@ -94,6 +96,7 @@ class MetadataSnapshotter:
 
     def keep_house(self) -> list[str]:
         """Begin a snapshot and delete old ones if that is due; what went wrong since the last call."""
+        self._image.settle(_SETTLED_MAX)
         now_ms = self._clock.monotonic_ms()
         if self._is_due(now_ms):
             self._begin(now_ms)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Iterator
+from copy import deepcopy
+from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -216,6 +220,59 @@ def test_d4_what_comes_later_is_not_in_an_image() -> None:
     replay(metadata.topic_records("b", {0: [1]}, {}))
     replay([RemoveTopicRecord(topic_id=metadata.topics["a"].topic_id)])
     assert taken + list(values) == before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_d4_an_image_that_changes_while_it_is_read(seed: int) -> None:
+    """Each snapshot replays to the metadata as it was when it began, however slowly it is read."""
+    rng = random.Random(seed)
+    metadata = ClusterMetadata(default_config(), RealRandomness())
+    image = MetadataImage()
+    read: tuple[Iterator[bytes], list[bytes], Any, int] | None = None
+    finished = 0
+    for records in _histories(rng, metadata):
+        for record in records:
+            value = encode_record(record)
+            metadata.replay(record)
+            image.replay(record, value)
+        if rng.random() < 0.2:
+            image.settle(rng.randrange(5))
+        if read is None:
+            if rng.random() < 0.3:
+                read = image.values(), [], deepcopy(state_of(metadata)), len(image)
+            continue
+        values, taken, expected, count = read
+        some = list(islice(values, rng.randrange(1, 6)))
+        taken += some
+        if not some:
+            again = ClusterMetadata(default_config(), RealRandomness())
+            for value in taken:
+                again.replay(decode_record(value))
+            assert (state_of(again), len(taken)) == (expected, count)
+            finished += 1
+            read = None
+    assert finished
+    if read is not None:
+        list(read[0])
+    again = ClusterMetadata(default_config(), RealRandomness())
+    for value in image.values():
+        again.replay(decode_record(value))
+    assert state_of(again) == state_of(metadata)
+
+
+def test_l39_a_snapshot_begins_without_a_copy() -> None:
+    """A copy of many records would hold everybody up."""
+    metadata = ClusterMetadata(default_config(), RealRandomness())
+    image = MetadataImage()
+    for record in metadata.topic_records("a", {index: [1] for index in range(20_000)}, {}):
+        image.replay(record, b"x")
+    tracemalloc.start()
+    try:
+        values = image.values()
+        assert next(values) == b"x"
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
 
 
 # --- When -------------------------------------------------------------------------------------------
