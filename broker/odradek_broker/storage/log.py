@@ -217,6 +217,7 @@ class PartitionLog:
             clean=start.clean,
             index_interval_bytes=self.config.index_interval_bytes,
             compacted=self.config.compacted or start.cleaned,
+            gaps_known=start.gaps_known,
             sync=self.config.durability == "fsync",
             now_ms=now_ms,
             new_producers=self._new_producers,

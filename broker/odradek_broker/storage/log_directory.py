@@ -30,6 +30,7 @@ from odradek_broker.topic_partition import TopicPartition
 _DELETED_SUFFIX = "-delete"
 _TRIAL_FILE = "disk-trial.tmp"
 _PREPARED_POINTS = RECOVERY_POINTS + ".next"
+_PREPARED_CLEANING_POINTS = RECOVERY_POINTS + ".cleaning.next"
 _PREPARED_CLEANER_OFFSETS = CLEANER_OFFSETS + ".next"
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
@@ -225,6 +226,30 @@ class LogDirectory:
             self._files.rename(self.path_of(_PREPARED_POINTS), self.path_of(RECOVERY_POINTS))
             self._written_points = prepared[1]
 
+    def recovery_point_on_disk(self, key: TopicPartition) -> int:
+        """What a start after a crash would be told of a log."""
+        return self._written_points.get(key, 0)
+
+    def recovery_points_for_cleaning(self) -> tuple[Callable[[], None], Callable[[], bool]]:
+        """As `recovery_points_writer` and `use_recovery_points`, for the cleaner: of logs that it leaves gaps
+        in, the recovery point on disk must never again be lower (L-32). So what the other one had
+        prepared before is not used any more. The second says whether it is in place, which it is for good
+        when `sync_names` has been called. OSError."""
+        self._points_generation += 1
+        generation = self._points_generation
+        points = {key: log.recovery_point for key, log in self.logs.items()}
+        self._checkpointed |= points.keys()
+        prepared = self.path_of(_PREPARED_CLEANING_POINTS)
+
+        def use() -> bool:
+            if generation != self._points_generation:
+                return False
+            self._files.rename(prepared, self.path_of(RECOVERY_POINTS))
+            self._written_points = points
+            return True
+
+        return lambda: write_atomically(self._files, prepared, encode_offsets(points)), use
+
     def cleaner_offsets_writer(self) -> Callable[[], None]:
         """What prepares a file of how far logs have been compacted (L-28), in whatever thread. OSError.
         Then call `use_cleaner_offsets`."""
@@ -243,6 +268,7 @@ class LogDirectory:
     def _write_recovery_points(self) -> None:
         points = {key: log.recovery_point for key, log in self.logs.items()}
         self.write(RECOVERY_POINTS, encode_offsets(points))
+        self._written_points = points
 
     def write_log_starts(self) -> None:
         """DataDirectoryError."""

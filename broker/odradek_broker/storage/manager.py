@@ -200,6 +200,8 @@ class LogManager:
             left.recovery_points.get(key, 0),
             left.clean and key in left.log_ends and key in left.log_starts,
             key in left.directory.cleaner_offsets,
+            # Where its recovery point is not known, nobody knows what had been compacted.
+            key in left.recovery_points,
         )
         topic_id = self._read_topic_id(path, report)
         log = self._new_log(key, topic_id, left.directory, config, start)

@@ -70,6 +70,7 @@ class LogLoader:
 
     `expected_end_offset`: where a clean stop left the log. If it ends exactly there it need not be
     scanned.
+    `gaps_known`: gaps that compaction left are below the recovery point.
     `sync`: make what a scan found durable before anyone reads it (D5). That the directory itself is
     durably named is its parent's business.
     """
@@ -83,6 +84,7 @@ class LogLoader:
     clean: bool
     index_interval_bytes: int
     compacted: bool
+    gaps_known: bool
     sync: bool
     now_ms: int
     new_producers: Callable[[], Producers]
@@ -206,6 +208,9 @@ class LogLoader:
         end = good[-1].next_offset
         # What they say may be wrong of what is appended there.
         producers.remove_snapshots(lambda offset: offset > end)
+        if self.sync:
+            # From now on all of it passes for flushed, the transaction indexes that the scan wrote too.
+            self._sync(producers.sync)
         if end < self.recovery_point or (
             self.sync and (self.report.scanned_bytes or self.report.problem)
         ):
@@ -277,11 +282,13 @@ class LogLoader:
         """Why a segment cannot follow the one before it; empty if it can.
 
         A rolled segment can lose its unsynced end at a batch boundary while the next file
-        survived. Only compaction leaves such gaps on purpose.
+        survived. Only compaction leaves such gaps on purpose, and only where everything was flushed,
+        which the recovery point on disk says before it begins.
         """
         if segment.base_offset == previous.next_offset:
             return ""
-        if segment.base_offset > previous.next_offset and self.compacted:
+        on_purpose = not self.gaps_known or segment.base_offset <= self.recovery_point
+        if segment.base_offset > previous.next_offset and self.compacted and on_purpose:
             return ""
         return (
             f"{segment.path} starts at offset {segment.base_offset}, but the segment before it"

@@ -135,6 +135,49 @@ def test_l32_gap_between_segments(files: MemoryFiles, compacted: bool) -> None:
     assert bool(recovered.report.problem) != compacted
 
 
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (LogStart(), 6),
+        (LogStart(gaps_known=True), 2),
+        (LogStart(recovery_point=3, gaps_known=True), 2),
+        (LogStart(recovery_point=4, gaps_known=True), 6),
+    ],
+)
+def test_l32_a_gap_that_compaction_cannot_have_left(
+    files: MemoryFiles, start: LogStart, end: int
+) -> None:
+    """A closed segment lost what was not synced, and the name of the next one survived."""
+    log = make_log(files)
+    for _ in range(3):
+        append(log, make_batch(2))
+        log.roll(NOW_MS)
+    log.close(clean=False)
+    damage(files, log_path(2), b"")
+    recovered = make_log(files, start=start, cleanup_policy=frozenset({"compact"}))
+    assert recovered.log_end_offset == end
+
+
+def test_l31_f09_what_a_scan_has_found_aborted_outlives_the_next_crash(files: MemoryFiles) -> None:
+    """The scan writes the transaction index, and then the recovery point says that it was flushed."""
+    log = make_log(files, durability="fsync")
+    append(log, make_batch(producer_id=7, transactional=True))
+    append_marker(log, False, 7)
+    log.roll(NOW_MS)
+    append(log)
+    for base in (0, 2):
+        files.open(log_path(base)).sync()
+    for directory in (DIRECTORY, "data"):
+        files.sync_dir(directory)
+    files.crash()
+    recovered = make_log(files, durability="fsync")
+    assert recovered.aborted_transactions(0, 3) == [(7, 0)]
+    assert recovered.recovery_point == 3
+    files.crash()
+    again = make_log(files, start=LogStart(recovery_point=3), durability="fsync")
+    assert again.aborted_transactions(0, 3) == [(7, 0)]
+
+
 def test_l34_log_that_ends_before_its_start_begins_anew(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log, make_batch(5))

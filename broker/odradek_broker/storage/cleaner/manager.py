@@ -213,7 +213,47 @@ class LogCleaner:
         if some:
             self._call_later(0, lambda: self._collect_producers(run, entries, found))
         else:
-            self._runner.begin(self._job(run, found), lambda step: self._came_to(run, step))
+            self._secure(run, lambda: self._begin(run, found))
+
+    def _begin(self, run: _Run, producers: dict[int, LastRecord]) -> None:
+        self._runner.begin(self._job(run, producers), lambda step: self._came_to(run, step))
+
+    def _secure(self, run: _Run, then: Callable[[], None]) -> None:
+        """Have it on disk that everything that is to be cleaned was flushed. Else the gaps that a cleaning leaves
+        could not be told from what a crash has taken (L-32)."""
+        directory, bound = self._logs.directory_of(run.log), run.to_clean.upper_bound
+        if directory.recovery_point_on_disk(run.key) >= bound:
+            then()
+            return
+        if run.log.durable_offset < bound:
+            # It will be soon: closed segments are flushed without being asked.
+            self._give_up(run)
+            return
+        write, use = directory.recovery_points_for_cleaning()
+
+        def written() -> None:
+            if use():
+                self._when_done(run, directory.sync_names, then)
+            else:
+                self._give_up(run)
+
+        self._when_done(run, write, written)
+
+    def _when_done(self, run: _Run, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Some work in the background, then something; without it the log is not cleaned now."""
+
+        def done(problem: Exception | None) -> None:
+            if self._closed or isinstance(problem, InterruptedError) or self._lost(run):
+                return
+            try:
+                if problem is not None:
+                    raise problem
+                then()
+            except OSError as trouble:
+                self.on_problem(run.log.name, str(trouble))
+                self._give_up(run)
+
+        self._background(work, done)
 
     def _job(self, run: _Run, producers: dict[int, LastRecord]) -> CleaningJob:
         to_clean, config, settings = run.to_clean, run.log.config, self._settings()

@@ -273,6 +273,17 @@ class Producers:
             file.close()
         self.unsynced.add(path)
 
+    def sync(self) -> None:
+        """Have what was written on disk, and wait for it. OSError."""
+        for path in sorted(self.unsynced):
+            if self._files.exists(path):
+                file = self._files.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        self.unsynced.clear()
+
     def remove_snapshots(self, unwanted: Callable[[int], bool]) -> None:
         for offset in list(self.snapshot_offsets()):
             if unwanted(offset):

@@ -261,3 +261,52 @@ def test_what_is_deleted_while_it_is_cleaned_is_given_up() -> None:
     runner.done(CleaningFailed(Why.DISK, "no such file"))
     world.timers.run()
     assert not world.node.cleaner.busy and world.problems == []
+
+
+def test_l32_a_log_is_cleaned_when_its_recovery_point_is_on_disk() -> None:
+    """Else a start could not tell the gaps of a cleaning from those of a crash."""
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    runner = world.node.cleaner._runner = SlowCleaner()
+    path = "data/recovery-point-offset-checkpoint"
+    world.files.fail(Failure("sync", path_part=path))
+    world.look()
+    assert runner.jobs == [] and len(world.problems) == 1
+    world.node.cleaner.tick()
+    world.clock.advance(15_001)
+    world.node.cleaner.tick()
+    world.timers.run()
+    assert len(runner.jobs) == 1
+    world.files.crash()
+    assert f"t 0 {log.durable_offset}\n" in world.files.content(path).decode()
+    assert runner.jobs[0].upper_bound <= log.durable_offset
+
+
+def test_l32_no_older_recovery_point_comes_after_that_of_the_cleaner() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 10)
+    older = world.logs.directories[0].recovery_points_writer()
+    assert older is not None
+    older()
+    world.fill(log, 60)
+    write, use = world.logs.directories[0].recovery_points_for_cleaning()
+    write()
+    assert use()
+    world.logs.directories[0].use_recovery_points()
+    assert world.logs.directories[0].recovery_point_on_disk(("t", 0)) == log.durable_offset
+    content = world.files.content("data/recovery-point-offset-checkpoint").decode()
+    assert f"t 0 {log.durable_offset}\n" in content
+
+
+def test_l32_a_partition_that_is_made_again_has_a_recovery_point_of_its_own() -> None:
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 60)
+    world.look()
+    assert world.logs.directories[0].recovery_point_on_disk(("t", 0)) > 0
+    world.delete("t")
+    world.flush()
+    world.topic("t")
+    assert world.logs.directories[0].recovery_point_on_disk(("t", 0)) == 0

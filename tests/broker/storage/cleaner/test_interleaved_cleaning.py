@@ -1,0 +1,22 @@
+"""Logs that are written while they are cleaned, on a machine that goes down again and again (L-23 to L-28)."""
+
+from __future__ import annotations
+
+import pytest
+
+from interleaved_cleaning import InterleavedHistory
+from odradek_broker.storage.cleaner import offset_map
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_l24_l27_what_is_written_while_it_is_cleaned_outlives_any_number_of_crashes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 2:
+        # As logs with many keys have it.
+        monkeypatch.setattr(offset_map, "DICT_ENTRY_BYTES", 2**40)
+    history = InterleavedHistory(seed)
+    for _ in range(10):
+        history.run(steps=250, crash_within=500)
+    history.settle()
+    assert history.crashes == 10 and history.cleanings
