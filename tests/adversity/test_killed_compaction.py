@@ -29,7 +29,7 @@ SETTINGS = [
     "log.cleaner.delete.retention.ms=1000",
     "log.segment.delete.delay.ms=500",
     # So slow that most kills come upon it.
-    "log.cleaner.io.max.bytes.per.second=20000000",
+    "log.cleaner.io.max.bytes.per.second=40000000",
 ]
 CONFIG = {
     "cleanup.policy": "compact",
@@ -40,7 +40,7 @@ CONFIG = {
 CLEANED = "compacted a log"
 #: What a broker may be doing when it is killed, as its files show it.
 MOMENTS = ("any", ".cleaned", ".cleaned", ".swap", ".compacted.deleted")
-_LIFE_S = 4.0
+_LIFE_S = 5.0
 
 
 @pytest.fixture(params=["fsync", "page-cache"])
@@ -83,7 +83,7 @@ class KillLoop:
     def write_until_the_moment(self) -> None:
         """Some writes were acknowledged, and the broker does what was chosen, or has lived long enough."""
         moment = self.random.choice(self.moments)
-        enough = self.world.acknowledged + self.random.choice((1, 200, 500))
+        enough = self.world.acknowledged + self.random.choice((1, 100, 300))
         end_s = time.monotonic() + _LIFE_S * (self.random.random() if moment == "any" else 1)
 
         def come() -> bool:

@@ -348,6 +348,7 @@ def test_a_swap_of_compaction_that_was_not_finished_is_left_to_the_next_start(
     log.with_suffix(".sources.swap").write_text("0\n1\n0\n")
     found = str(_verify(killed, 1))
     assert "compaction was replacing 1 segments" in found
+    assert "compaction replaces 1 segments" in str(_verify(killed, 0, "--running"))
     _start_and_stop(killed)
     assert _verify(killed, 0) == []
 

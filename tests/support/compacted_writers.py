@@ -30,10 +30,10 @@ PARTITIONS = 2
 NUMBER = "number"
 _KEYS = 30
 #: So that a MiB is a few hundred writes.
-_VALUE_BYTES = 6_000
+_VALUE_BYTES = 5_000
 _IN_FLIGHT_MAX = 200
 #: A cleaner that is slowed down must keep up.
-_PAUSE_S = 0.01
+_PAUSE_S = 0.03
 #: As long as a broker lets the metadata of an offset be: its own topic fills up as well.
 _METADATA = "m" * 4_000
 _GROUP_PLACE = TopicPartition("source", 0)

@@ -76,9 +76,11 @@ def _note_leftovers(found: PartitionFiles, leftover: str, count: int, findings: 
     findings.note(f"{found.directory}/*.{leftover}", f"{files} {problem}", remedy)
 
 
-def skip_unfinished_swaps(files: Files, found: PartitionFiles, findings: Findings) -> None:
-    """Leave the segments out that compaction was replacing when the broker was killed: which of them
-    are there does not count (L-27). OSError."""
+def skip_unfinished_swaps(
+    files: Files, found: PartitionFiles, findings: Findings, *, live: bool
+) -> None:
+    """Leave the segments out that compaction was replacing when the broker was killed, or replaces just
+    now where it is `live`: which of them are there does not count (L-27). OSError."""
     for name in sorted(found.names):
         parsed = parse_file(name)
         if parsed is None or parsed.kind is not FileKind.SOURCES or parsed.leftover != "swap":
@@ -88,13 +90,17 @@ def skip_unfinished_swaps(files: Files, found: PartitionFiles, findings: Finding
         try:
             sources.update(decode_sources(read_small_file(files, path) or ""))
         except CorruptCheckpoint as problem:
-            findings.recoverable(path, str(problem), "the next start takes none out")
+            if not live:
+                findings.recoverable(path, str(problem), "the next start takes none out")
         found.bases = [base for base in found.bases if base not in sources]
-        findings.recoverable(
-            path,
-            f"compaction was replacing {len(sources)} segments",
-            "the next start finishes that; verify them then",
-        )
+        if live:
+            findings.note(path, f"compaction replaces {len(sources)} segments", "verify them later")
+        else:
+            findings.recoverable(
+                path,
+                f"compaction was replacing {len(sources)} segments",
+                "the next start finishes that; verify them then",
+            )
 
 
 def _finish_retention(found: PartitionFiles, deleted_up_to: int, findings: Findings) -> None:
