@@ -24,6 +24,7 @@ from odradek_broker.fetch.sessions import FetchSessions
 from odradek_broker.metadata.cluster import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
+    OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
 )
@@ -44,6 +45,7 @@ from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunn
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -73,6 +75,7 @@ class Node:
         """`cleaner`: where logs are compacted; None: in the background of `logs`."""
         self.config = config
         self.faults = faults
+        self._on_fatal = on_fatal
         self.clock = clock
         self.random = randomness
         self.logs = logs
@@ -159,7 +162,10 @@ class Node:
 
         DataDirectoryError if the directory contradicts its own metadata.
         """
-        report = self.logs.open_all(self._config_at_start, first_topic=METADATA_TOPIC)
+        self.logs.on_directory_failed = self._directory_failed
+        report = self.logs.open_all(
+            self._config_at_start, first_topic=METADATA_TOPIC, topic_ids=self._topic_id_at_start
+        )
         self._metadata_log.load()
         for entity, quotas in self.metadata.client_quotas.items():
             for key, limit in quotas.items():
@@ -203,6 +209,23 @@ class Node:
             return self._metadata_log.log_config()
         self._metadata_log.load()
         return self.metadata.log_config(topic)
+
+    def _topic_id_at_start(self, topic: str) -> bytes | None:
+        self._metadata_log.load()
+        known = self.metadata.topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        """Coordinate no more what is recorded in its partitions; end where none is left (L-42)."""
+        for shards, topic in (
+            (self.groups.shards, OFFSETS_TOPIC),
+            (self.transactions.shards, TRANSACTIONS_TOPIC),
+        ):
+            for name, index in directory.logs:
+                if name == topic:
+                    shards.give_up(index)
+        if not self.logs.usable:
+            self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
         """The (host, port) that clients are given, by the listener that they ask; known once the sockets are
@@ -267,8 +290,12 @@ class Node:
     # --- Partitions ---
 
     def internal_partition(self, topic: str, index: int) -> Partition | None:
-        """A partition of the broker's own topics; None before the topic is made."""
-        return self.partition(topic, index)
+        """A partition of the broker's own topics; None before the topic is made, or if the directory
+        that it is in has failed: then nobody leads it."""
+        partition = self.partition(topic, index)
+        if partition is None or self.logs.directory_of(partition.log).failure:
+            return None
+        return partition
 
     def partitions(self) -> Iterable[tuple[str, int, Partition]]:
         """All that this node leads: (topic, index, partition)."""

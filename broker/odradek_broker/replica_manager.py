@@ -16,6 +16,7 @@ from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Timer
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_broker.storage.producers.watch import ProducerWatch
 from odradek_protocol.stored.cluster_metadata import (
@@ -125,11 +126,14 @@ class ReplicaManager:
         for topic in self._metadata.topics.values():
             for index in topic.partitions:
                 try:
-                    self._open(topic.name, index)
+                    self._open(topic.name, index, self._logs.open_known)
                 except StorageError as problem:
                     report.problems.append(str(problem))
                     self._reopen_later(topic.name, index)
         self._set_strays_aside(report)
+        not_found = self._logs.found_all()
+        if not_found:
+            report.problems.append(not_found)
 
     def _set_strays_aside(self, report: StartReport) -> None:
         """Rename the logs of no topic, or delete empty ones: they must not be taken for a topic of their name.
@@ -154,7 +158,12 @@ class ReplicaManager:
 
     # --- Opening ---
 
-    def _open(self, topic_name: str, index: int) -> None:
+    def _open(
+        self,
+        topic_name: str,
+        index: int,
+        open_log: Callable[[str, int, bytes, LogConfig], PartitionLog],
+    ) -> None:
         """Lead a partition, making its log if it is missing; only a new epoch if it is led already."""
         held = self._partitions.setdefault(topic_name, {})
         topic = self._metadata.topics[topic_name]
@@ -162,9 +171,7 @@ class ReplicaManager:
             held[index].leader_epoch = topic.partitions[index].leader_epoch
             return
         try:
-            log = self._logs.create(
-                topic_name, index, topic.topic_id, self._metadata.log_config(topic_name)
-            )
+            log = open_log(topic_name, index, topic.topic_id, self._metadata.log_config(topic_name))
         except ValueError as error:
             raise DataDirectoryError(str(error)) from error
         held[index] = self.lead(log, topic.partitions[index].leader_epoch)
@@ -173,7 +180,7 @@ class ReplicaManager:
         """Open a partition; the problem, or "". Its topic is recorded and exists all the same, so the
         partition has no leader until `open_missing` succeeds."""
         try:
-            self._open(topic_name, index)
+            self._open(topic_name, index, self._logs.create)
         except (StorageError, DataDirectoryError) as problem:
             self._reopen_later(topic_name, index)
             return str(problem)
@@ -296,7 +303,8 @@ class ReplicaManager:
             if name is None:
                 return
             if record.partition_id in self._partitions.setdefault(name, {}):
-                self._open(name, record.partition_id)  # It has a new epoch.
+                # It has a new epoch.
+                self._open(name, record.partition_id, self._logs.create)
             elif name in INTERNAL_TOPICS or (
                 len(delta.created) < _AT_ONCE_MAX and not delta.waiting
             ):

@@ -68,7 +68,12 @@ class NodeWorld:
         self.soon = SoonScheduler()
         config, _ = parse_config({"log.dirs": "data", **self._settings})
         self.logs = LogManager(
-            config.log_dirs, self.files, self.clock, self.randomness, config.default_log_config()
+            config.log_dirs,
+            self.files,
+            self.clock,
+            self.randomness,
+            config.default_log_config(),
+            metadata_dir=config.data_dir,
         )
         self.node = Node(
             config,

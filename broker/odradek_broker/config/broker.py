@@ -103,7 +103,8 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def data_dir(self) -> str:
-        return self.log_dirs[0]
+        """The directory that the broker does not run without: that of the metadata log."""
+        return self.metadata_log_dir or self.log_dirs[0]
 
     @property
     def serves_consumer_groups(self) -> bool:
@@ -272,8 +273,8 @@ def _check_together(config: BrokerConfig) -> None:
     map_is_given = config._is_given(_PROTOCOL_MAP)
     check_listeners(config, map_is_given=map_is_given)
     check_reach(config, config.broker_listeners, frozenset())
-    if len(config.log_dirs) != 1:
-        raise ConfigError("log.dirs", write_value(config.log_dirs), "exactly one directory")
+    if not config.log_dirs:
+        raise ConfigError("log.dirs", "", "at least one directory")
     if config.http_listen:
         parse_address("http.listen", config.http_listen)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:

@@ -58,8 +58,14 @@ class BrokerSettings(ListenerSettings):
     log_dirs: tuple[str, ...] = setting(
         Kind.LIST,
         ("odradek-data",),
-        "The data directory. There is one; Kafka allows several.",
+        "The data directories. A partition lies in one of them, a new one where the fewest are.",
         synonyms=(Synonym("log.dir"),),
+    )
+    metadata_log_dir: str = setting(
+        Kind.STRING,
+        "",
+        "The directory of the metadata log, without which the broker does not run; empty: the first of "
+        "log.dirs.",
     )
     http_listen: str = setting(
         Kind.STRING,

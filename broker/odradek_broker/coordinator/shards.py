@@ -138,13 +138,19 @@ class Shards(Generic[C]):
         """Replay a slice; True when all is loaded. For a shell that has other things to do."""
         if self._is_closed:
             return True
-        for index, runtime in self._runtimes.items():
+        for index, runtime in list(self._runtimes.items()):
             if runtime.state is RuntimeState.LOADING:
                 self._load_slice(index, runtime)
                 return False
         self._on_loaded()
         self._timer.set(self.next_deadline_ms())
         return True
+
+    def give_up(self, index: int) -> None:
+        """This broker does not lead a partition any more: answer what is parked there."""
+        runtime = self._runtimes.pop(index, None)
+        if runtime is not None:
+            runtime.close()
 
     def close(self) -> None:
         """Answer all that is parked: whoever waits must look for another coordinator (N-15)."""

@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs (key 34): moves of partitions between data directories (A-18).
+"""AlterReplicaLogDirs (key 34): moves of partitions between data directories (A-18, L-44).
 
-There is one directory, so partitions are where they may be, or the directory is not known.
+None is moved while the broker runs: a partition is where it is wanted, or that is refused.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.storage.log_directory import LogDirectory
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -52,14 +53,26 @@ def _check(node: Node, name: str, index: int, path: str) -> ErrorCode:
     """Kafka's order of checks."""
     if len(f"{name}-{index}") + _FUTURE_SUFFIX_LENGTH > _NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    try:
-        if path != node.logs.directories[0].volume().directory:
-            return ErrorCode.LOG_DIR_NOT_FOUND
-    except OSError:
+    wanted = next((each for each in node.logs.log_dirs if each.absolute_path == path), None)
+    if wanted is None:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if not _works(wanted):
         return ErrorCode.KAFKA_STORAGE_ERROR
     if node.metadata.leader_of(name, index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = node.partition(name, index)
     if partition is None:
         return ErrorCode.REPLICA_NOT_AVAILABLE
-    return ErrorCode.KAFKA_STORAGE_ERROR if partition.log.offline else ErrorCode.NONE
+    if partition.log.offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if node.logs.directory_of(partition.log) is not wanted:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE
+
+
+def _works(directory: LogDirectory) -> bool:
+    try:
+        directory.volume()
+    except OSError:
+        return False
+    return not directory.failure

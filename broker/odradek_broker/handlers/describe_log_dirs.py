@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35): the data directory, and how many bytes each partition has there (A-18).
+"""DescribeLogDirs (key 35): the data directories, and how many bytes each partition has there (A-18,
+L-42).
 
-Kafka describes each of its directories; here there is one. The metadata log is left out: in Kafka it
-lies in a directory of its own.
+The metadata log is left out, and so is its directory if it is none of log.dirs, as in Kafka.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def handle(
         for name, index in partitions:
             _describe(node, name, index, found)
         if len(partitions) < _SLICE:
-            results = [_result(directory, topics) for directory, topics in found.items()]
+            results = [
+                _result(directory, topics)
+                for directory, topics in found.items()
+                if topics or directory in node.logs.log_dirs
+            ]
             deferred.resolve(DescribeLogDirsResponse(results=results))
         else:
             node.call_later(0, describe)
@@ -58,14 +62,17 @@ def handle(
 
 
 def _result(directory: LogDirectory, topics: Described) -> DescribeLogDirsResult:
+    failed = DescribeLogDirsResult(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.absolute_path
+    )
+    if directory.failure:
+        return failed
     try:
         volume = directory.volume()
     except OSError:
-        return DescribeLogDirsResult(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path
-        )
+        return failed
     return DescribeLogDirsResult(
-        log_dir=volume.directory,
+        log_dir=directory.absolute_path,
         topics=[
             DescribeLogDirsTopic(name=name, partitions=partitions)
             for name, partitions in topics.items()

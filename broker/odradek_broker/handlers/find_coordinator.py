@@ -73,9 +73,10 @@ def handle(
 
 def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordinator:
     count = node.metadata.partition_count(topic)
-    leader = node.metadata.leader_of(topic, partition_for(key, count)) if count else None
-    if leader != node.node_id:
-        # Of other brokers this one knows no address.
+    index = partition_for(key, count) if count else 0
+    leader = node.metadata.leader_of(topic, index) if count else None
+    if leader != node.node_id or node.internal_partition(topic, index) is None:
+        # Of other brokers this one knows no address, and where the disk has failed there is no leader.
         message = f"No coordinator is available for the key {key!r}."
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     host, port = node.advertised(context.listener)

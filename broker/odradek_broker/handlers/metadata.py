@@ -231,5 +231,6 @@ class _Answer:
             # A disk error has taken it away (D5); nobody else has a copy.
             answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
             answer.leader_id = NO_NODE_ID
+            answer.isr_nodes = []
             answer.offline_replicas = list(state.replicas)
         return answer

@@ -82,7 +82,13 @@ class MetadataLog:
 
     def _replay(self) -> None:
         """The newest snapshot that can be used, and the log behind it."""
-        log = self._logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, self.log_config())
+        log = self._logs.create(
+            METADATA_TOPIC,
+            0,
+            METADATA_TOPIC_ID,
+            self.log_config(),
+            self._logs.metadata_directory,
+        )
         log.load(self._clock.wall_ms())
         self._partition = partition = self._lead(log, 0)
         deleted_files = self._logs.metadata_directory.deleted_files

@@ -13,18 +13,21 @@ from odradek_broker.node import Node
 def cleaner_families(node: Node) -> Iterator[Metric]:
     """LogCleanerManager and LogCleaner."""
     statistics = node.cleaner.statistics
-    directory = node.config.data_dir
-    for name, text, value in (
-        (
-            "uncleanable_partitions_count",
-            "Partitions that are not compacted any more, because their batches are damaged.",
-            len(statistics.uncleanable),
-        ),
-        ("uncleanable_bytes", "Bytes of those partitions.", statistics.uncleanable_bytes),
-    ):
-        tagged = Gauge(f"kafka_log_logcleanermanager_{name}", text, labels=["logDirectory"])
-        tagged.add_metric([directory], value)
-        yield tagged
+    partitions = Gauge(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "Partitions that are not compacted any more, because their batches are damaged.",
+        labels=["logDirectory"],
+    )
+    size = Gauge(
+        "kafka_log_logcleanermanager_uncleanable_bytes",
+        "Bytes of those partitions.",
+        labels=["logDirectory"],
+    )
+    for directory in node.logs.directories:
+        count = sum(key in directory.logs for key in statistics.uncleanable)
+        partitions.add_metric([directory.path], count)
+        size.add_metric([directory.path], statistics.uncleanable_bytes.get(directory.path, 0))
+    yield from (partitions, size)
     yield Gauge(
         "kafka_log_logcleanermanager_max_dirty_percent",
         "Part of the dirtiest compacted log that is new, at the last look.",

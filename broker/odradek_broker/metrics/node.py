@@ -6,6 +6,7 @@ A dashboard made for kafka_exporter works without one: same metric names, same l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 
 from prometheus_client.core import CounterMetricFamily as Counter
@@ -14,6 +15,7 @@ from prometheus_client.core import Metric
 
 from odradek_broker.coordinator.transactions.states import STORED_STATES, TransactionState
 from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
 
 _PARTITION = ["topic", "partition"]
 _GROUP = ["consumergroup", "topic", "partition"]
@@ -46,10 +48,29 @@ def node_families(node: Node) -> Iterator[Metric]:
         "Reads from the data directory that failed.",
         value=sum(disk.read_failures for disk in disks),
     )
+    yield from _directory_families(node)
     yield _quota_family(node)
     yield from _partition_families(node)
     yield from _group_families(node)
     yield from _transaction_families(node)
+
+
+def _directory_families(node: Node) -> Iterator[Metric]:
+    """LogManager's, under the names that Prometheus' JMX exporter gives them."""
+    directories = node.logs.directories
+    yield Gauge(
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        "Data directories that have failed.",
+        value=sum(bool(directory.failure) for directory in directories),
+    )
+    failed = Gauge(
+        "kafka_log_logmanager_logdirectoryoffline",
+        "1 if the data directory has failed: its partitions are offline until a start can use it.",
+        labels=["logDirectory"],
+    )
+    for directory in directories:
+        failed.add_metric([directory.path], float(bool(directory.failure)))
+    yield failed
 
 
 def _quota_family(node: Node) -> Gauge:
@@ -106,7 +127,8 @@ def _partition_families(node: Node) -> Iterator[Metric]:
             log = partition.log
             newest.add_metric(labels, log.high_watermark)
             oldest.add_metric(labels, log.log_start_offset)
-            size.add_metric(labels, log.size_bytes)
+            with suppress(StorageError):
+                size.add_metric(labels, log.size_bytes)
             unstable.add_metric(labels, log.high_watermark - log.last_stable_offset)
             offline.add_metric(labels, float(log.offline))
     yield from (topics, newest, oldest, leader, preferred, replicas, in_sync, under)

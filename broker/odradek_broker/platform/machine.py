@@ -190,9 +190,12 @@ class RealFiles:
         nanoseconds = modified_ms * 1_000_000
         os.utime(self._at(path), ns=(nanoseconds, nanoseconds))
 
+    def absolute(self, path: str) -> str:
+        return os.path.abspath(self._at(path))
+
     def volume(self, path: str) -> Volume:
         """Usable is what an unprivileged process may still write, as in Java."""
-        directory = os.path.abspath(self._at(path))
+        directory = self.absolute(path)
         found = os.statvfs(directory)
         return Volume(directory, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 

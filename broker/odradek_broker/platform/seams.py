@@ -121,6 +121,10 @@ class Files(Protocol):
         """Make a file as old as what it was made from."""
         ...
 
+    def absolute(self, path: str) -> str:
+        """The absolute path, of what need not be there."""
+        ...
+
     def volume(self, path: str) -> Volume:
         """The absolute path of a directory, and the room of the volume that it lies on."""
         ...

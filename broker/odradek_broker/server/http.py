@@ -153,14 +153,16 @@ class HttpServer:
         return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
 
     def _readiness(self) -> tuple[int, bytes, str]:
-        """Ready without offline partitions, most of which need a restart, and with a disk that can be
-        read and takes writes."""
+        """Ready without offline partitions, most of which need a restart, and with disks that can be
+        read and take writes."""
         offline = [
             f"{topic}-{index}"
             for topic, index, partition in self._node.partitions()
             if partition.log.offline
         ]
-        disks = {each.path: each.disk for each in self._node.logs.directories}
+        directories = self._node.logs.directories
+        failed = {each.path: each.failure for each in directories if each.failure}
+        disks = {each.path: each.disk for each in directories}
         problems = {path: disk.problem for path, disk in disks.items() if disk.problem}
         problem = "; ".join(
             f"{path}: {problem}" if len(disks) > 1 else problem
@@ -168,10 +170,11 @@ class HttpServer:
         )
         unreadable = sorted(name for disk in disks.values() for name in disk.unreadable)
         content = {
-            "ready": not (offline or unreadable or problem),
+            "ready": not (offline or unreadable or problem or failed),
             "offline_partitions": offline,
             "unreadable_partitions": unreadable,
             "disk_problem": problem,
+            "failed_directories": failed,
         }
         body = json.dumps(content).encode() + b"\n"
         return (200 if content["ready"] else 503), body, "application/json"

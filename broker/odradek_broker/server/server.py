@@ -225,6 +225,7 @@ class Server:
             host.clock,
             host.randomness,
             config.default_log_config(),
+            metadata_dir=config.data_dir,
             node_id=config.node_id,
             cluster_id=config.cluster_id or None,
             max_open_files=segment_files_max,
@@ -270,6 +271,11 @@ class Server:
         disk.on_offline = lambda name, reason: log.error(
             "a partition went offline: check the disk, then restart the broker",
             partition=name,
+            reason=reason,
+        )
+        disk.on_lost = lambda reason: log.error(
+            "a data directory failed: its partitions are offline until a start can use it",
+            data_dir=directory.path,
             reason=reason,
         )
         disk.on_online = lambda name: log.warning("a partition is back", partition=name)
@@ -449,6 +455,8 @@ class Server:
     async def _keep_recovery_points(self) -> None:
         """Write the recovery points, so that a start after a crash scans little (L-30)."""
         for directory in self.node.logs.directories:
+            if directory.failure:
+                continue
             write = directory.recovery_points_writer()
             if write is None:
                 continue
@@ -457,4 +465,5 @@ class Server:
                 await asyncio.shield(self._writing)
                 directory.use_recovery_points()
             except OSError as error:
+                directory.disk.doubt(error)
                 log.error("the recovery points were not written", error=str(error))

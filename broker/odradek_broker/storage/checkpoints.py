@@ -9,7 +9,8 @@
     <offset>.sources.swap
         version 0; number of lines; then `<base offset>` of each segment that a cleaned one replaces (ours)
     partition.metadata      `version: 0`, `topic_id: <base64>`
-    meta.properties         `version=1`, `cluster.id=...`, `node.id=...`
+    meta.properties         `version=1`, `cluster.id=...`, `node.id=...`, `directory.id=<base64>`, and if the
+        broker has several directories, in the one with the metadata log, their ids (ours)
 
 A file that cannot be understood raises `CorruptCheckpoint`; what it said is then computed again
 (L-35).
@@ -18,7 +19,7 @@ A file that cannot be understood raises `CorruptCheckpoint`; what it said is the
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.topic_partition import TopicPartition
@@ -32,6 +33,8 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+#: In meta.properties, of the directory with the metadata log.
+DIRECTORY_IDS = "odradek.directory.ids"
 
 
 # No file that we write comes near it; one that does is not ours and not worth the memory.
@@ -129,18 +132,35 @@ def decode_partition_metadata(text: str) -> bytes:
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "topic_id":
-            try:
-                topic_id = urlsafe_b64decode(value.strip() + "==")
-            except ValueError as problem:
-                raise CorruptCheckpoint(f"topic id {value.strip()!r}") from problem
-            if len(topic_id) == 16:
-                return topic_id
+            return decode_uuid(value)
     raise CorruptCheckpoint("no topic_id line")
 
 
-def encode_meta_properties(cluster_id: str, node_id: int) -> bytes:
-    """Kafka's meta.properties, which ties a data directory to its node."""
-    return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n".encode()
+def decode_uuid(text: str) -> bytes:
+    """The 16 bytes of a UUID in Kafka's text form. CorruptCheckpoint."""
+    try:
+        found = urlsafe_b64decode(text.strip() + "==")
+    except ValueError as problem:
+        raise CorruptCheckpoint(f"{text.strip()!r} is no id") from problem
+    if len(found) != 16:
+        raise CorruptCheckpoint(f"{text.strip()!r} is no id")
+    return found
+
+
+def encode_meta_properties(
+    cluster_id: str, node_id: int, directory_id: bytes, directory_ids: Collection[bytes] = ()
+) -> bytes:
+    """Kafka's meta.properties, which ties a data directory to its node. `directory_ids`: those of all
+    directories that partitions may lie in (L-43)."""
+    lines = [
+        "version=1",
+        f"cluster.id={cluster_id}",
+        f"node.id={node_id}",
+        f"directory.id={encode_topic_id(directory_id)}",
+    ]
+    if directory_ids:
+        lines.append(f"{DIRECTORY_IDS}={','.join(map(encode_topic_id, sorted(directory_ids)))}")
+    return ("\n".join(lines) + "\n").encode()
 
 
 def decode_meta_properties(text: str) -> dict[str, str]:

@@ -7,25 +7,34 @@ from typing import NamedTuple
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
+    DIRECTORY_IDS,
     LOCK,
     META_PROPERTIES,
     CorruptCheckpoint,
     decode_meta_properties,
+    decode_uuid,
     read_small_file,
 )
-from odradek_broker.storage.errors import DataDirectoryError, DataDirectoryInUse
+from odradek_broker.storage.errors import (
+    DataDirectoryError,
+    DataDirectoryFailed,
+    DataDirectoryInUse,
+)
 
 
 class Identity(NamedTuple):
-    """Whose a directory is, by its meta.properties."""
+    """Whose a directory is, by its meta.properties. `directory_id` is None where an older version
+    made it; `directory_ids`: those of all directories of the broker, if it has several (L-43)."""
 
     cluster_id: str
+    directory_id: bytes | None
+    directory_ids: frozenset[bytes]
 
 
 def take_lock(files: Files, data_dir: str) -> Callable[[], None]:
     """Make the directory if it is not there, and lock it; call the result to give it back.
 
-    DataDirectoryInUse if another broker has it, DataDirectoryError if it cannot be used.
+    DataDirectoryInUse if another broker has it, DataDirectoryFailed if it cannot be used.
     """
     try:
         if not files.exists(data_dir):
@@ -35,7 +44,7 @@ def take_lock(files: Files, data_dir: str) -> Callable[[], None]:
     except BlockingIOError:
         raise DataDirectoryInUse(data_dir) from None
     except OSError as problem:
-        raise DataDirectoryError(
+        raise DataDirectoryFailed(
             f"the data directory {data_dir} cannot be used: {problem}; make it writable or"
             " choose another --data-dir"
         ) from problem
@@ -47,7 +56,8 @@ def read_identity(
     """What meta.properties says; None where there is no such file yet.
 
     A directory keeps its cluster and its node for life: DataDirectoryError if they are not
-    `cluster_id` (None: any) and `node_id`, or if the file cannot be read.
+    `cluster_id` (None: any) and `node_id`, or if the file makes no sense; DataDirectoryFailed if it
+    cannot be read.
     """
     path = f"{data_dir}/{META_PROPERTIES}"
     try:
@@ -55,7 +65,7 @@ def read_identity(
     except CorruptCheckpoint as problem:
         raise DataDirectoryError(f"{problem}; this is not a broker's directory") from problem
     except OSError as problem:
-        raise DataDirectoryError(f"{path} cannot be read: {problem}") from problem
+        raise DataDirectoryFailed(f"{path} cannot be read: {problem}") from problem
     if text is None:
         return None
     properties = decode_meta_properties(text)
@@ -70,4 +80,13 @@ def read_identity(
             f"{data_dir} belongs to node {owner}, this one is node {node_id}; set node.id"
             " accordingly or choose another --data-dir"
         )
-    return Identity(found)
+    try:
+        own = properties.get("directory.id")
+        others = properties.get(DIRECTORY_IDS, "")
+        return Identity(
+            found,
+            None if own is None else decode_uuid(own),
+            frozenset(decode_uuid(text) for text in others.split(",") if text),
+        )
+    except CorruptCheckpoint as problem:
+        raise DataDirectoryError(f"{path} is damaged: {problem}") from problem

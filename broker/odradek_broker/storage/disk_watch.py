@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odradek_broker.storage.errors import out_of_files
+from odradek_broker.storage.errors import no_room, out_of_files
 
 _TRIAL_BYTES_MIN = 64 * 1024
 _TRIAL_BYTES_MAX = 8 * 1024 * 1024
@@ -24,13 +24,15 @@ class DiskWatch:
 
     Hooks, with text for people: `on_failing` with the problem and `on_working` when it is over;
     `on_offline` for every partition that the disk takes away, `on_online` for one that has come back;
-    `on_unreadable` when reads of a partition begin to fail.
+    `on_unreadable` when reads of a partition begin to fail; `on_lost` when the whole directory is given up.
     """
 
     __slots__ = (
         "_largest_bytes",
+        "doubted",
         "failures",
         "on_failing",
+        "on_lost",
         "on_offline",
         "on_online",
         "on_unreadable",
@@ -49,6 +51,9 @@ class DiskWatch:
         self.on_offline: Callable[[str, str], None] = lambda _, __: None
         self.on_online: Callable[[str], None] = _nothing
         self.on_unreadable: Callable[[str, str], None] = lambda _, __: None
+        self.on_lost: Callable[[str], None] = _nothing
+        #: An error has come that may mean that nothing of the directory can be used any more (L-42).
+        self.doubted = False
         #: Failed reads since the start.
         self.read_failures = 0
         self.unreadable: dict[str, str] = {}
@@ -63,15 +68,34 @@ class DiskWatch:
         """A write of so many bytes failed. Too many open files say nothing of the disk."""
         if out_of_files(problem):
             return
+        self.doubt(problem)
         self.failures += 1
         self._largest_bytes = max(self._largest_bytes, size_bytes)
         if not self.problem:
             self.problem = problem.strerror or str(problem)
             self.on_failing(self.problem)
 
+    def doubt(self, problem: OSError) -> None:
+        """An error of the disk. That it is full says nothing of what is there."""
+        if not out_of_files(problem) and not no_room(problem):
+            self.doubted = True
+
+    def took_offline(self, name: str, reason: str) -> None:
+        """An error took a partition away."""
+        self.doubted = True
+        self.on_offline(name, reason)
+
+    def lost(self, reason: str) -> None:
+        """The whole directory is given up: there is nothing more to tell of it."""
+        self.problem = ""
+        self.doubted = False
+        self.unreadable.clear()
+        self.on_lost(reason)
+
     def read_failed(self, name: str, reason: str) -> None:
         """A read of a partition failed. It says nothing of what is written, so nothing is taken away."""
         self.read_failures += 1
+        self.doubted = True
         if name not in self.unreadable:
             self.unreadable[name] = reason
             self.on_unreadable(name, reason)

@@ -10,6 +10,7 @@ StorageError
   DeleteRecordsRejected (L-11)
 DataDirectoryError      the data directory cannot be used at all; the broker does not start
   DataDirectoryInUse    another process holds its lock
+  DataDirectoryFailed   its disk fails; the broker may go on with others (L-43)
 """
 
 from __future__ import annotations
@@ -107,6 +108,15 @@ class DataDirectoryInUse(DataDirectoryError):
             f"the data directory {data_dir} is in use by another broker (its file .lock is held);"
             " stop that broker or choose another --data-dir"
         )
+
+
+class DataDirectoryFailed(DataDirectoryError):
+    """The disk refuses to be read or written."""
+
+
+def no_room(problem: OSError) -> bool:
+    """Does the disk take no more, or nothing any more, though what is there can be read?"""
+    return problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def out_of_files(problem: OSError) -> bool:

@@ -333,7 +333,16 @@ class PartitionLog:
         if not self.offline:
             self.offline = True
             self.offline_reason = reason
-            self._options.disk.on_offline(self.name, reason)
+            self._options.disk.took_offline(self.name, reason)
+            self.on_offline(self)
+
+    def take_offline(self, reason: str) -> None:
+        """Its directory is given up; whoever watches the disk knows."""
+        self._options.unopened.pop(self.name, None)
+        self._readable_again()
+        if not self.offline:
+            self.offline = True
+            self.offline_reason = reason
             self.on_offline(self)
 
     def _failed(self, doing: str, problem: OSError) -> StorageError:

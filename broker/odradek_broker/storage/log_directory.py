@@ -1,9 +1,9 @@
 """One of the data directories (`log.dirs`): the logs in it, what is remembered of them in its
-checkpoints, and whether its disk works (L-30, L-35)."""
+checkpoints, and whether its disk works (L-30, L-35, L-41 to L-43)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -13,19 +13,29 @@ from odradek_broker.storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
+    META_PROPERTIES,
     RECOVERY_POINTS,
     CorruptCheckpoint,
+    decode_meta_properties,
     decode_offsets,
+    encode_meta_properties,
     encode_offsets,
+    encode_topic_id,
     read_small_file,
 )
 from odradek_broker.storage.data_directory import Identity, read_identity, take_lock
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.disk_watch import DiskWatch
-from odradek_broker.storage.errors import DataDirectoryError, StorageError
+from odradek_broker.storage.errors import (
+    DataDirectoryFailed,
+    StorageError,
+    no_room,
+    out_of_files,
+)
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.primitives import ZERO_UUID
 
 _DELETED_SUFFIX = "-delete"
 _TRIAL_FILE = "disk-trial.tmp"
@@ -33,6 +43,14 @@ _PREPARED_POINTS = RECOVERY_POINTS + ".next"
 _PREPARED_CLEANING_POINTS = RECOVERY_POINTS + ".cleaning.next"
 _PREPARED_CLEANER_OFFSETS = CLEANER_OFFSETS + ".next"
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+
+
+def _nothing() -> None:
+    pass
+
+
+def _ignore(_: object) -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -53,9 +71,19 @@ class LogDirectory:
     `logs`: those that lie here and are in service; the manager adds and removes them.
     """
 
-    def __init__(self, path: str, shared: LogOptions) -> None:
-        """`shared`: what the logs of all directories have in common."""
+    def __init__(
+        self, path: str, shared: LogOptions, on_failed: Callable[[LogDirectory], None] = _ignore
+    ) -> None:
+        """`shared`: what the logs of all directories have in common. `on_failed` is called when all
+        logs here have gone offline, because the disk was found not to work."""
         self.path = path
+        self.absolute_path = shared.files.absolute(path)
+        #: Random, and its own for life.
+        self.directory_id = ZERO_UUID
+        #: Why nothing of it is used until the next start; empty while it is.
+        self.failure = ""
+        #: May it be given up as a whole? Not where the metadata log lies (L-42).
+        self.may_fail = True
         self.logs: dict[TopicPartition, PartitionLog] = {}
         #: Told of writes that fail.
         self.disk = DiskWatch()
@@ -75,6 +103,9 @@ class LogDirectory:
         self._points_generation = 0
         self._prepared: tuple[int, dict[TopicPartition, int]] | None = None
         self._release: Callable[[], None] = _nothing
+        self._on_failed = on_failed
+        self._trying = self._closed = False
+        self._node_id = 0
 
     def path_of(self, name: str) -> str:
         """The path of something in it."""
@@ -85,12 +116,12 @@ class LogDirectory:
         return self._files.volume(self.path)
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a small file. DataDirectoryError."""
+        """Replace a small file. DataDirectoryFailed."""
         try:
             write_atomically(self._files, self.path_of(name), content)
         except OSError as problem:
             self.disk.failed(problem, len(content))
-            raise DataDirectoryError(
+            raise DataDirectoryFailed(
                 f"{self.path_of(name)} cannot be written: {problem.strerror or problem}"
             ) from problem
 
@@ -98,13 +129,21 @@ class LogDirectory:
 
     def take(self, cluster_id: str | None, node_id: int) -> Identity | None:
         """Lock it, making it if it is not there, and read whose it is; None if nobody's yet.
-        DataDirectoryInUse, DataDirectoryError; then it is not locked."""
+        DataDirectoryInUse, DataDirectoryFailed or another DataDirectoryError; then it is not locked."""
+        self._node_id = node_id
         self._release = take_lock(self._files, self.path)
         try:
             return read_identity(self._files, self.path, cluster_id, node_id)
         except BaseException:
             self.release()
             raise
+
+    def write_identity(self, cluster_id: str, directory_ids: Collection[bytes] = ()) -> None:
+        """Write whose it is, and if there are several what the ids of all are. DataDirectoryFailed."""
+        self.write(
+            META_PROPERTIES,
+            encode_meta_properties(cluster_id, self._node_id, self.directory_id, directory_ids),
+        )
 
     def release(self) -> None:
         """Let others have it."""
@@ -114,7 +153,7 @@ class LogDirectory:
     def read_what_was_left(self, problems: list[str]) -> LastRun:
         """Names and checkpoints. The mark of a clean stop is taken away, for from here on a crash
         must be recognised as one; deletions that were begun are finished (L-38). `problems` gets what is computed again.
-        DataDirectoryError."""
+        DataDirectoryFailed."""
         try:
             names = self._files.list(self.path)
             clean = CLEAN_SHUTDOWN in names
@@ -126,7 +165,7 @@ class LogDirectory:
                 if name.endswith(_DELETED_SUFFIX):
                     self._files.remove_tree(self.path_of(name))
         except OSError as problem:
-            raise DataDirectoryError(f"{self.path} cannot be read: {problem}") from problem
+            raise DataDirectoryFailed(f"{self.path} cannot be read: {problem}") from problem
         self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, problems)
         self._written_points = self._read_offsets(RECOVERY_POINTS, problems)
         return LastRun(
@@ -152,22 +191,64 @@ class LogDirectory:
 
     def look_at_disk(self) -> None:
         """While writes fail, see whether there is room again: those who could tell by writing may
-        be kept away until there is."""
-        if not self.disk.problem:
+        be kept away until there is. After an error that may be more than one partition's, see whether
+        anything works at all (L-42)."""
+        if self.failure or self._trying:
             return
+        if self.disk.doubted and self.may_fail:
+            self._trying = True
+            size_bytes = self.disk.trial_bytes
+            self.options.handles.run(lambda: self._try_everything(size_bytes), self._tried)
+        elif self.disk.problem:
+            try:
+                self._try_write(self.disk.trial_bytes, sync=False)
+            except OSError:
+                return
+            self.disk.works()
+
+    def _try_write(self, size_bytes: int, *, sync: bool) -> None:
         path = self.path_of(_TRIAL_FILE)
         try:
+            file = self._files.open(path, create=True)
             try:
-                file = self._files.open(path, create=True)
-                try:
-                    file.append([bytes(self.disk.trial_bytes)])
-                finally:
-                    file.close()
+                file.append([bytes(size_bytes)])
+                if sync:
+                    file.sync()
             finally:
-                self._files.remove(path)
-        except OSError:
+                file.close()
+        finally:
+            self._files.remove(path)
+
+    def _try_everything(self, size_bytes: int) -> None:
+        """In whatever thread: is it still this directory, and can it be read and written? OSError,
+        CorruptCheckpoint."""
+        text = read_small_file(self._files, self.path_of(META_PROPERTIES)) or ""
+        found = decode_meta_properties(text).get("directory.id")
+        if found != encode_topic_id(self.directory_id):
+            raise CorruptCheckpoint("its place is taken by another directory, or by none")
+        self._files.list(self.path)
+        self._try_write(size_bytes, sync=True)
+        self._files.sync_dir(self.path)
+
+    def _tried(self, problem: Exception | None) -> None:
+        self._trying = False
+        if self._closed or self.failure or isinstance(problem, InterruptedError):
             return
-        self.disk.works()
+        if problem is None:
+            self.disk.doubted = False
+            self.disk.works()
+        elif not isinstance(problem, OSError):
+            self.fail(str(problem))
+        elif not out_of_files(problem) and not no_room(problem):
+            self.fail(problem.strerror or str(problem))
+
+    def fail(self, reason: str) -> None:
+        """Give it up until the next start: all of its partitions are offline (L-42)."""
+        self.failure = reason
+        self.disk.lost(reason)
+        for log in list(self.logs.values()):
+            log.take_offline(f"its directory {self.path} has failed: {reason}")
+        self._on_failed(self)
 
     def open_again(self, now_ms: int) -> None:
         """Try again to open the logs that could not be opened, one a call: a crash may have left it to
@@ -291,28 +372,30 @@ class LogDirectory:
         `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
         marker that lets the next start trust them (L-30).
         """
+        self._closed = True
         logs = list(self.logs.values())
-        problems = [problem for log in logs if (problem := _close_log(log, clean))]
+        if self.failure:
+            for log in logs:
+                _close_log(log, clean=False)
+            self.release()
+            return [f"{self.path} has failed: {self.failure}"]
+        problems = [problem for log in logs if (problem := _close_log(log, clean=clean))]
         problems += [log.offline_reason for log in logs if log.offline]
         try:
             if clean:
                 self._write_all_checkpoints()
                 if not problems:
                     self.write(CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_CONTENT)
-        except DataDirectoryError as problem:
+        except DataDirectoryFailed as problem:
             problems.append(str(problem))
         finally:
             self.release()
         return problems
 
 
-def _close_log(log: PartitionLog, clean: bool) -> str:
+def _close_log(log: PartitionLog, *, clean: bool) -> str:
     try:
         log.close(clean=clean)
     except (StorageError, OSError) as problem:
         return f"closing {log.name}: {problem}"
     return ""
-
-
-def _nothing() -> None:
-    pass

@@ -10,23 +10,23 @@ from itertools import islice, repeat
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
-    META_PROPERTIES,
     PARTITION_METADATA,
     CorruptCheckpoint,
     decode_partition_metadata,
-    encode_meta_properties,
     encode_topic_id,
     read_small_file,
 )
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.errors import (
     DataDirectoryError,
+    DataDirectoryFailed,
     IndexesBeingRebuilt,
     StorageError,
 )
 from odradek_broker.storage.handles import BackgroundRunner, HandleCache
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_directories import LogDirectories
 from odradek_broker.storage.log_directory import LastRun, LogDirectory
 from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.recovery import RecoveryReport
@@ -91,6 +91,7 @@ class LogManager:
         randomness: Randomness,
         default_config: LogConfig,
         *,
+        metadata_dir: str | None = None,
         node_id: int = 1,
         cluster_id: str | None = None,
         max_open_files: int = 512,
@@ -99,8 +100,9 @@ class LogManager:
         background: BackgroundRunner | None = None,
         in_parallel: ParallelRunner = one_by_one,
     ) -> None:
-        """`cluster_id` is what a new directory gets; None makes one up. `max_producer_ids` counts
-        for each partition. `in_parallel` waits for the disk during the start."""
+        """`metadata_dir`: where the metadata log lies; None: in the first. `cluster_id` is what a new
+        directory gets; None makes one up. `max_producer_ids` counts for each partition. `in_parallel`
+        waits for the disk during the start."""
         self.default_config = default_config
         self.files = files
         self._clock = clock
@@ -126,55 +128,74 @@ class LogManager:
             max_producer_ids,
             producer_expiration_ms,
         )
-        #: In the order of the settings.
-        self.directories = [LogDirectory(path, self._options) for path in data_dirs]
-        self._by_path = {directory.path: directory for directory in self.directories}
-        #: Where the metadata log lies.
-        self.metadata_directory = self.directories[0]
+        #: Called when one of them has failed and its logs are offline (L-42).
+        self.on_directory_failed: Callable[[LogDirectory], None] = lambda _: None
+        self._directories = LogDirectories(
+            data_dirs, metadata_dir or data_dirs[0], self._options, self._directory_failed
+        )
+        #: The topic of the metadata log, whose partition lies where the settings say.
+        self._first_topic = ""
         self.node_id = node_id
-        self.cluster_id = self._take_directories(cluster_id)
+        self.cluster_id = self._directories.take(cluster_id, node_id, randomness)
 
-    def _take_directories(self, cluster_id: str | None) -> str:
-        """The id of their cluster."""
-        directory = self.metadata_directory
-        found = directory.take(cluster_id, self.node_id)
-        if found is not None:
-            return found.cluster_id
-        cluster_id = cluster_id or encode_topic_id(self._randomness.uuid())
-        try:
-            directory.write(META_PROPERTIES, encode_meta_properties(cluster_id, self.node_id))
-        except BaseException:
-            directory.release()
-            raise
-        return cluster_id
+    @property
+    def directories(self) -> list[LogDirectory]:
+        """In the order of the settings, those that have failed included."""
+        return self._directories.all
+
+    @property
+    def log_dirs(self) -> list[LogDirectory]:
+        """Those that partitions lie in."""
+        return self._directories.of_partitions
+
+    @property
+    def metadata_directory(self) -> LogDirectory:
+        """Where the metadata log lies."""
+        return self._directories.metadata
+
+    @property
+    def usable(self) -> bool:
+        """Is there a directory for partitions that has not failed?"""
+        return self._directories.usable
 
     def directory_of(self, log: PartitionLog) -> LogDirectory:
         """Where a log lies."""
-        return self._by_path[log.directory.rpartition("/")[0]]
+        return self._directories.at(log.directory.rpartition("/")[0])
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        for key, (log, _) in list(self._retired.items()):
+            if self.directory_of(log) is directory:
+                del self._retired[key]
+        self.on_directory_failed(directory)
 
     # ---- start
 
     def open_all(
-        self, configs: Callable[[str], LogConfig], *, first_topic: str = ""
+        self,
+        configs: Callable[[str], LogConfig],
+        *,
+        first_topic: str = "",
+        topic_ids: Callable[[str], bytes | None] = lambda _: None,
     ) -> StartReport:
         """Find every partition; `configs` gives the settings of a topic, those of `first_topic`
-        before all others: it may be where the settings are read from.
+        before all others: it is where they are read from, and lies where the settings say.
+        `topic_ids` tells which id a topic has.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
         (L-30), but for those that could be opened only by reading their batches, for which nobody
         shall wait later. After a crash every log is opened and recovered now. A log that cannot be
         opened is offline and named in the report. Raises DataDirectoryError.
         """
-        report = StartReport(clean=True)
-        found: dict[TopicPartition, LastRun] = {}
-        for directory in self.directories:
-            left = directory.read_what_was_left(report.problems)
-            report.clean &= left.clean
-            keys = (key for name in left.names if (key := _parse_directory(name)) is not None)
-            found.update(dict.fromkeys(keys, left))
+        self._first_topic = first_topic
+        report = StartReport(clean=False)
+        found = self._find_all(report)
         for key in sorted(found, key=lambda key: (key[0] != first_topic, f"{key[0]}-{key[1]}")):
+            if key[0] == first_topic:
+                self._check_place(key, found[key])
             if key not in self._logs:
-                self._adopt(key, configs(key[0]), found[key], report)
+                config = configs(key[0])
+                left = self._only_one(key, found[key], topic_ids, report)
+                self._adopt(key, config, left, report)
             if key[0] == first_topic:
                 self._sync_recovered(report)
         self._sync_recovered(report)
@@ -188,6 +209,75 @@ class LogManager:
         for (log, _), problem in zip(unsynced, problems, strict=True):
             if problem is not None and not log.offline:
                 report.problems.append(str(log.recovery_failed(problem)))
+
+    def _find_all(self, report: StartReport) -> dict[TopicPartition, list[LastRun]]:
+        """All partitions, and the directories that they were found in."""
+        found: dict[TopicPartition, list[LastRun]] = {}
+        clean: dict[bool, bool] = {}
+        for directory in self.directories:
+            try:
+                if not directory.failure:
+                    left = directory.read_what_was_left(report.problems)
+            except DataDirectoryFailed as problem:
+                if directory is self.metadata_directory:
+                    raise
+                directory.failure = str(problem)
+            if directory.failure:
+                report.problems.append(
+                    f"{directory.failure}; what is in it is offline until a start can use it"
+                )
+                continue
+            keys = {key for name in left.names if (key := _parse_directory(name)) is not None}
+            for key in keys:
+                found.setdefault(key, []).append(left)
+            # A new directory has no mark, and says nothing of how the others were left.
+            clean[bool(keys)] = clean.get(bool(keys), True) and left.clean
+        report.clean = clean.get(True, clean.get(False, False))
+        if not self.usable:
+            raise DataDirectoryError("none of log.dirs can be used: " + "; ".join(report.problems))
+        return found
+
+    def _check_place(self, key: TopicPartition, found: list[LastRun]) -> None:
+        """The metadata log is where it is looked for, and nowhere else. DataDirectoryError."""
+        here = self.metadata_directory
+        for left in found:
+            if left.directory is not here:
+                raise DataDirectoryError(
+                    f"{left.directory.path_of(f'{key[0]}-{key[1]}')} is a metadata log, but that is"
+                    f" looked for in {here.path}: set metadata.log.dir to {left.directory.path}, or"
+                    " remove the one that is wrong"
+                )
+
+    def _only_one(
+        self,
+        key: TopicPartition,
+        found: list[LastRun],
+        topic_ids: Callable[[str], bytes | None],
+        report: StartReport,
+    ) -> LastRun:
+        """Where a partition lies. What is left of another topic of the name, deleted while its directory
+        could not be used, is set aside. DataDirectoryError if there are two (L-41)."""
+        if len(found) == 1:
+            return found[0]
+        name = f"{key[0]}-{key[1]}"
+        paths = {left.directory.path_of(name): left for left in found}
+        wanted = topic_ids(key[0])
+        own = [path for path in paths if self._read_topic_id(path, report) == wanted]
+        if len(own) != 1:
+            raise DataDirectoryError(
+                f"the partition {name} is in two data directories, {' and '.join(paths)}: move the one"
+                " that is not wanted out of the way"
+            )
+        for path in paths.keys() - set(own):
+            kept_as = self._stray_name(path)
+            try:
+                self.files.rename(path, kept_as)
+            except OSError as problem:
+                raise DataDirectoryError(f"{path} cannot be renamed: {problem}") from problem
+            report.problems.append(
+                f"{path} is of a deleted topic of the same name; it is kept as {kept_as}"
+            )
+        return paths[own[0]]
 
     def _adopt(
         self, key: TopicPartition, config: LogConfig, left: LastRun, report: StartReport
@@ -269,10 +359,38 @@ class LogManager:
     def __len__(self) -> int:
         return len(self._logs)
 
-    def create(
-        self, topic: str, partition: int, topic_id: bytes, config: LogConfig | None = None
+    def open_known(
+        self, topic: str, partition: int, topic_id: bytes, config: LogConfig
     ) -> PartitionLog:
-        """Make a partition. One that is there with the same id, or none, is taken as it is: what a
+        """`create`, for a partition that was there before this start. Where a directory is missing,
+        one that was not found is taken to lie there: it is offline, and not made anew (L-43)."""
+        key = (topic, partition)
+        missing = self._directories.missing
+        if key in self._logs or missing is None:
+            return self.create(topic, partition, topic_id, config)
+        log = self._new_log(key, topic_id, missing, config, LogStart())
+        log.take_offline(f"it is in no directory that can be used: {missing.failure}")
+        self._add(log, missing)
+        return log
+
+    def found_all(self) -> str:
+        """Every partition that there is has been opened; what people are to know of those that could
+        not be found."""
+        missing = self._directories.missing
+        self._directories.found_all()
+        if missing is None or not missing.logs:
+            return ""
+        return f"{len(missing.logs)} partitions are offline: {missing.failure}"
+
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig | None = None,
+        directory: LogDirectory | None = None,
+    ) -> PartitionLog:
+        """Make a partition, in `directory` or in the one with the fewest (L-41). One that is there with the same id, or none, is taken as it is: what a
         start finds in the cluster's metadata need not have reached the disk.
 
         ValueError if it is there with another topic id; StorageError if its files cannot be made.
@@ -284,7 +402,7 @@ class LogManager:
             self._check_topic_id(known, topic_id)
             known.config = config
             return known
-        directory = self.directories[0]
+        directory = directory or self._directories.for_new_partition(self._first_topic)
         path = directory.path_of(f"{topic}-{partition}")
         try:
             directory.forget_checkpoints(key)
@@ -298,6 +416,10 @@ class LogManager:
             log.create_files(self._clock.wall_ms())
         except OSError as problem:
             directory.disk.failed(problem)
+            if len(self.directories) > 1:
+                # The next attempt may be made in another one.
+                with suppress(OSError):
+                    self.files.remove_tree(path)
             raise StorageError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{path} cannot be made: {problem.strerror or problem}",
@@ -328,9 +450,10 @@ class LogManager:
         key = (topic, partition)
         log = self._logs.get(key)
         if log is not None:
-            self._remove(log)
+            directory = self._remove(log)
             log.abandon()
-            self._retired[key] = log, False
+            if not directory.failure:
+                self._retired[key] = log, False
         return log
 
     def mark_removed(self, log: PartitionLog) -> None:
@@ -372,27 +495,30 @@ class LogManager:
         """Take a partition that nobody knows out of service and out of the way, its records kept;
         the new name of its directory. KeyError if it is not there; OSError."""
         log = self._logs[topic, partition]
-        kept_as = f"{log.directory}.{self._randomness.uuid().hex()}{_STRAY_SUFFIX}"
+        kept_as = self._stray_name(log.directory)
         self.files.rename(log.directory, kept_as)
         self._remove(log)
         log.abandon()
         return kept_as
 
+    def _stray_name(self, path: str) -> str:
+        return f"{path}.{self._randomness.uuid().hex()}{_STRAY_SUFFIX}"
+
     # ---- maintenance
 
     def look_at_disks(self) -> None:
-        """While writes fail, see whether there is room again."""
-        for directory in self.directories:
+        """While writes fail, see whether there is room again, or whether nothing works at all."""
+        for directory in self._directories.online:
             directory.look_at_disk()
 
     def open_again(self, now_ms: int) -> None:
         """Try again to open the logs that could not be opened, one of each directory a call."""
-        for directory in self.directories:
+        for directory in self._directories.online:
             directory.open_again(now_ms)
 
     def continue_snapshots(self) -> None:
         """Take some of the snapshots that are due in each directory (L-30)."""
-        for directory in self.directories:
+        for directory in self._directories.online:
             directory.continue_snapshots()
 
     def begin_retention(self) -> None:
@@ -439,7 +565,7 @@ class LogManager:
             except OSError as problem:
                 problems.append(f"deleted files could not be removed: {problem}")
                 self._retired[key] = self._retired.pop(key)  # After the others.
-        for directory in self.directories:
+        for directory in self._directories.online:
             directory.deleted_files.remove_due(now_ms)
             problems = directory.deleted_files.take_problems() + problems
         return problems
@@ -451,7 +577,7 @@ class LogManager:
 
     def sync_names(self) -> None:
         """Make the names of all logs durable. Waits for the disk; OSError."""
-        for directory in self.directories:
+        for directory in self._directories.online:
             directory.sync_names()
 
     def in_background(
@@ -519,7 +645,7 @@ class LogManager:
                     done.append(problem)
         finally:
             self._holds_log_starts = False
-        for directory in self.directories:
+        for directory in self._directories.online:
             if not directory.log_starts_moved:
                 continue
             try:

@@ -190,8 +190,8 @@ class SimulatedBroker:
         self._random = random
         self.address = address
         host, port = address
-        given = {**SETTINGS, **(settings or {})}
-        given |= {"listeners": f"PLAINTEXT://{host}:{port}", "log.dirs": "data"}
+        given = {"log.dirs": "data", **SETTINGS, **(settings or {})}
+        given |= {"listeners": f"PLAINTEXT://{host}:{port}"}
         # The simulated network has only our own machines.
         given["insecure.listeners"] = True
         self.config, _ = parse_config({name: str(value) for name, value in given.items()})

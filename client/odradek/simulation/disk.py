@@ -343,11 +343,14 @@ class MemoryFiles:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         inode.modified_ms = modified_ms
 
+    def absolute(self, path: str) -> str:
+        return f"/{_clean(path)}"
+
     def volume(self, path: str) -> Volume:
         path = _clean(path)
         self.check("volume", path)
         used = sum(len(inode.content) for inode in self._names.values())
-        return Volume(f"/{path}", VOLUME_BYTES, VOLUME_BYTES - used)
+        return Volume(self.absolute(path), VOLUME_BYTES, VOLUME_BYTES - used)
 
     def lock(self, path: str) -> Callable[[], None]:
         path = _clean(path)

@@ -3,8 +3,7 @@ there.
 
 Versions: 2 is flexible; 3 an error code for all; 4 the size of the volume; 5 whether a directory is cordoned.
 
-Left out: replicas that move between directories, and directories that are cordoned: there is one
-directory.
+Left out: replicas that move between directories, and directories that are cordoned: there are none.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def test_ignored_keys_are_no_settings_of_ours() -> None:
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"),
         ("listeners", ""),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092"),
-        ("log.dirs", "/a,/b"),
+        ("log.dirs", ","),
         ("http.listen", "9090"),
         ("group.min.session.timeout.ms", "1800001"),
         ("replication.factor.policy", "shrug"),
@@ -184,6 +184,9 @@ def test_synonyms_in_kafkas_order() -> None:
     assert parsed(broker_id="4").node_id == 4
     assert parsed(broker_id="4", node_id="5").node_id == 5
     assert parsed(log_dir="/x").data_dir == "/x"
+    assert parsed(log_dirs="/a, /b").log_dirs == ("/a", "/b")
+    assert parsed(log_dirs="/a,/b").data_dir == "/a"
+    assert parsed(log_dirs="/a,/b", metadata_log_dir="/b").data_dir == "/b"
 
 
 def test_blanks_around_values_do_not_count() -> None:

@@ -80,3 +80,25 @@ def test_a_partition_that_could_not_be_made_is_not_available(world: NodeWorld) -
     world.create("new")
     world.flush()
     assert moved(world, (HERE, "new", [0])) == {("new", 0): ErrorCode.REPLICA_NOT_AVAILABLE}
+
+
+def test_l44_no_partition_is_moved_to_another_directory() -> None:
+    world = NodeWorld(log_dirs="data,more")
+    world.create("t", 2)
+    world.flush()
+    assert moved(world, (HERE, "t", [0, 1]), ("/more", "u", [0])) == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 1): ErrorCode.UNSUPPORTED_VERSION,
+        ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert moved(world, ("/more", "t", [0, 1])) == {
+        ("t", 0): ErrorCode.UNSUPPORTED_VERSION,
+        ("t", 1): ErrorCode.NONE,
+    }
+    world.logs.directories[1].fail("broken")
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert moved(world, ("/more", "t", [0, 1])) == {
+        ("t", 0): storage_error,
+        ("t", 1): storage_error,
+    }
+    assert moved(world, (HERE, "t", [0, 1])) == {("t", 0): ErrorCode.NONE, ("t", 1): storage_error}

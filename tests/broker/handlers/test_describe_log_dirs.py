@@ -157,3 +157,35 @@ def test_nothing_is_looked_for_any_more_when_nobody_waits(
     answer.abandon()
     due.pop()()
     assert not due and not answer.done
+
+
+def test_l42_every_directory_has_an_entry_and_a_failed_one_its_error() -> None:
+    """What Kafka 4.3.0 answered with two directories, the second of which was taken away."""
+    world = NodeWorld(log_dirs="data,more")
+    world.create("t", 3)
+    world.flush()
+    world.produce("t", 2, partition=1)
+    answer = call(world, EVERYTHING)
+    assert [
+        (
+            each.error_code,
+            each.log_dir,
+            [(t.name, [p.partition_index for p in t.partitions]) for t in each.topics],
+        )
+        for each in answer.results
+    ] == [(0, "/data", [("t", [0, 2])]), (0, "/more", [("t", [1])])]
+    assert all(each.total_bytes == VOLUME_BYTES for each in answer.results)
+    world.logs.directories[1].fail("broken")
+    sound, failed = call(world, EVERYTHING).results
+    assert (sound.error_code, len(sound.topics)) == (0, 1)
+    assert (failed.error_code, failed.log_dir, failed.topics) == (
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        "/more",
+        [],
+    )
+    assert (failed.total_bytes, failed.usable_bytes) == (-1, -1)
+
+
+def test_l42_the_directory_of_the_metadata_log_alone_is_not_described() -> None:
+    world = NodeWorld(log_dirs="data", metadata_log_dir="meta")
+    assert [each.log_dir for each in call(world, EVERYTHING).results] == ["/data"]

@@ -174,7 +174,8 @@ def test_the_cleaner_has_kafkas_names() -> None:
     node.groups = FakeGroups()
     statistics = node.cleaner.statistics
     statistics.uncleanable["t", 0] = "damaged"
-    statistics.uncleanable_bytes = 700
+    statistics.uncleanable_bytes = {node.config.data_dir: 700}
+    node.logs.directories[0].logs["t", 0] = None
     statistics.dirtiest, statistics.kept, statistics.took_ms = 0.256, 0.5, 3_999
     node.clock.advance(250)
     found = samples(render(BrokerMetrics(Clock()), node))

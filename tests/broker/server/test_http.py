@@ -85,6 +85,7 @@ async def test_health_and_readiness(endpoint: Endpoint) -> None:
         "offline_partitions": [],
         "unreadable_partitions": [],
         "disk_problem": "",
+        "failed_directories": {},
     }
     assert (status, json.loads(body)) == (200, ready)
 
@@ -94,6 +95,20 @@ async def test_a_broker_that_lost_a_disk_is_not_ready(endpoint: Endpoint) -> Non
     status, _, body = await endpoint.get("/readyz")
     assert (status, json.loads(body)["offline_partitions"]) == (503, ["t-1"])
     assert (await endpoint.get("/healthz"))[0] == 200
+
+
+async def test_l42_a_broker_with_a_failed_directory_is_not_ready(endpoint: Endpoint) -> None:
+    directory = endpoint.node.logs.directories[0]
+    metrics = (await endpoint.get("/metrics"))[2]
+    assert b"kafka_log_logmanager_offlinelogdirectorycount 0.0" in metrics
+    directory.fail("Input/output error")
+    status, _, body = await endpoint.get("/readyz")
+    failed = {directory.path: "Input/output error"}
+    assert (status, json.loads(body)["failed_directories"]) == (503, failed)
+    metrics = (await endpoint.get("/metrics"))[2]
+    assert b"kafka_log_logmanager_offlinelogdirectorycount 1.0" in metrics
+    name = f'kafka_log_logmanager_logdirectoryoffline{{logDirectory="{directory.path}"}} 1.0'
+    assert name.encode() in metrics
 
 
 async def test_a_broker_on_a_full_disk_is_not_ready(endpoint: Endpoint) -> None:

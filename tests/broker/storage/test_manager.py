@@ -16,6 +16,7 @@ from odradek_broker.storage.checkpoints import (
     CorruptCheckpoint,
     decode_offsets,
     encode_offsets,
+    encode_topic_id,
 )
 from odradek_broker.storage.errors import (
     AppendRejected,
@@ -101,11 +102,14 @@ def test_identity_is_kept(files: MemoryFiles) -> None:
     manager = make_manager(files, node_id=7)
     cluster_id = manager.cluster_id
     assert len(cluster_id) == 22
-    assert files.content("data/meta.properties").decode() == (
-        f"version=1\ncluster.id={cluster_id}\nnode.id=7\n"
+    directory_id = encode_topic_id(manager.directories[0].directory_id)
+    identity = files.content("data/meta.properties")
+    assert identity.decode() == (
+        f"version=1\ncluster.id={cluster_id}\nnode.id=7\ndirectory.id={directory_id}\n"
     )
     manager.close()
     manager = make_manager(files, node_id=7)
+    assert files.content("data/meta.properties") == identity
     assert (manager.cluster_id, manager.node_id) == (cluster_id, 7)
     manager.close()
     for wrong in ({"node_id": 8}, {"node_id": 7, "cluster_id": "another"}):

@@ -162,7 +162,7 @@ def test_l01_small_files_agree_with_the_batches(written_data: WrittenData) -> No
     starts = own.read_offsets(data / "log-start-offset-checkpoint")
     assert starts == dict.fromkeys(ends, 0) | {f"{TRIMMED}-0": 13}
     assert own.read_properties(data / "meta.properties").keys() == {
-        *("version", "cluster.id", "node.id"),
+        *("version", "cluster.id", "node.id", "directory.id"),
     }
     assert own.read_clean_shutdown(data / ".kafka_cleanshutdown")["version"] == 0
     topic_ids = _topics(data)

@@ -190,10 +190,12 @@ class LogCleaner:
         statistics = self.statistics
         for key in [key for key in statistics.uncleanable if self._logs.get(*key) is None]:
             del statistics.uncleanable[key]
-        logs = (self._logs.get(*key) for key in statistics.uncleanable)
-        statistics.uncleanable_bytes = sum(
-            log.size_bytes for log in logs if log is not None and log.loaded and not log.offline
-        )
+        statistics.uncleanable_bytes.clear()
+        for log in (self._logs.get(*key) for key in statistics.uncleanable):
+            if log is not None and log.loaded and not log.offline:
+                path = self._logs.directory_of(log).path
+                sizes = statistics.uncleanable_bytes
+                sizes[path] = sizes.get(path, 0) + log.size_bytes
 
     def _look_again(self) -> None:
         if not self._closed:

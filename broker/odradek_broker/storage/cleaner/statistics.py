@@ -24,12 +24,12 @@ class LogCleaned:
 
 @dataclass(slots=True)
 class CleanerStatistics:
-    """`uncleanable`: logs that are left alone until the next start, and why. Of the last cleaning:
+    """`uncleanable`: logs that are left alone until the next start, and why; their bytes by directory. Of the last cleaning:
     how full the map was, how much was kept, how long it took. Of the last look at all logs: the dirtiest,
     the longest delay beyond max.compaction.lag.ms, and when it was, on the monotonic clock."""
 
     uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
-    uncleanable_bytes: int = 0
+    uncleanable_bytes: dict[str, int] = field(default_factory=dict)
     map_used: float = 0.0
     kept: float = 0.0
     took_ms: int = 0

@@ -48,6 +48,7 @@ def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
         clock,
         randomness,
         config.default_log_config(),
+        metadata_dir=config.data_dir,
         node_id=config.node_id,
         producer_expiration_ms=config.producer_id_expiration_ms,
     )

@@ -182,7 +182,10 @@ def _meta_properties(content: bytes) -> None:
     except DataDirectoryError:
         return
     assert found is not None and found.cluster_id
-    again = checkpoints.encode_meta_properties(found.cluster_id, 1)
+    found = found._replace(directory_id=found.directory_id or bytes(16))
+    again = checkpoints.encode_meta_properties(
+        found.cluster_id, 1, found.directory_id or b"", found.directory_ids
+    )
     files.put(f"data/{checkpoints.META_PROPERTIES}", again)
     if read_identity(files, "data", found.cluster_id, 1) != found:
         raise Broken("a cluster id changes when it is read and written")
@@ -235,7 +238,9 @@ def _seeds() -> Iterator[bytes]:
         checkpoints.RECOVERY_POINTS: checkpoints.encode_offsets({("t", 0): 5, ("u-v", 11): 0}),
         checkpoints.LEADER_EPOCHS: checkpoints.encode_epochs([(0, 0), (3, 7)]),
         checkpoints.PARTITION_METADATA: checkpoints.encode_partition_metadata(bytes(16)),
-        checkpoints.META_PROPERTIES: checkpoints.encode_meta_properties("cluster", 1),
+        checkpoints.META_PROPERTIES: checkpoints.encode_meta_properties(
+            "cluster", 1, bytes(16), [bytes(16), bytes(range(16))]
+        ),
     }
     for name, content in texts.items():
         yield bytes([_NAMES.index(name)]) + content

@@ -174,7 +174,7 @@ def test_damaged_batches_are_left_alone_and_told_of() -> None:
     assert log.size_bytes == before
     world.look()
     assert len(world.problems) == 1
-    assert world.node.cleaner.statistics.uncleanable_bytes == before
+    assert world.node.cleaner.statistics.uncleanable_bytes == {"data": before}
 
 
 def test_a_full_disk_ends_a_cleaning_and_not_the_next_one() -> None:

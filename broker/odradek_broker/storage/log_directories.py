@@ -1,0 +1,203 @@
+"""The data directories of a broker together: whose they are, where new partitions go, and what is
+missing with one that is not there (L-41, L-43)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from odradek_broker.platform.seams import Files, Randomness
+from odradek_broker.storage.checkpoints import DIRECTORY_IDS, META_PROPERTIES, encode_topic_id
+from odradek_broker.storage.data_directory import Identity
+from odradek_broker.storage.errors import (
+    DataDirectoryError,
+    DataDirectoryFailed,
+    DataDirectoryInUse,
+    StorageError,
+)
+from odradek_broker.storage.log_directory import LogDirectory
+from odradek_broker.storage.log_options import LogOptions
+from odradek_protocol.errors import ErrorCode
+
+#: Stands for the path of directories that are not among the settings any more.
+_ABSENT = "(absent directory)"
+
+
+class LogDirectories:
+    """`all`: those of the settings, in their order, and that of the metadata log if it is another one.
+    `metadata`: that one, without which there is no broker."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        metadata_path: str,
+        shared: LogOptions,
+        on_failed: Callable[[LogDirectory], None],
+    ) -> None:
+        self._files: Files = shared.files
+        found = {path: LogDirectory(path, shared, on_failed) for path in (*paths, metadata_path)}
+        self.all = list(found.values())
+        #: Those that partitions lie in: `log.dirs`.
+        self.of_partitions = [found[path] for path in paths]
+        self.metadata = found[metadata_path]
+        self.metadata.may_fail = False
+        # Stands for directories that were there and are not among the settings now.
+        self._absent = LogDirectory(_ABSENT, shared)
+        self._by_path = {**found, _ABSENT: self._absent}
+        self._known_ids: frozenset[bytes] = frozenset()
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """Those that have not failed."""
+        return [directory for directory in self.all if not directory.failure]
+
+    @property
+    def usable(self) -> bool:
+        """Is there one for partitions?"""
+        return any(not directory.failure for directory in self.of_partitions)
+
+    def at(self, path: str) -> LogDirectory:
+        """The one of this path. KeyError."""
+        return self._by_path[path]
+
+    # ---- start
+
+    def take(self, cluster_id: str | None, node_id: int, randomness: Randomness) -> str:
+        """Lock all of them; the id of their cluster, `cluster_id` or, if that is None, a random one
+        where they are new.
+
+        One whose disk fails is left out, if it is not the metadata log's. DataDirectoryInUse;
+        DataDirectoryError if one belongs to others, or none is left.
+        """
+        try:
+            found = self._take_all(cluster_id, node_id)
+            cluster_id = self._check(found, cluster_id) or cluster_id
+            cluster_id = cluster_id or encode_topic_id(randomness.uuid())
+            self._write_identities(found, cluster_id, randomness)
+            if not self.usable:
+                failures = "; ".join(each.failure for each in self.of_partitions)
+                raise DataDirectoryError(f"none of log.dirs can be used: {failures}")
+        except BaseException:
+            for directory in self.all:
+                directory.release()
+            raise
+        self._cluster_id = cluster_id
+        return cluster_id
+
+    def _take_all(
+        self, cluster_id: str | None, node_id: int
+    ) -> dict[LogDirectory, Identity | None]:
+        found: dict[LogDirectory, Identity | None] = {}
+        for directory in sorted(self.all, key=lambda each: each is not self.metadata):
+            twin = next((e for e in found if e.absolute_path == directory.absolute_path), None)
+            if twin is not None:
+                raise DataDirectoryError(
+                    f"{twin.path} and {directory.path} are the same directory; name it once in log.dirs"
+                )
+            try:
+                found[directory] = directory.take(cluster_id, node_id)
+            except DataDirectoryInUse:
+                raise
+            except DataDirectoryFailed as problem:
+                if directory is self.metadata:
+                    raise
+                directory.failure = str(problem)
+        return found
+
+    def _check(
+        self, found: Mapping[LogDirectory, Identity | None], cluster_id: str | None
+    ) -> str | None:
+        """The cluster that all belong to; None if they are new. DataDirectoryError."""
+        own = found[self.metadata]
+        ids: dict[bytes, LogDirectory] = {}
+        for directory, identity in found.items():
+            if identity is None:
+                continue
+            if own is None:
+                raise DataDirectoryError(
+                    f"{directory.path} belongs to cluster {identity.cluster_id}, but the metadata log"
+                    f" is looked for in {self.metadata.path}, which is new: set metadata.log.dir to the"
+                    " directory that it is in, or restore that from a backup"
+                )
+            if identity.cluster_id != own.cluster_id:
+                raise DataDirectoryError(
+                    f"{directory.path} belongs to cluster {identity.cluster_id},"
+                    f" {self.metadata.path} to cluster {own.cluster_id}; take one of them out of log.dirs"
+                )
+            if identity.directory_id is None:
+                continue
+            twin = ids.setdefault(identity.directory_id, directory)
+            if twin is not directory:
+                raise DataDirectoryError(
+                    f"{twin.path} and {directory.path} have the same directory.id in {META_PROPERTIES}:"
+                    " one is a copy of the other; take it out of log.dirs"
+                )
+        return None if own is None else own.cluster_id
+
+    def _write_identities(
+        self,
+        found: Mapping[LogDirectory, Identity | None],
+        cluster_id: str,
+        randomness: Randomness,
+    ) -> None:
+        own = found[self.metadata]
+        stored = own.directory_ids if own is not None else frozenset()
+        for directory, identity in found.items():
+            has_id = identity is not None and identity.directory_id is not None
+            directory.directory_id = (
+                identity.directory_id
+                if identity is not None and identity.directory_id is not None
+                else randomness.uuid()
+            )
+            if has_id or directory is self.metadata:
+                continue
+            try:
+                directory.write_identity(cluster_id)
+            except DataDirectoryFailed as problem:
+                directory.failure = str(problem)
+        present = {each.directory_id for each in found if not each.failure}
+        self._known_ids = stored | present
+        absent = self._known_ids - present
+        if absent and all(not directory.failure for directory in self.all):
+            names = ", ".join(map(encode_topic_id, sorted(absent)))
+            self._absent.failure = (
+                f"log.dirs has no directory with the directory.id {names}: name it there again, or"
+                " delete the topics whose partitions were in it; or take the id out of"
+                f" {DIRECTORY_IDS} in {self.metadata.path}/{META_PROPERTIES}, and the next start"
+                " makes these partitions anew, empty"
+            )
+        listed = self._known_ids if len(self._known_ids) > 1 else frozenset()
+        if own is None or listed != stored:
+            self.metadata.write_identity(cluster_id, listed)
+        elif own.directory_id is None:
+            # On a full disk a directory of an older version starts all the same.
+            with suppress(DataDirectoryFailed):
+                self.metadata.write_identity(cluster_id, listed)
+
+    @property
+    def missing(self) -> LogDirectory | None:
+        """Where partitions may lie that are nowhere else: one that failed at the start, or is absent."""
+        failed = (directory for directory in self.of_partitions if directory.failure)
+        return next(failed, self._absent if self._absent.failure else None)
+
+    def found_all(self) -> None:
+        """The start has found every partition: what was known of absent directories is forgotten."""
+        absent, self._absent.failure = self._absent.failure, ""
+        if absent and not self._absent.logs:
+            present = {directory.directory_id for directory in self.all}
+            listed = present if len(present) > 1 else set[bytes]()
+            with suppress(DataDirectoryFailed):
+                self.metadata.write_identity(self._cluster_id, listed)
+        else:
+            self._absent.failure = absent
+
+    # ---- in service
+
+    def for_new_partition(self, metadata_topic: str) -> LogDirectory:
+        """Where the fewest partitions are, of those that take writes if any does. StorageError if all
+        have failed."""
+        online = [directory for directory in self.of_partitions if not directory.failure]
+        if not online:
+            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
+        candidates = [directory for directory in online if not directory.disk.problem] or online
+        return min(candidates, key=lambda each: len(each.logs) - ((metadata_topic, 0) in each.logs))
