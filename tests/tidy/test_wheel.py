@@ -1,0 +1,73 @@
+"""The wheel holds all that its users are promised, and needs nothing of the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a wheel of this checkout unpacks to. Without the compiled codec, which is not asked for here."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=repository,
+        env=os.environ | {"ODRADEK_PURE": "1"},
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def run(installed: Path, folder: Path, *arguments: str) -> str:
+    """By an interpreter that finds the wheel's packages before those of the checkout."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(installed), "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_d10_the_simulator_runs_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    where = run(installed, tmp_path, "-c", "import odradek.simulation as it; print(it.__file__)")
+    assert Path(where.strip()).is_relative_to(installed)
+    told = run(
+        installed, tmp_path, "-m", "odradek.simulation", "--seed", "1", "--workload", "produce"
+    )
+    assert told.startswith("produce, seed 1: nothing violated in ")
+
+
+def test_the_command_line_is_there(installed: Path, tmp_path: Path) -> None:
+    assert "serve" in run(installed, tmp_path, "-m", "odradek", "--help")
+
+
+def test_nothing_but_the_packages_and_the_licence_is_in_it(installed: Path) -> None:
+    packages = {
+        "odradek",
+        "odradek_broker",
+        "odradek_client",
+        "odradek_protocol",
+        "pyspark_odradek",
+    }
+    others = {each.name for each in installed.iterdir()} - packages
+    assert len(others) == 1 and others.pop().endswith(".dist-info")
+    left_over = [
+        each.name for each in installed.rglob("*") if each.suffix in {".pyc", ".c", ".jsonl"}
+    ]
+    assert left_over == []
