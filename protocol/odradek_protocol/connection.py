@@ -29,6 +29,15 @@ class FrameTooLarge(DecodeError):
     """The length in front of a frame is negative or above the limit (rule N-01)."""
 
 
+class TlsBytes(FrameTooLarge):
+    """What should be a length is the beginning of a TLS record: the peer speaks TLS."""
+
+
+#: The kinds of TLS records, and the first byte of their version.
+_TLS_RECORDS = range(0x14, 0x18)
+_TLS_VERSION = 0x03
+
+
 class FrameReceiver:
     """Splits what arrives into frames without their length prefix.
 
@@ -92,6 +101,8 @@ class FrameReceiver:
         while filled - start >= _SIZE_BYTES:
             size = _SIZE.unpack_from(view, start)[0]
             if size < 0 or size > self.max_frame_bytes:
+                if size >> 24 in _TLS_RECORDS and size >> 16 & 0xFF == _TLS_VERSION:
+                    raise TlsBytes("a TLS record in the place of a frame")
                 raise FrameTooLarge(
                     f"a frame of {size} bytes; at most {self.max_frame_bytes} are taken"
                 )

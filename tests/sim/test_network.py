@@ -14,7 +14,8 @@ from odradek.simulation.clock import SimulatedClock
 from odradek.simulation.loop import run
 from odradek.simulation.network import SimulatedNetwork, SimulatedTransport, Weather
 from odradek_broker.server.dispatch import Dispatcher
-from odradek_broker.server.session import Session, SessionLimits
+from odradek_broker.server.session import Session
+from odradek_broker.server.session_limits import SessionLimits
 from odradek_client.network.transport import Transport
 from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.frames import encode_request

@@ -20,6 +20,7 @@ from odradek_broker.config.listener_settings import (
 )
 from odradek_broker.config.listeners import (
     Listener,
+    SecurityProtocol,
     advertised_addresses,
     broker_listeners,
     check_listeners,
@@ -42,6 +43,7 @@ from odradek_broker.config.unsupported import (
     UNSUPPORTED_KEYS,
 )
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.tls.settings import TlsSettings, tls_settings
 
 __all__ = [
     "BrokerConfig",
@@ -126,13 +128,26 @@ class BrokerConfig(BrokerSettings):
         key = listener_key(listener, name)
         return next((given[key] for _, given in self.layers if key in given), None)
 
+    def listener_value(self, listener: str, name: str) -> Value:
+        """The value of a setting for one listener; otherwise that of the broker."""
+        row = PER_LISTENER[name]
+        text = self.listener_text(listener, name)
+        return self.value_of(row) if text is None else row.read(row.name, text)
+
     def listener_int(self, listener: str, name: str) -> int:
-        """The value of a setting for one listener alone, which is otherwise the row's default."""
+        """The value of a setting for one listener alone; otherwise its default, because the broker's own
+        counts besides."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
         value = row.default if text is None else row.read(row.name, text)
         assert isinstance(value, int)
         return value
+
+    def tls_settings(self, listener: str) -> TlsSettings:
+        """The settings of TLS of a listener."""
+        names = [name for name in PER_LISTENER if name.startswith("ssl.")]
+        values = {name.replace(".", "_"): self.listener_value(listener, name) for name in names}
+        return tls_settings(values)
 
     def _is_given(self, name: str) -> bool:
         return any(name in given for _, given in self.layers)
@@ -272,7 +287,13 @@ def _check_together(config: BrokerConfig) -> None:
     """Check settings against each other. ConfigError names the one to change."""
     map_is_given = config._is_given(_PROTOCOL_MAP)
     check_listeners(config, map_is_given=map_is_given)
-    check_reach(config, config.broker_listeners, frozenset())
+    known = {
+        each.name
+        for each in config.broker_listeners
+        if each.protocol is SecurityProtocol.SSL
+        and config.listener_value(each.name, "ssl.client.auth") == "required"
+    }
+    check_reach(config, config.broker_listeners, frozenset(known))
     if not config.log_dirs:
         raise ConfigError("log.dirs", "", "at least one directory")
     if config.http_listen:

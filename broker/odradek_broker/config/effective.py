@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from odradek_broker.config.broker import BrokerConfig, find_origin
 from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.listener_settings import listener_setting
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS, TopicSetting
 from odradek_broker.config.types import (
     ConfigError,
@@ -166,6 +167,10 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
         for name in row.names:
             if keys is None or name in keys:
                 entries.append(_describe_broker_one(config, row, name))
+    for name in {name for _, given in config.layers for name in given}:
+        own = listener_setting(name)
+        if own is not None and (keys is None or name in keys):
+            entries.append(_describe_broker_one(config, own, name))
     return sorted(entries, key=lambda entry: entry.name)
 
 

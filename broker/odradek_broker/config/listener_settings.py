@@ -8,18 +8,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
+from odradek_broker.config.principal_mapping import parse_rules
 from odradek_broker.config.types import (
     INT32_MAX,
+    Check,
     Kind,
     Setting,
     any_of,
     at_least,
+    between,
+    one_of,
     setting,
     settings_of,
 )
+from odradek_protocol.tls.settings import PROTOCOLS, STORE_TYPES
 
 PREFIX = "listener.name."
+_OF_ONE = " May be set for one listener."
+
+
+def _secret(doc: str) -> Any:
+    """A setting that nobody is shown."""
+    return setting(Kind.PASSWORD, "", doc, dynamic=True, sensitive=True)
+
+
+def _store_type(what: str) -> Any:
+    return setting(
+        Kind.STRING,
+        "JKS",
+        f"The kind of store with the {what}: PEM, PKCS12 or JKS, which is taken for PKCS12."
+        + _OF_ONE,
+        Check(f"one of {', '.join(STORE_TYPES)}", lambda text: text.upper() in STORE_TYPES),
+        dynamic=True,
+    )
+
+
+def _are_rules(text: str) -> bool:
+    try:
+        parse_rules(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +131,90 @@ class ListenerSettings:
         dynamic=True,
     )
 
+    # --- TLS ---
+
+    ssl_keystore_type: str = _store_type("certificate")
+    ssl_keystore_location: str = setting(
+        Kind.STRING,
+        "",
+        "The file with the key and the certificates of TLS listeners. It is read again when it changes."
+        + _OF_ONE,
+        dynamic=True,
+    )
+    ssl_keystore_password: str = _secret("The password of that file." + _OF_ONE)
+    ssl_key_password: str = _secret("The password of an encrypted private key." + _OF_ONE)
+    ssl_keystore_key: str = _secret(
+        "The private key, as PEM text in the place of a file." + _OF_ONE
+    )
+    ssl_keystore_certificate_chain: str = _secret(
+        "The certificate of that key, and those that lead to its authority, as PEM text." + _OF_ONE
+    )
+    ssl_truststore_type: str = _store_type("authorities")
+    ssl_truststore_location: str = setting(
+        Kind.STRING,
+        "",
+        "The file with the authorities whose client certificates are taken; without one those that the "
+        "system trusts. It is read again when it changes." + _OF_ONE,
+        dynamic=True,
+    )
+    ssl_truststore_password: str = _secret("The password of that file." + _OF_ONE)
+    ssl_truststore_certificates: str = _secret(
+        "The authorities, as PEM text in the place of a file." + _OF_ONE
+    )
+    ssl_client_auth: str = setting(
+        Kind.STRING,
+        "none",
+        "Whether clients show a certificate. Who has to is known by it." + _OF_ONE,
+        one_of("required", "requested", "none"),
+    )
+    ssl_principal_mapping_rules: str = setting(
+        Kind.STRING,
+        "DEFAULT",
+        "How the name in a client's certificate becomes the name of its user: DEFAULT, or "
+        "RULE:pattern/replacement/ with L or U behind it for lower or upper case, several with commas."
+        + _OF_ONE,
+        Check("DEFAULT or RULE:pattern/replacement/[LU], separated by commas", _are_rules),
+    )
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        Kind.LIST, PROTOCOLS, "The versions of TLS that are spoken." + _OF_ONE, any_of(*PROTOCOLS)
+    )
+    ssl_protocol: str = setting(
+        Kind.STRING,
+        "TLSv1.3",
+        "Accepted for compatibility: ssl.enabled.protocols says which versions are spoken.",
+        one_of("TLS", *PROTOCOLS),
+        effective=False,
+    )
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        Kind.LIST,
+        (),
+        "The cipher suites that are used, by the names of the standards or of OpenSSL; empty: those of "
+        "OpenSSL." + _OF_ONE,
+    )
+    ssl_handshake_timeout_ms: int = setting(
+        Kind.INT,
+        10_000,
+        "How long a TLS handshake may take before its connection is closed.",
+        between(1, 600_000),
+        ours=True,
+    )
+    max_ssl_handshakes_per_ip: int = setting(
+        Kind.INT,
+        100,
+        "Most unfinished TLS handshakes of one IP address; more are closed.",
+        at_least(1),
+        ours=True,
+    )
+
 
 _ROWS = settings_of(ListenerSettings)
 
 #: What may be given for one listener alone, by key.
 PER_LISTENER: dict[str, Setting] = {
-    name: _ROWS[name] for name in ("max.connections", "max.connection.creation.rate")
+    name: row
+    for name, row in _ROWS.items()
+    if name in ("max.connections", "max.connection.creation.rate")
+    or (name.startswith("ssl.") and row.effective and not row.ours)
 }
 
 

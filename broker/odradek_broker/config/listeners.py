@@ -32,7 +32,7 @@ class SecurityProtocol(StrEnum):
 
 
 #: The protocols that are served.
-SERVED = (SecurityProtocol.PLAINTEXT,)
+SERVED = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ def check_reach(
                 write_value(settings.listeners),
                 f"on this machine only, as {each.name}://127.0.0.1:{each.port} is: everybody who"
                 f" reaches {each.name} may read and change everything, because nobody has to"
-                " authenticate there. If that is meant, say so with --insecure or"
-                " insecure.listeners=true",
+                " authenticate there (ssl.client.auth=required on a listener of SSL). If that is meant,"
+                " say so with --insecure or insecure.listeners=true",
             )
 
 

@@ -56,6 +56,7 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class ConfigSource(IntEnum):
@@ -112,6 +113,7 @@ _KIND_TEXT = {
     Kind.LONG: "a 64-bit integer",
     Kind.DOUBLE: "a number",
     Kind.LIST: "a list separated by commas",
+    Kind.PASSWORD: "a secret",
 }
 
 
@@ -152,6 +154,7 @@ _READERS: dict[Kind, Callable[[str], Value]] = {
     Kind.LONG: _read_integer(INT64_MAX),
     Kind.DOUBLE: _read_double,
     Kind.LIST: _read_list,
+    Kind.PASSWORD: str,
 }
 
 
@@ -169,7 +172,8 @@ def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) 
             raise ValueError(key)
         value = _READERS[kind](text.strip())
     except (ValueError, KeyError):
-        raise ConfigError(key, text, allowed_text(kind, check)) from None
+        shown = "(hidden)" if kind is Kind.PASSWORD and text is not None else text
+        raise ConfigError(key, shown, allowed_text(kind, check)) from None
     if not check.accepts(value):
         raise ConfigError(key, text, allowed_text(kind, check))
     return value
@@ -265,7 +269,7 @@ def setting(
 ) -> Any:
     """Declare a setting as a field of a dataclass; the field's name is the key with underscores."""
     row = Setting("", kind, default, doc, check, synonyms, dynamic, sensitive, ours, effective)
-    return dataclasses.field(default=default, metadata={_METADATA_KEY: row})
+    return dataclasses.field(default=default, repr=not row.sensitive, metadata={_METADATA_KEY: row})
 
 
 def settings_of(cls: Any) -> dict[str, Setting]:

@@ -93,7 +93,9 @@ _IGNORED_KEYS = """
     security.providers server.max.startup.time.ms
     share.coordinator.state.topic.replication.factor socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes
-    socket.send.buffer.bytes telemetry.max.bytes transaction.state.log.load.buffer.size
+    socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes
+    ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm telemetry.max.bytes transaction.state.log.load.buffer.size
     unstable.api.versions.enable unstable.feature.versions.enable
 """
 IGNORED_KEYS = frozenset(_IGNORED_KEYS.split())
@@ -125,12 +127,12 @@ IGNORED_PREFIXES = (
 SECURITY_PREFIXES = (
     "authorizer.class.name",
     "sasl.",
-    "ssl.",
     "super.users",
 )
 
 #: Keys whose absence a user would feel, and what to say of each. Each is a warning.
 UNSUPPORTED_KEYS = {
+    "ssl.engine.factory.class": "classes of Java cannot run here",
     "client.quota.callback.class": (
         "quotas are those that are set for users, client ids and addresses (odradek quota)"
     ),

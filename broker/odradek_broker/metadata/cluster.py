@@ -83,6 +83,8 @@ class ClusterMetadata:
         #: Raised when a topic or a partition is created or removed. Soft state.
         self.topics_version = 0
         self._static = config
+        #: Told of settings before they are recorded: ConfigError if something else than their form is wrong.
+        self.check_config: Callable[[BrokerConfig], None] = lambda _: None
         #: Why the present dynamic settings of the broker are not used; empty if they are.
         self.config_problem = ""
         self._random = randomness

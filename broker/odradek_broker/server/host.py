@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from odradek_broker.server.open_files import FileBudget, divide_files, raise_ope
 from odradek_broker.storage.cleaner.runner import CleanerRunner
 from odradek_broker.storage.group_commit import GroupCommit
 from odradek_broker.storage.manager import attempt, one_by_one
+from odradek_protocol.tls.handshake import telling
 
 if TYPE_CHECKING:
     from odradek_broker.faults.rules import Rules
@@ -38,6 +40,8 @@ _BACKLOG = 1024
 _ACCEPT_PAUSE_S = 1.0
 _PARALLEL_THREADS = 8
 _WORTH_THREADS = 4
+#: How long a peer may take to answer the end of a TLS connection.
+_TLS_GOODBYE_S = 5.0
 
 log = structlog.get_logger("odradek.server")
 
@@ -58,6 +62,28 @@ class Serving(Protocol):
         ...
 
 
+class Handshakes(Protocol):
+    """What an acceptor asks about TLS; see `odradek_broker.server.tls.TlsListener`."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next handshake."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """How long it may take."""
+        ...
+
+    def begin(self, host: str) -> bool:
+        """Whether one may begin with this address."""
+        ...
+
+    def ended(self, host: str, problem: BaseException | None) -> None:
+        """One that had begun is over."""
+        ...
+
+
 class Listener(Protocol):
     """An address that is taken, and at which nobody is served yet."""
 
@@ -66,8 +92,8 @@ class Listener(Protocol):
         """(host, port) as bound."""
         ...
 
-    async def serve(self, factory: ProtocolFactory) -> Serving:
-        """Take connections from now on. OSError."""
+    async def serve(self, factory: ProtocolFactory, tls: Handshakes | None = None) -> Serving:
+        """Take connections from now on, with TLS if `tls` is given. OSError."""
         ...
 
     def close(self) -> None:
@@ -147,9 +173,9 @@ class _Socket:
         host, port = self._socket.getsockname()[:2]
         return host, port
 
-    async def serve(self, factory: ProtocolFactory) -> Serving:
+    async def serve(self, factory: ProtocolFactory, tls: Handshakes | None = None) -> Serving:
         self._socket.listen(_BACKLOG)
-        return Acceptor(self._socket, factory)
+        return Acceptor(self._socket, factory, tls)
 
     def close(self) -> None:
         self._socket.close()
@@ -161,9 +187,14 @@ class Acceptor:
     `asyncio.Server` cannot be told to wait. Those who do are in the kernel's queue.
     """
 
-    def __init__(self, listener: socket.socket, factory: ProtocolFactory) -> None:
+    def __init__(
+        self, listener: socket.socket, factory: ProtocolFactory, tls: Handshakes | None = None
+    ) -> None:
         self._socket = listener
         self._factory = factory
+        self._tls = tls
+        #: Handshakes that are under way.
+        self._shaking: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._open = asyncio.Event()
         self._open.set()
@@ -180,6 +211,8 @@ class Acceptor:
     def close(self) -> None:
         """Take no more."""
         self._task.cancel()
+        for handshake in self._shaking:
+            handshake.cancel()
         # Behind the task, which stops to watch the socket first.
         self._loop.call_soon(self._socket.close)
 
@@ -187,7 +220,7 @@ class Acceptor:
         while True:
             await self._open.wait()
             try:
-                accepted, _ = await self._loop.sock_accept(self._socket)
+                accepted, address = await self._loop.sock_accept(self._socket)
             except OSError as error:
                 # Out of files or memory: they may come back.
                 log.error("cannot accept connections", error=str(error))
@@ -196,10 +229,43 @@ class Acceptor:
             try:
                 # Nagle's algorithm would hold small answers back until those before are acknowledged.
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                await self._loop.connect_accepted_socket(self._factory, accepted)
+                if self._tls is None:
+                    await self._loop.connect_accepted_socket(self._factory, accepted)
+                elif self._tls.begin(address[0]):
+                    # Beside the next ones: a handshake takes as long as its peer wants.
+                    shaking = self._loop.create_task(
+                        self._shake_hands(self._tls, accepted, address[0])
+                    )
+                    self._shaking.add(shaking)
+                    shaking.add_done_callback(self._shaking.discard)
+                else:
+                    accepted.close()
             except OSError:
                 # It was cut before it began.
                 accepted.close()
+
+    async def _shake_hands(self, tls: Handshakes, accepted: socket.socket, host: str) -> None:
+        protocol = self._factory()
+        problem: BaseException | None = None
+        try:
+            async with asyncio.timeout(tls.timeout_s):
+                await telling(
+                    self._loop.connect_accepted_socket(
+                        lambda: protocol,
+                        accepted,
+                        ssl=tls.context,
+                        ssl_handshake_timeout=2 * tls.timeout_s,
+                        ssl_shutdown_timeout=_TLS_GOODBYE_S,
+                    )
+                )
+        except (OSError, asyncio.CancelledError) as error:
+            problem = error
+            accepted.close()
+            protocol.connection_lost(None)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            tls.ended(host, problem)
 
 
 class RealHost:

@@ -25,12 +25,15 @@ from odradek_broker.platform.fault_injection import injection_from_environment
 from odradek_broker.platform.fault_points import UnknownFaultPoint
 from odradek_broker.quotas.connections import Admission
 from odradek_broker.server.acceptors import Acceptors
-from odradek_broker.server.dispatch import Dispatcher
+from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.event_loop import LoopScheduler
 from odradek_broker.server.host import Host, Listener, RealHost
 from odradek_broker.server.http import HttpServer
-from odradek_broker.server.session import Session, SessionLimits
+from odradek_broker.server.peer_log import PeerLog
+from odradek_broker.server.session import Session
+from odradek_broker.server.session_limits import SessionLimits
+from odradek_broker.server.tls import TlsListener, check_changed, open_tls
 from odradek_broker.storage.cleaner.manager import LogCleaner
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager, StartReport
@@ -118,6 +121,10 @@ class Server:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._all_closed = asyncio.Event()
         self._next_connection_id = 0
+        clock = self._host.clock
+        self._peer_log = PeerLog(lambda: clock.monotonic_ms() / 1000)
+        #: By listener.
+        self._tls: dict[str, TlsListener] = {}
         #: (host, port) as bound, by listener.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._http: HttpServer | None = None
@@ -135,6 +142,9 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         config = self.config
+        self._tls = open_tls(config, self._peer_log)
+        for listener_with_tls in self._tls.values():
+            listener_with_tls.refused = self.metrics.connection_refused
         bound = self._bind()
         try:
             budget = self._host.open_files()
@@ -146,6 +156,7 @@ class Server:
         self.addresses = {name: listener.address for name, listener in bound.items()}
         node = self.node
         node.set_advertised(self._advertised())
+        node.metadata.check_config = partial(check_changed, self._tls)
         self._acceptors = Acceptors(
             node.connection_quotas, lambda: node.metadata.config, budget.connections
         )
@@ -158,7 +169,8 @@ class Server:
         node.answer_room_bytes = lambda: self._limits.room_bytes
         try:
             for name, listener in bound.items():
-                self._acceptors.add(name, await listener.serve(partial(self._session, name)))
+                serving = await listener.serve(partial(self._session, name), self._tls.get(name))
+                self._acceptors.add(name, serving)
             if config.http_address is not None:
                 self._http = HttpServer(node, self.metrics, self.faults)
                 self.http_address = await self._http.start(*config.http_address)
@@ -334,24 +346,32 @@ class Server:
             self.metrics,
             self._closed,
             listener=listener,
-            admit=lambda host: self._admit(session, host),
+            admit=lambda peer, transport: self._admit(session, peer, transport),
         )
         self._sessions[session] = ""
         self._acceptors.connected(listener)
         self.metrics.connections.set(len(self._sessions))
         return session
 
-    def _admit(self, session: Session, host: str) -> Admission:
+    def _admit(self, session: Session, peer: Peer, transport: asyncio.BaseTransport) -> Admission:
         if self._stopping:
             return Admission("the broker is stopping")
-        admission = self.node.connection_quotas.admit(host, session.listener)
+        admission = self.node.connection_quotas.admit(peer.host, peer.listener)
         if not admission.reason:
-            self._sessions[session] = host
+            self._sessions[session] = peer.host
         self._acceptors.pace()
+        tls = self._tls.get(peer.listener)
+        if tls is not None and not admission.reason:
+            try:
+                peer.user = tls.user_of(transport.get_extra_info("ssl_object"))
+            except ValueError as problem:
+                return Admission(str(problem))
         return admission
 
     def _closed(self, session: Session) -> None:
-        host = self._sessions.pop(session, "")
+        if session not in self._sessions:
+            return
+        host = self._sessions.pop(session)
         if host:
             self.node.connection_quotas.closed(host)
         if not self._sessions:
@@ -442,6 +462,8 @@ class Server:
     async def _keep_house(self) -> None:
         """Retention, deleted files, expired producers, at the pace the node decides; limits of
         connections that have changed."""
+        for tls in self._tls.values():
+            tls.refresh(self.node.metadata.config)
         self._close_excess()
         self._acceptors.pace()
         report = self.node.keep_house()

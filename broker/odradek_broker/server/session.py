@@ -20,8 +20,9 @@ from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.quotas.connections import Admission
 from odradek_broker.request import CloseConnection
 from odradek_broker.server.dispatch import Dispatcher, EncodedReply, Peer
+from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol.codec import Buffer, gather
-from odradek_protocol.connection import FrameReceiver, FrameTooLarge
+from odradek_protocol.connection import FrameReceiver, FrameTooLarge, TlsBytes
 
 log = structlog.get_logger("odradek.session")
 
@@ -53,29 +54,11 @@ def _is_produce(frame: memoryview) -> bool:
     return len(frame) >= 2 and not (frame[0] or frame[1])
 
 
-class SessionLimits:
-    """Limits of one connection, and of all together, with what all of them hold."""
-
-    __slots__ = ("bytes_held", "in_flight_bytes_max", "in_flight_max", "total_bytes_max")
-
-    def __init__(self, in_flight_max: int, in_flight_bytes_max: int, total_bytes_max: int) -> None:
-        self.in_flight_max = in_flight_max
-        self.in_flight_bytes_max = in_flight_bytes_max
-        self.total_bytes_max = total_bytes_max
-        #: Bytes of requests in flight and of responses not taken yet, of all connections.
-        self.bytes_held = 0
-
-    @property
-    def room_bytes(self) -> int:
-        """Bytes that may still be held by all connections."""
-        return max(self.total_bytes_max - self.bytes_held, 0)
-
-
 class Session(asyncio.BufferedProtocol):
     """Owns a transport. `on_closed` is called once, when the connection is gone.
 
-    `listener`: the name of the one that it came to. `admit`: told the peer's address, says whether the
-    connection may stay.
+    `listener`: the name of the one that it came to. `admit`: told the peer, whose user it finds out, and
+    the transport; says whether the connection may stay.
     """
 
     def __init__(
@@ -88,7 +71,7 @@ class Session(asyncio.BufferedProtocol):
         on_closed: Callable[[Session], None],
         *,
         listener: str = "",
-        admit: Callable[[str], Admission] = lambda _: Admission(),
+        admit: Callable[[Peer, asyncio.BaseTransport], Admission] = lambda *_: Admission(),
     ) -> None:
         self._dispatcher = dispatcher
         self._receiver = receiver
@@ -139,7 +122,7 @@ class Session(asyncio.BufferedProtocol):
         self._peer.host = str(name[0]) if name else "?"
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
-        admission = self._admit(self._peer.host)
+        admission = self._admit(self._peer, transport)
         if admission.reason:
             log.warning(f"refused a connection: {admission.reason}", peer=self._peer.host)
             self._reading = False
@@ -154,6 +137,9 @@ class Session(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         try:
             frames = self._receiver.received(nbytes)
+        except TlsBytes:
+            self._hang_up("it sends TLS to a PLAINTEXT listener")
+            return
         except FrameTooLarge as error:
             self._hang_up(str(error))
             return

@@ -14,7 +14,8 @@ from odradek.simulation.process import Process
 from odradek_broker.config.broker import parse_config
 from odradek_broker.faults.rules import Rules
 from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
-from odradek_broker.server.host import Background, Listener
+from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import Background, Handshakes, Listener
 from odradek_broker.server.open_files import FileBudget
 from odradek_broker.server.server import Server
 from odradek_broker.storage.group_commit import GroupCommit
@@ -57,7 +58,13 @@ class _Listener:
         self._network = network
         self.address = address
 
-    async def serve(self, factory: ProtocolFactory) -> SimulatedServer:
+    async def serve(
+        self, factory: ProtocolFactory, tls: Handshakes | None = None
+    ) -> SimulatedServer:
+        if tls is not None:
+            raise StartError(
+                "the simulated network has no TLS; give its brokers PLAINTEXT listeners"
+            )
         return self._network.listen(factory, *self.address)
 
     def close(self) -> None:

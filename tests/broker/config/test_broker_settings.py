@@ -117,7 +117,7 @@ def test_a_topic_setting_names_the_brokers_one() -> None:
 
 
 def test_a_setting_that_promises_protection_is_a_warning() -> None:
-    for key in ("authorizer.class.name", "ssl.keystore.location", "sasl.enabled.mechanisms"):
+    for key in ("authorizer.class.name", "ssl.engine.factory.class", "sasl.enabled.mechanisms"):
         _, notices = parse_config({key: "x"})
         assert [notice.level for notice in notices] == ["warning"]
 
@@ -146,7 +146,7 @@ def test_ignored_keys_are_no_settings_of_ours() -> None:
         ("listeners", "PLAINTEXT://localhost"),
         ("listeners", "PLAINTEXT://localhost:65536"),
         ("listeners", "PLAINTEXT://::1:9092"),
-        ("listeners", "SSL://localhost:9092"),
+        ("listeners", "SASL_SSL://localhost:9092"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"),
         ("listeners", ""),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092"),
@@ -266,6 +266,15 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
     asked |= {"max.connections.per.ip", "max.connections.per.ip.overrides"}
     asked |= {"max.connection.creation.rate"}
     asked |= {f"log.cleaner.{name}" for name in cleaner}
+    stores: tuple[str, ...] = (
+        "keystore.type",
+        "keystore.location",
+        "keystore.password",
+        "keystore.key",
+    )
+    stores += ("keystore.certificate.chain", "key.password", "truststore.type")
+    stores += ("truststore.location", "truststore.password", "truststore.certificates")
+    asked |= {f"ssl.{name}" for name in stores}
     assert {name for name, row in SETTINGS.items() if row.dynamic} == followed - {""} | asked
 
 
@@ -315,4 +324,5 @@ def test_kinds_have_the_numbers_of_describe_configs() -> None:
         "LONG": 5,
         "DOUBLE": 6,
         "LIST": 7,
+        "PASSWORD": 9,
     }

@@ -25,10 +25,10 @@ DIFFERENCES = {
     "process.roles=controller": "nothing would be served",
     "listener.name.plaintext.max.connections=x": "Kafka finds it when it is used",
     "listeners=PLAINTEXT://h:-1,CONTROLLER://:9093": "no port",
-    # Until they are served.
-    "security.inter.broker.protocol=SSL,listener.security.protocol.map=SSL:SSL,CONTROLLER:PLAINTEXT": "",
-    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PLAINTEXT:SSL,CONTROLLER:PLAINTEXT": "",
-    "ssl.client.auth=maybe": "",
+    "listeners=SSL://:9092,CONTROLLER://:9093": "there are no other brokers, which PLAINTEXT is for",
+    "ssl.enabled.protocols=TLSv9": "there is no such version; Kafka finds it when it is used",
+    "ssl.principal.mapping.rules=RULE:x": "Kafka finds it when it is used",
+    "listener.name.plaintext.ssl.client.auth=maybe": "Kafka finds it when it is used",
 }
 _USUAL = {
     "process.roles": "broker,controller",
@@ -40,14 +40,8 @@ _USUAL = {
 
 
 def _differs(settings: dict[str, str]) -> bool:
-    more = {f"{key}={value}" for key, value in settings.items() if _USUAL.get(key) != value}
-    named = set()
-    for difference in DIFFERENCES:
-        first, _, second = difference.partition(",listener.security")
-        wanted = {first, f"listener.security{second}"} if second else {difference}
-        if wanted <= more:
-            named.add(difference)
-    return bool(named)
+    asked = {f"{key}={value}" for key, value in settings.items() if _USUAL.get(key) != value}
+    return not asked.isdisjoint(DIFFERENCES)
 
 
 def parsed(settings: dict[str, str]) -> BrokerConfig:

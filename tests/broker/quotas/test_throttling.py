@@ -17,7 +17,8 @@ from odradek_broker.quotas.entities import QuotaKey, quota_entity
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.server.dispatch import Dispatcher
-from odradek_broker.server.session import Session, SessionLimits
+from odradek_broker.server.session import Session
+from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol import codec, frames
 from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.keys import API_OF_REQUEST

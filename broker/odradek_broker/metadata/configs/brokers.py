@@ -7,10 +7,16 @@ from dataclasses import replace
 
 from odradek_broker.config.broker import find_setting, is_unsupported, with_dynamic
 from odradek_broker.config.effective import ConfigEntry, describe_broker
+from odradek_broker.config.listener_settings import listener_of
 from odradek_broker.config.types import ConfigSource, Kind, UnknownSettingError, write_value
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
+
+
+def _of_one_broker(key: str) -> bool:
+    """Whether each broker has its own, as a certificate."""
+    return ".ssl." in key and bool(listener_of(key))
 
 
 class BrokerConfigResource:
@@ -38,6 +44,12 @@ class BrokerConfigResource:
         row = find_setting(key)
         if row is None and not is_unsupported(key):
             raise UnknownSettingError(key, "is no broker setting")
+        if row is not None and row.dynamic and key.startswith("ssl."):
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the"
+                f" listener prefix: [{key}]",
+            )
         if row is None or not row.dynamic or key != row.name:
             raise AdminError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{key}]"
@@ -57,12 +69,18 @@ class BrokerConfigResource:
             row = find_setting(key)
             if row is None:
                 raise UnknownSettingError(key, "is no broker setting")
+            if not name and _of_one_broker(key):
+                raise AdminError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Cannot update these configs at default cluster level, broker id must be"
+                    f" specified: [{key}]",
+                )
             row.read(key, text)
             assert text is not None
             checked[key] = text.strip()
         of_this = checked if name else metadata.broker_overrides(str(metadata.node_id))
         of_all = metadata.broker_overrides("") if name else checked
-        with_dynamic(metadata.config, of_this, of_all)
+        metadata.check_config(with_dynamic(metadata.config, of_this, of_all))
         return checked
 
     def describe(

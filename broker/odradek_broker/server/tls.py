@@ -1,0 +1,149 @@
+"""TLS at the listeners: contexts that follow their certificates, handshakes with limits, users by certificate.
+
+A certificate that has changed, in its file or by IncrementalAlterConfigs, is used by the next handshake; one
+that cannot be used is told, and the old one stays (N-20).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.config.listener_settings import listener_key
+from odradek_broker.config.listeners import SecurityProtocol
+from odradek_broker.config.principal_mapping import parse_rules, principal_of
+from odradek_broker.config.types import ConfigError
+from odradek_broker.request import ANONYMOUS
+from odradek_broker.security.distinguished_name import subject_name
+from odradek_broker.server.errors import StartError
+from odradek_broker.server.peer_log import PeerLog
+from odradek_protocol.tls import files, problems
+from odradek_protocol.tls.contexts import server_context
+from odradek_protocol.tls.settings import TlsError, TlsSettings
+
+log = structlog.get_logger("odradek.tls")
+
+
+class TlsListener:
+    """One listener with TLS. `handshakes` counts those of all listeners that are not finished, by address.
+
+    TlsError if it has no usable certificate.
+    """
+
+    def __init__(
+        self, name: str, config: BrokerConfig, handshakes: Counter[str], peer_log: PeerLog
+    ) -> None:
+        self.name = name
+        self._settings = config.tls_settings(name)
+        self._files = files.fingerprint(self._settings.locations)
+        #: For the next handshake.
+        self.context = server_context(self._settings)
+        #: How long a handshake may take.
+        self.timeout_s = config.ssl_handshake_timeout_ms / 1000
+        rules = config.listener_value(name, "ssl.principal.mapping.rules")
+        self._rules = parse_rules(str(rules))
+        self._most = config.max_ssl_handshakes_per_ip
+        self._handshakes = handshakes
+        self._peer_log = peer_log
+        self.refused: Callable[[], None] = lambda: None
+
+    # --- The certificate ---
+
+    def refresh(self, config: BrokerConfig) -> None:
+        """Use what the settings and the files have now, if that has changed."""
+        settings = config.tls_settings(self.name)
+        found = files.fingerprint(settings.locations)
+        if settings == self._settings and found == self._files:
+            return
+        self._settings, self._files = settings, found
+        try:
+            self.context = server_context(settings)
+        except TlsError as error:
+            log.error(
+                "the new certificate cannot be used; the old one stays in use",
+                listener=self.name,
+                problem=str(error),
+            )
+        else:
+            log.info("a new certificate is in use", listener=self.name)
+
+    # --- Handshakes ---
+
+    def begin(self, host: str) -> bool:
+        """Count a handshake that begins; False if its address has too many. `ended` is told of the others."""
+        if self._handshakes[host] >= self._most:
+            self._peer_log.warn(
+                "refused a TLS connection",
+                host,
+                "its address has too many unfinished handshakes (max.ssl.handshakes.per.ip)",
+                listener=self.name,
+            )
+            self.refused()
+            return False
+        self._handshakes[host] += 1
+        return True
+
+    def ended(self, host: str, problem: BaseException | None) -> None:
+        """A handshake is over; `problem` if it failed."""
+        self._handshakes[host] -= 1
+        if self._handshakes[host] <= 0:
+            del self._handshakes[host]
+        if problem is None:
+            return
+        self.refused()
+        if isinstance(problem, TimeoutError):
+            reason = (
+                f"its handshake took longer than {self.timeout_s:g} s (ssl.handshake.timeout.ms)"
+            )
+        else:
+            reason = problems.at_broker(problem)
+        # Who looks whether a port is open does no harm.
+        certain = problems.is_certain(problem) or isinstance(problem, TimeoutError)
+        say = self._peer_log.warn if certain else self._peer_log.tell
+        say("refused a TLS connection", host, reason, listener=self.name)
+
+    def user_of(self, ssl_object: Any) -> str:
+        """Who the peer is, by its certificate; ANONYMOUS without one. ValueError for one that cannot be told.
+
+        `ssl_object`: the transport's extra info of that name.
+        """
+        certificate = ssl_object.getpeercert(binary_form=True)
+        return principal_of(self._rules, subject_name(certificate)) if certificate else ANONYMOUS
+
+
+def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
+    """The listeners with TLS, by name. StartError if one has no usable certificate."""
+    handshakes: Counter[str] = Counter()
+    found = {}
+    for each in config.broker_listeners:
+        if each.protocol is SecurityProtocol.SSL:
+            try:
+                found[each.name] = TlsListener(each.name, config, handshakes, peer_log)
+            except TlsError as error:
+                raise StartError(
+                    f"cannot listen on {each.name}://{each.address}: {error}"
+                ) from error
+    return found
+
+
+def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:
+    """See that changed settings can be used, before they are. ConfigError names the listener's keystore."""
+    for name, listener in listeners.items():
+        settings = config.tls_settings(name)
+        if settings != listener._settings:
+            _check(name, settings)
+
+
+def _check(name: str, settings: TlsSettings) -> None:
+    try:
+        server_context(settings)
+    except (TlsError, ssl.SSLError) as error:
+        shown = settings.keystore.location or "PEM text"
+        raise ConfigError(
+            listener_key(name, "ssl.keystore"), shown, f"a usable certificate: {error}"
+        ) from None

@@ -1,0 +1,148 @@
+"""From settings to `ssl.SSLContext`s, of a listener and of a client."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+
+from odradek_protocol.tls import files, stores
+from odradek_protocol.tls.ciphers import TLS_1_3, openssl_name
+from odradek_protocol.tls.handshake import TellingSSLObject
+from odradek_protocol.tls.settings import TlsError, TlsSettings
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """For a listener. TlsError for anything that cannot be used."""
+    if not settings.keystore.is_given:
+        raise TlsError(
+            "a listener with TLS has to have a certificate: set ssl.keystore.location, or"
+            " ssl.keystore.certificate.chain and ssl.keystore.key"
+        )
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    # A renegotiation is work that a peer can ask for again and again.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    if context.verify_mode is not ssl.CERT_NONE:
+        _trust(context, settings, ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """For a client. TlsError for anything that cannot be used."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
+    context.check_hostname = settings.endpoint_identification_algorithm.lower() == "https"
+    _trust(context, settings, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def _context(protocol: ssl._SSLMethod, settings: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.sslobject_class = TellingSSLObject
+    # Any certificate of a truststore is trusted, as in Java, not only roots.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _limit_versions(context, settings)
+    _limit_ciphers(context, settings.cipher_suites)
+    if settings.keystore.is_given:
+        _load_key(context, settings)
+    return context
+
+
+def _limit_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    versions = [_VERSIONS[name] for name in settings.enabled_protocols if name in _VERSIONS]
+    if not versions:
+        raise TlsError(f"ssl.enabled.protocols must have one of {', '.join(_VERSIONS)}")
+    suites = settings.cipher_suites
+    if suites and not TLS_1_3 & set(suites):
+        versions = [each for each in versions if each is not ssl.TLSVersion.TLSv1_3]
+    elif suites and set(suites) <= TLS_1_3:
+        versions = [each for each in versions if each is ssl.TLSVersion.TLSv1_3]
+    if not versions:
+        raise TlsError("ssl.cipher.suites has none for a version in ssl.enabled.protocols")
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+
+
+def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
+    """Those of TLS 1.3 can be chosen one by one from Python 3.15 on only."""
+    newer = [name for name in suites if name in TLS_1_3]
+    older = [openssl_name(name) for name in suites if name not in TLS_1_3]
+    if newer and len(newer) < len(TLS_1_3):
+        choose = getattr(context, "set_ciphersuites", None)
+        if choose is None:
+            raise TlsError(
+                "ssl.cipher.suites: this Python cannot choose among the suites of TLS 1.3; name all"
+                f" of them ({', '.join(sorted(TLS_1_3))}), or none"
+            )
+        choose(":".join(newer))
+    for given, name in zip([each for each in suites if each not in TLS_1_3], older, strict=True):
+        try:
+            context.set_ciphers(name)
+        except ssl.SSLError:
+            raise TlsError(f"ssl.cipher.suites: there is no {given} here") from None
+    if older:
+        context.set_ciphers(":".join(older))
+
+
+def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose) -> None:
+    """The truststore's certificates; without one those that the system trusts."""
+    if not settings.truststore.is_given:
+        context.load_default_certs(purpose)
+        return
+    pem = files.load(settings.truststore, "")
+    if not pem.certificates:
+        raise TlsError(f"{settings.truststore.name} has no certificate")
+    try:
+        context.load_verify_locations(cadata="".join(pem.certificates))
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(f"{settings.truststore.name} cannot be used: {error}") from None
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    store = settings.keystore
+    pem = files.load(store, settings.key_password)
+    stores.check_keystore(store, pem)
+    with _as_file(pem.key + "".join(pem.certificates)) as path:
+        try:
+            # Never asked for at a terminal, which an empty password is not.
+            context.load_cert_chain(path, password=lambda: pem.key_password)
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise TlsError(f"the key of {store.name} is not that of its certificate") from None
+            if "ENCRYPTED" in pem.key:
+                raise TlsError(
+                    f"{store.name}: the key does not open with ssl.key.password"
+                ) from None
+            raise TlsError(f"{store.name} cannot be used: {error}") from None
+        except OSError as error:
+            raise TlsError(f"{store.name} cannot be used: {error}") from None
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """The path of a file with this text: OpenSSL takes keys from files alone. It is in memory where the
+    system has that, else it is ours alone, and gone at once."""
+    create = getattr(os, "memfd_create", None)
+    if create is not None and os.path.isdir("/proc/self/fd"):
+        descriptor = create("odradek-key")
+        try:
+            os.write(descriptor, text.encode())
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    descriptor, path = tempfile.mkstemp(prefix="odradek-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+        yield path
+    finally:
+        os.unlink(path)

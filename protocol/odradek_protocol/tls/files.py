@@ -1,0 +1,81 @@
+"""Where keys and certificates come from: files, the environment, and secrets that settings refer to."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from odradek_protocol.tls import stores
+from odradek_protocol.tls.settings import StoreSettings, TlsError
+
+#: No keystore and no secret is larger.
+FILE_BYTES_MAX = 1_048_576
+_REFERENCE = re.compile(r"\$\{(env|file|dir):(.*)\}", re.DOTALL)
+
+
+def resolve(text: str) -> str:
+    """A secret, or what it refers to. TlsError if that is not there.
+
+    ${env:NAME} is a variable of the environment, ${dir:FOLDER:FILE} the content of a file, and
+    ${file:PATH:KEY} the value of a key in a file of KEY=VALUE lines, as Kafka's own providers have them
+    (KIP-297, KIP-421, KIP-887).
+    """
+    match = _REFERENCE.fullmatch(text.strip())
+    if match is None:
+        return text
+    kind, what = match.groups()
+    if kind == "env":
+        value = os.environ.get(what)
+        if value is None:
+            raise TlsError(f"{text.strip()}: the environment has no variable {what}")
+        return value
+    path, colon, name = what.rpartition(":")
+    if not colon:
+        raise TlsError(f"{text.strip()} must be ${{{kind}:PATH:NAME}}")
+    if kind == "dir":
+        return read(str(Path(path) / name)).decode("utf-8", "replace").strip("\r\n")
+    for line in read(path).decode("utf-8", "replace").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key.strip() == name:
+            return value.strip()
+    raise TlsError(f"{text.strip()}: {path} has no key {name}")
+
+
+def read(path: str) -> bytes:
+    """A small file. TlsError with its name if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise TlsError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise TlsError(f"{path} is larger than {FILE_BYTES_MAX} bytes, which no keystore is")
+    return data
+
+
+def load(store: StoreSettings, key_password: str) -> stores.Pem:
+    """What a store holds. TlsError."""
+    stores.check_given(store)
+    key_password = resolve(key_password)
+    if store.location:
+        password = resolve(store.password)
+        return stores.from_file(store, read(store.location), password, key_password)
+    text = "\n".join(resolve(each) for each in (store.certificates, store.key))
+    pem = stores.from_text(store, text, key_password)
+    if not pem.certificates:
+        raise TlsError(f"{store.name} has no certificate in PEM")
+    return pem
+
+
+def fingerprint(locations: tuple[str, ...]) -> tuple[object, ...]:
+    """Changes when one of the files does; a file that is not there is one state more."""
+    found: list[object] = []
+    for path in locations:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            found.append(error.errno)
+        else:
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)

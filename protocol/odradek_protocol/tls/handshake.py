@@ -1,0 +1,83 @@
+"""A handshake that tells both sides why it failed.
+
+asyncio and uvloop drop the alert that OpenSSL makes for the peer when a handshake fails, so that the peer sees
+no more than the end of the connection. `TellingSSLObject` lets the transport send it first, and
+keeps the failure for `telling`, which then ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+P = TypeVar("P")
+
+#: Turns of the loop in which a transport sends what was written to it.
+_TURNS = 3
+
+
+class _Attempt:
+    """One handshake, and its failure if that was told to the peer."""
+
+    def __init__(self) -> None:
+        self.failed: asyncio.Future[ssl.SSLError] = asyncio.get_running_loop().create_future()
+
+
+_ATTEMPT: ContextVar[_Attempt | None] = ContextVar("odradek_tls_attempt", default=None)
+
+
+class TellingSSLObject(ssl.SSLObject):
+    """As ssl's own, but for a handshake that fails inside of `telling`."""
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. When it fails the transport hears that more bytes are wanted: it then sends
+        the alert."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
+            raise
+        except ssl.SSLError as error:
+            attempt = _ATTEMPT.get()
+            if attempt is None:
+                raise
+            if not attempt.failed.done():
+                attempt.failed.set_result(error)
+            raise ssl.SSLWantReadError from None
+
+
+async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
+    """The protocol of what `connect` returns, which shakes hands on the way (`create_connection`, say).
+
+    Raises what that raises, or the ssl.SSLError that ended the handshake, when the peer has been told.
+    """
+    attempt = _Attempt()
+    token = _ATTEMPT.set(attempt)
+    try:
+        # With a copy of this context, as all that the transport calls.
+        task = asyncio.ensure_future(connect)
+    finally:
+        _ATTEMPT.reset(token)
+    try:
+        either: list[asyncio.Future[Any]] = [task, attempt.failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        await _end(task)
+        if not task.cancelled() and task.exception() is None:
+            task.result()[0].abort()
+        raise
+    await _end(task)
+    if attempt.failed.done() and (task.cancelled() or task.exception() is not None):
+        raise attempt.failed.result()
+    return task.result()[1]
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,0 +1,86 @@
+"""The settings of TLS, by Kafka's names with underscores: what a listener or a client is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+#: The versions of TLS that are spoken.
+PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+STORE_TYPES = ("JKS", "PKCS12", "PEM")
+
+
+class TlsError(ValueError):
+    """A keystore, truststore or setting that cannot be used. The text has no secret in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+    """A keystore or a truststore: in a file, or as PEM text.
+
+    The texts may refer to a secret elsewhere (`secrets.py`) and are not shown.
+    """
+
+    #: "ssl.keystore" or "ssl.truststore", for errors.
+    name: str
+    type: str = "JKS"
+    location: str = ""
+    password: str = field(default="", repr=False)
+    #: PEM: certificates, own first in a keystore.
+    certificates: str = field(default="", repr=False)
+    #: PEM: the private key of a keystore.
+    key: str = field(default="", repr=False)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is one."""
+        return bool(self.location or self.certificates or self.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsSettings:
+    """All of them, of one listener or one client."""
+
+    keystore: StoreSettings = field(default_factory=lambda: StoreSettings(name="ssl.keystore"))
+    truststore: StoreSettings = field(default_factory=lambda: StoreSettings(name="ssl.truststore"))
+    key_password: str = field(default="", repr=False)
+    enabled_protocols: tuple[str, ...] = PROTOCOLS
+    cipher_suites: tuple[str, ...] = ()
+    #: Of a listener: "none", "requested" or "required".
+    client_auth: str = "none"
+    #: Of a client: "https", or "" to take a certificate of any host.
+    endpoint_identification_algorithm: str = "https"
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The files that are read."""
+        return tuple(store.location for store in (self.keystore, self.truststore) if store.location)
+
+
+def tls_settings(values: Mapping[str, object]) -> TlsSettings:
+    """From values by Kafka's names with underscores; those that are not there have their defaults."""
+
+    def text(name: str) -> str:
+        value = values.get(name)
+        return "" if value is None else str(value)
+
+    def store(name: str, certificates: str) -> StoreSettings:
+        return StoreSettings(
+            name=name.replace("_", "."),
+            type=text(f"{name}_type").upper() or "JKS",
+            location=text(f"{name}_location"),
+            password=text(f"{name}_password"),
+            certificates=text(certificates),
+            key=text(f"{name}_key"),
+        )
+
+    plain = {
+        each.name: values[f"ssl_{each.name}"]
+        for each in fields(TlsSettings)
+        if values.get(f"ssl_{each.name}") is not None
+    }
+    return TlsSettings(
+        keystore=store("ssl_keystore", "ssl_keystore_certificate_chain"),
+        truststore=store("ssl_truststore", "ssl_truststore_certificates"),
+        **plain,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,56 @@
+"""ssl.principal.mapping.rules, with the examples of KIP-371 and of Kafka's documentation."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek_broker.config.broker import ConfigError, parse_config
+from odradek_broker.config.principal_mapping import (
+    NAME_CHARACTERS_MAX,
+    NoRuleError,
+    parse_rules,
+    principal_of,
+)
+
+RULES = (
+    "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,"
+    "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L,"
+    "RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L,"
+    "DEFAULT"
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "principal"),
+    [
+        (RULES, "CN=duke,OU=ServiceUsers,O=Org,C=DE", "duke"),
+        (RULES, "CN=Duke,OU=SME,O=mycp,L=Fulton,ST=MD,C=US", "duke@sme"),
+        (RULES, "cn=JohnDoe,OU=SME", "johndoe"),
+        (RULES, "OU=JavaSoft,O=Sun", "OU=JavaSoft,O=Sun"),
+        ("DEFAULT", "CN=a", "CN=a"),
+        ("", "CN=a", "CN=a"),
+        ("RULE:^CN=(.*)$/$1/U", "CN=a", "A"),
+        (r"RULE:^CN=(.*)\/x$/$1\/y/", "CN=a/x", "a/y"),
+        (r"RULE:^CN=(.*)$/\$1/", "CN=a", "$1"),
+        ("RULE:^CN=(\\w+)(,.*)?$/$1/ ,\n DEFAULT", "O=b", "O=b"),
+    ],
+)
+def test_n21_the_first_rule_that_is_for_a_name_makes_the_principal(
+    rules: str, name: str, principal: str
+) -> None:
+    assert principal_of(parse_rules(rules), name) == principal
+
+
+def test_n21_a_name_without_a_rule_has_no_principal() -> None:
+    rules = parse_rules("RULE:^CN=(.*?),O=Sun$/$1/")
+    for name in ("CN=a,O=Moon", "CN=" + "a" * NAME_CHARACTERS_MAX + ",O=Sun"):
+        with pytest.raises(NoRuleError):
+            principal_of(rules, name)
+
+
+@pytest.mark.parametrize(
+    "rules", ["RULE:a", "RULE:(/x/", "RULE:a/$1/", "RULE:a/b/X", "NONE", "DEFAULT DEFAULT"]
+)
+def test_n21_rules_that_are_none_are_refused(rules: str) -> None:
+    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
+        parse_config({"ssl.principal.mapping.rules": rules})

@@ -1,0 +1,47 @@
+"""Log lines about bad peers come once in a while, however many of them there are."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from odradek_broker.server import peer_log
+from odradek_broker.server.peer_log import PeerLog
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_n23_a_problem_of_a_peer_is_told_again_after_a_while() -> None:
+    clock = Clock()
+    told = PeerLog(clock)
+    with capture_logs() as lines:
+        for _ in range(5):
+            told.warn("closed a connection", "1.2.3.4", "rubbish")
+        told.warn("closed a connection", "1.2.3.4", "other rubbish")
+        clock.now_s = 61
+        told.warn("closed a connection", "1.2.3.4", "rubbish")
+    assert [(line["reason"], line.get("repeated")) for line in lines] == [
+        ("rubbish", None),
+        ("other rubbish", None),
+        ("rubbish", 4),
+    ]
+
+
+def test_n23_many_peers_do_not_fill_the_log_or_the_memory() -> None:
+    clock = Clock()
+    told = PeerLog(clock)
+    with capture_logs() as lines:
+        for number in range(5_000):
+            told.warn("closed a connection", f"peer {number}")
+    assert len(lines) == peer_log._LINES_MAX
+    with capture_logs() as lines:
+        for minute in range(1, 20):
+            clock.now_s = 61.0 * minute
+            for number in range(200):
+                told.warn("closed a connection", f"peer {minute} {number}")
+    assert lines[0]["lines_left_out"] == 4_800
+    assert len(told._told) <= peer_log._REMEMBERED_MAX

@@ -1,0 +1,408 @@
+"""TLS at the broker: who comes through, who is refused and why, and certificates that change."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_in_loop import RunningBroker, StartBroker
+from certificates import Authority, Certificate, subject
+from odradek_broker.server import server
+from odradek_broker.server.errors import StartError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek_protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek_protocol.tls.contexts import client_context
+from odradek_protocol.tls.settings import StoreSettings, TlsSettings
+from raw_client import RawClient
+from waiting import until
+
+CA = Authority()
+OTHER_CA = Authority("Other CA")
+BROKER = CA.issue()
+_BROKER = 4
+
+
+def tls_settings(certificate: Certificate = BROKER, **more: str) -> dict[str, str]:
+    """Of a broker with one listener of TLS."""
+    return {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl_keystore_type": "PEM",
+        "ssl_keystore_certificate_chain": certificate.pem,
+        "ssl_keystore_key": certificate.key(),
+        "ssl_truststore_type": "PEM",
+        "ssl_truststore_certificates": CA.pem,
+    } | more
+
+
+def context(own: Certificate | None = None, trusted: Authority = CA, **more: Any) -> ssl.SSLContext:
+    """Of a client."""
+    keystore = StoreSettings(name="ssl.keystore")
+    if own is not None:
+        keystore = StoreSettings(
+            name="ssl.keystore", type="PEM", certificates=own.pem, key=own.key()
+        )
+    truststore = StoreSettings(name="ssl.truststore", type="PEM", certificates=trusted.pem)
+    return client_context(TlsSettings(keystore=keystore, truststore=truststore, **more))
+
+
+async def connect(
+    broker: RunningBroker, tls: ssl.SSLContext | None = None, listener: str = "SSL"
+) -> RawClient:
+    host, port = broker.server.addresses[listener]
+    tls = tls or context()
+    opened = await asyncio.open_connection(host, port, ssl=tls, server_hostname="localhost")
+    return RawClient(*opened)
+
+
+async def serves(client: RawClient) -> bool:
+    return bool((await client.call(ApiVersionsRequest(), 0)).error_code == 0)
+
+
+async def serial_number(broker: RunningBroker) -> int:
+    """Of the certificate that the broker shows."""
+    client = await connect(broker)
+    shown = client.writer.get_extra_info("peercert")["serialNumber"]
+    client.close()
+    return int(shown, 16)
+
+
+def users(broker: RunningBroker) -> list[str]:
+    return [session._peer.user for session in broker.server._sessions]
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+async def test_n19_requests_come_through_tls(start_broker: StartBroker, version: str) -> None:
+    broker = await start_broker(**tls_settings(ssl_enabled_protocols=version))
+    client = await connect(broker)
+    assert client.writer.get_extra_info("ssl_object").version() == version
+    await client.create_topic("t")
+    assert await serves(client)
+    assert users(broker) == ["ANONYMOUS"]
+
+
+async def test_n19_plaintext_and_tls_side_by_side(start_broker: StartBroker) -> None:
+    broker = await start_broker(
+        **tls_settings(listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0")
+    )
+    assert await serves(await connect(broker))
+    assert await serves(await broker.client())
+
+
+async def test_n19_stores_in_files_of_each_kind(start_broker: StartBroker, tmp_path: Path) -> None:
+    pem, p12, trust = tmp_path / "own.pem", tmp_path / "own.jks", tmp_path / "trust.p12"
+    BROKER.write(pem, "secret")
+    p12.write_bytes(BROKER.pkcs12("secret"))
+    trust.write_bytes(CA.pkcs12("changeit"))
+    text = " ".join((BROKER.pem + BROKER.key()).split("\n"))
+    (tmp_path / "line.pem").write_text(text, "utf-8")
+    kinds: list[dict[str, str]] = [
+        {
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_location": str(pem),
+            "ssl_key_password": "secret",
+        },
+        # What keytool makes by default is PKCS12, whatever the file is called.
+        {"ssl_keystore_location": str(p12), "ssl_keystore_password": "secret"},
+        {"ssl_keystore_type": "pem", "ssl_keystore_location": str(tmp_path / "line.pem")},
+    ]
+    for number, kind in enumerate(kinds):
+        broker = await start_broker(
+            f"data-{number}",
+            listeners="SSL://127.0.0.1:0",
+            ssl_client_auth="required",
+            ssl_truststore_type="PKCS12",
+            ssl_truststore_location=str(trust),
+            ssl_truststore_password="changeit",
+            **kind,
+        )
+        assert await serves(await connect(broker, context(CA.issue("someone", ()))))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"ssl_keystore_key": "", "ssl_keystore_certificate_chain": ""},
+            "has to have a certificate",
+        ),
+        ({"ssl_keystore_key": ""}, "go together"),
+        ({"ssl_keystore_key": CA.issue().key()}, "not that of its certificate"),
+        ({"ssl_keystore_key": BROKER.key("x")}, "set ssl.key.password"),
+        ({"ssl_keystore_key": BROKER.key("x"), "ssl_key_password": "y"}, "does not open"),
+        ({"ssl_keystore_type": "PKCS12"}, "set ssl.keystore.type=PEM"),
+        ({"ssl_keystore_location": "/x"}, "as a file and as text"),
+        ({"ssl_truststore_certificates": "x", "ssl_client_auth": "required"}, "no certificate"),
+        ({"ssl_cipher_suites": "TLS_NO_SUCH"}, "there is no TLS_NO_SUCH"),
+    ],
+)
+async def test_n19_what_cannot_be_used_is_said_at_the_start(
+    start_broker: StartBroker, change: dict[str, str], words: str
+) -> None:
+    with pytest.raises(StartError, match=words) as caught:
+        await start_broker(**tls_settings() | change)
+    assert "PRIVATE KEY" not in str(caught.value)
+
+
+async def test_n19_a_jks_keystore_comes_with_the_line_that_converts_it(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "kafka.jks"
+    path.write_bytes(b"\xfe\xed\xfe\xed" + bytes(40))
+    with pytest.raises(StartError, match="keytool -importkeystore") as caught:
+        await start_broker(listeners="SSL://127.0.0.1:0", ssl_keystore_location=str(path))
+    assert str(path) in str(caught.value)
+
+
+# --- Who the client is ----------------------------------------------------------------------------
+
+
+async def test_n21_the_user_is_the_name_in_the_certificate(start_broker: StartBroker) -> None:
+    broker = await start_broker(**tls_settings(ssl_client_auth="requested"))
+    name = subject("Duke", ORGANIZATION_NAME="Sun, Inc.", EMAIL_ADDRESS="d@sun")
+    known = await connect(broker, context(CA.issue(name, ())))
+    assert await serves(known)
+    assert users(broker) == [r"CN=Duke,1.2.840.113549.1.9.1=#1605644073756e,O=Sun\, Inc."]
+    unknown = await connect(broker)
+    assert await serves(unknown)
+    assert users(broker)[1] == "ANONYMOUS"
+
+
+async def test_n21_rules_shorten_it_and_who_has_no_rule_is_refused(
+    start_broker: StartBroker,
+) -> None:
+    rules = "RULE:^CN=(.*?),O=Sun$/$1@sun/L,RULE:^CN=([A-Z]+)$/$1/"
+    broker = await start_broker(
+        **tls_settings(ssl_client_auth="required", ssl_principal_mapping_rules=rules)
+    )
+    names = (subject("Duke", ORGANIZATION_NAME="Sun"), subject("ABC"))
+    clients = [await connect(broker, context(CA.issue(name, ()))) for name in names]
+    assert [await serves(client) for client in clients] == [True, True]
+    assert users(broker) == ["duke@sun", "ABC"]
+    with capture_logs() as lines:
+        stranger = await connect(broker, context(CA.issue("small", ())))
+        assert await stranger.closed()
+    assert any("no rule" in line["event"] and "CN=small" in line["event"] for line in lines)
+
+
+async def test_n21_a_listener_has_settings_of_its_own(start_broker: StartBroker) -> None:
+    broker = await start_broker(
+        **tls_settings(
+            listeners="OPEN://127.0.0.1:0,MUTUAL://127.0.0.1:0",
+            listener_security_protocol_map="OPEN:SSL,MUTUAL:SSL",
+            listener_name_mutual_ssl_client_auth="required",
+        )
+    )
+    assert await serves(await connect(broker, listener="OPEN"))
+    mutual = await connect(broker, listener="MUTUAL")
+    with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+        await serves(mutual)
+    own = context(CA.issue("someone", ()))
+    assert await serves(await connect(broker, own, listener="MUTUAL"))
+
+
+async def test_n18_mutual_tls_may_be_reached_by_others(start_broker: StartBroker) -> None:
+    settings = tls_settings(listeners="SSL://0.0.0.0:0")
+    with pytest.raises(ValueError, match="--insecure"):
+        await start_broker(**settings)
+    await start_broker(**settings, ssl_client_auth="required")
+
+
+# --- Refusals -------------------------------------------------------------------------------------
+
+
+async def refusal(broker: RunningBroker, tls: ssl.SSLContext | None, data: bytes = b"") -> str:
+    """What the broker's log says of a connection that fails; without `tls` it sends `data`."""
+    host, port = broker.server.addresses["SSL"]
+    with capture_logs() as lines:
+        if tls is None:
+            with socket.create_connection((host, port)) as plain:
+                plain.sendall(data)
+                plain.settimeout(20)
+                await asyncio.to_thread(plain.recv, 100)
+        else:
+
+            def attempt() -> None:
+                with (
+                    socket.create_connection((host, port), 20) as plain,
+                    tls.wrap_socket(plain, server_hostname="localhost") as wrapped,
+                ):
+                    wrapped.recv(1)
+
+            with pytest.raises(OSError):
+                await asyncio.to_thread(attempt)
+
+        def said() -> list[str]:
+            return [line["reason"] for line in lines if line["event"] == "refused a TLS connection"]
+
+        await until(lambda: bool(said()))
+        return said()[0]
+
+
+async def test_n22_the_log_names_what_was_wrong(start_broker: StartBroker) -> None:
+    broker = await start_broker(**tls_settings(ssl_client_auth="required"))
+    expired = CA.issue("old", (), days=(-3, -1))
+    stranger = OTHER_CA.issue("stranger", ())
+    known = CA.issue("known", ())
+    frame = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+    assert "plaintext to a TLS listener" in await refusal(broker, None, frame)
+    assert "HTTP request" in await refusal(broker, None, b"GET / HTTP/1.1\r\n\r\n")
+    assert "has no certificate" in await refusal(broker, context())
+    assert "not from a CA of our truststore" in await refusal(broker, context(stranger))
+    assert "certificate has expired" in await refusal(broker, context(expired))
+    assert "truststore lacks the CA" in await refusal(broker, context(known, OTHER_CA))
+    assert await serves(await connect(broker, context(known)))
+    await until(lambda: len(broker.server._sessions) == 1)
+
+
+async def test_n22_tls_to_a_plaintext_listener_is_named(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    with capture_logs() as lines:
+        with pytest.raises(OSError):
+            await asyncio.open_connection(
+                *broker.server.addresses["PLAINTEXT"], ssl=context(), server_hostname="localhost"
+            )
+        await until(lambda: bool(lines))
+    assert "TLS to a PLAINTEXT listener" in lines[0]["reason"]
+
+
+async def test_n23_a_handshake_that_is_not_finished_ends(start_broker: StartBroker) -> None:
+    broker = await start_broker(**tls_settings(ssl_handshake_timeout_ms="50"))
+    with capture_logs() as lines:
+        silent = await asyncio.open_connection(*broker.server.addresses["SSL"])
+        assert await RawClient(*silent).closed()
+        await until(lambda: not broker.server._sessions)
+    assert any("ssl.handshake.timeout.ms" in line.get("reason", "") for line in lines)
+
+
+async def test_n23_unfinished_handshakes_of_an_address_are_bounded(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(**tls_settings(max_ssl_handshakes_per_ip="2"))
+    address = broker.server.addresses["SSL"]
+    silent = [RawClient(*await asyncio.open_connection(*address)) for _ in range(2)]
+    await until(lambda: len(broker.server._sessions) == 2)
+    third = RawClient(*await asyncio.open_connection(*address))
+    assert await third.closed()
+    silent[0].close()
+    await until(lambda: len(broker.server._sessions) == 1)
+    # Those that are finished do not count.
+    for _ in range(3):
+        assert await serves(await connect(broker))
+
+
+async def test_n23_an_unfinished_handshake_does_not_hold_up_the_next(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(**tls_settings())
+    await asyncio.open_connection(*broker.server.addresses["SSL"])
+    assert await serves(await connect(broker))
+
+
+async def test_n23_bad_peers_do_not_flood_the_log(start_broker: StartBroker) -> None:
+    broker = await start_broker(**tls_settings())
+    with capture_logs() as lines:
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection(*broker.server.addresses["SSL"])
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await RawClient(reader, writer).closed()
+        await until(lambda: not broker.server._sessions)
+    assert len(lines) == 1
+
+
+# --- Certificates that change ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_HOUSEKEEPING_S", 0.01)
+
+
+async def test_n20_a_new_file_is_used_and_a_bad_one_is_not(
+    start_broker: StartBroker, tmp_path: Path, often: None
+) -> None:
+    path = BROKER.write(tmp_path / "own.pem")
+    broker = await start_broker(
+        listeners="SSL://127.0.0.1:0", ssl_keystore_type="PEM", ssl_keystore_location=str(path)
+    )
+    old = await connect(broker)
+    assert await serial_number(broker) == BROKER.certificate.serial_number
+    new = CA.issue()
+    with capture_logs() as lines:
+        new.write(path)
+        await until(lambda: "a new certificate is in use" in [line["event"] for line in lines])
+    assert await serial_number(broker) == new.certificate.serial_number
+    with capture_logs() as lines:
+        path.write_text("rubbish", "utf-8")
+        await until(lambda: bool(lines))
+        path.unlink()
+        await until(lambda: len(lines) > 1)
+    assert [line["event"] for line in lines] == [
+        "the new certificate cannot be used; the old one stays in use"
+    ] * 2
+    assert await serial_number(broker) == new.certificate.serial_number
+    assert await serves(old)
+
+
+async def alter(client: RawClient, name: str, **settings: str) -> tuple[int, str]:
+    configs = [
+        AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value)
+        for key, value in settings.items()
+    ]
+    resource = AlterConfigsResource(resource_type=_BROKER, resource_name=name, configs=configs)
+    answer = await client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    return answer.responses[0].error_code, answer.responses[0].error_message or ""
+
+
+async def test_n20_a_listeners_keystore_is_changed_by_request(
+    start_broker: StartBroker, often: None
+) -> None:
+    broker = await start_broker(**tls_settings())
+    client = await connect(broker)
+    new = CA.issue()
+    prefix = "listener_name_ssl_ssl_keystore_"
+    both = {f"{prefix}certificate_chain": new.pem, f"{prefix}key": new.key()}
+    code, message = await alter(client, "1", **both | {f"{prefix}key": BROKER.key()})
+    assert code == ErrorCode.INVALID_REQUEST and "not that of its certificate" in message
+    assert "PRIVATE" not in message
+    code, message = await alter(client, "", **both)
+    assert code == ErrorCode.INVALID_REQUEST and "broker id must be specified" in message
+    code, message = await alter(client, "1", ssl_keystore_key=new.key())
+    assert code == ErrorCode.INVALID_REQUEST and "listener prefix" in message
+    assert await serial_number(broker) == BROKER.certificate.serial_number
+    assert await alter(client, "1", **both) == (0, "")
+    shown: list[int] = []
+    while new.certificate.serial_number not in shown:
+        shown.append(await serial_number(broker))
+    resource = DescribeConfigsResource(resource_type=_BROKER, resource_name="1")
+    answer = await client.call(DescribeConfigsRequest(resources=[resource]), 4)
+    described = {each.name: each for each in answer.results[0].configs}
+    for name in ("listener.name.ssl.ssl.keystore.key", "ssl.keystore.key"):
+        assert described[name].value is None and described[name].is_sensitive
+    assert described["listener.name.ssl.ssl.keystore.key"].config_source == 2
+
+
+async def test_no_secret_is_shown(start_broker: StartBroker) -> None:
+    broker = await start_broker(**tls_settings())
+    config = broker.server.config
+    for text in (
+        repr(config),
+        repr(config.tls_settings("SSL")),
+        str(vars(config.tls_settings("SSL"))),
+    ):
+        assert "PRIVATE" not in text
