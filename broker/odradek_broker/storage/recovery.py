@@ -16,6 +16,7 @@ from odradek_broker.storage.checkpoints import (
     decode_epochs,
     read_small_file,
 )
+from odradek_broker.storage.cleaner.foreign_swap import finish_foreign_swaps
 from odradek_broker.storage.cleaner.swap import finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
@@ -27,7 +28,7 @@ from odradek_broker.storage.segment import (
     read_batches,
     segment_name,
 )
-from odradek_broker.storage.segments import SEGMENT_SUFFIXES
+from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
 from odradek_protocol.records.batch import BatchError, verify_crc
 
 _NAME_DIGITS = 20
@@ -108,6 +109,7 @@ class LogLoader:
     def _find_segments(self) -> list[Segment]:
         """Segments by offset; work that was committed is finished, leftovers of other work are removed."""
         finish_swaps(self.files, self.directory)
+        finish_foreign_swaps(self.files, self.directory)
         bases = []
         leftovers = []
         last_deleted = -1
@@ -117,7 +119,7 @@ class LogLoader:
             is_segment = len(stem) == _NAME_DIGITS and stem.isdigit()
             if suffix.endswith(("deleted", "tmp", "cleaned", "swap")):
                 leftovers.append(name)
-                if is_segment and suffix == "log.deleted":
+                if is_segment and self._tells_of_retention(suffix):
                     last_deleted = max(last_deleted, int(stem))
             elif suffix == "log" and is_segment:
                 bases.append(int(stem))
@@ -150,6 +152,13 @@ class LogLoader:
             self._fsync(sync)
         else:
             self.later.append(sync)
+
+    def _tells_of_retention(self, suffix: str) -> bool:
+        """Was everything below the segment deleted as well? Kafka has one ending for what retention
+        deleted and for what compaction replaced, and lets both lie for a minute, also when it stops."""
+        return suffix == "log" + RETENTION_DELETED or (
+            suffix == "log.deleted" and not self.compacted
+        )
 
     def _finish_retention(self, bases: list[int]) -> None:
         """Remove the segments below one that retention has deleted: their renaming did not reach

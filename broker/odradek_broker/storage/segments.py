@@ -13,6 +13,8 @@ from odradek_broker.storage.segment import Segment
 from odradek_protocol.records.batch import BatchHeader
 
 SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
+#: What retention deletes ends so until it is removed: it says that everything below is gone as well.
+RETENTION_DELETED = ".retention.deleted"
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
@@ -120,8 +122,8 @@ class SegmentList:
         for suffix in reversed(SEGMENT_SUFFIXES):
             path = segment.path_of(suffix)
             if self._files.exists(path):
-                self._files.rename(path, path + ".deleted")
-                renamed.append(path + ".deleted")
+                self._files.rename(path, path + RETENTION_DELETED)
+                renamed.append(path + RETENTION_DELETED)
 
     def remove_later(self, paths: Sequence[str], due_ms: int, deleted: DeletedFiles) -> None:
         """Have files removed that were renamed by others, from `due_ms` on."""

@@ -21,7 +21,7 @@ from odradek_broker.topic_partition import TopicPartition
 QUORUM_STATE = "quorum-state"
 
 #: Behind the names of files that are being replaced, or wait for their removal.
-LEFTOVER_SUFFIXES = ("deleted", "compacted", "cleaned", "swap", "tmp", "next", "part")
+LEFTOVER_SUFFIXES = ("deleted", "compacted", "retention", "cleaned", "swap", "tmp", "next", "part")
 
 
 class FileKind(StrEnum):
@@ -92,8 +92,8 @@ def parse_file(name: str) -> FileName | None:
     stem, leftover = name, ""
     while stem.rpartition(".")[2] in LEFTOVER_SUFFIXES:
         stem, _, suffix = stem.rpartition(".")
-        # `.compacted.deleted` says less than `.deleted`, which tells of everything before it (L-27).
-        leftover = suffix if suffix == "compacted" else leftover or suffix
+        # What is before `.deleted` says who deleted it (L-27).
+        leftover = suffix if suffix in ("compacted", "retention") else leftover or suffix
     if stem in _WHOLE_NAMES:
         return FileName(_WHOLE_NAMES[stem], None, leftover)
     if stem == _BOOTSTRAP_SNAPSHOT:

@@ -160,9 +160,9 @@ def test_l01_files_are_renamed_and_removed_later(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=0, file_delete_delay_ms=1000, deleted=deleted)
     log.apply_retention(NOW_MS + 2 * DAY_MS)
     renamed = [path for path in files.paths() if path.endswith(".deleted")]
-    assert f"{DIRECTORY}/{0:020d}.log.deleted" in renamed
+    assert f"{DIRECTORY}/{0:020d}.log.retention.deleted" in renamed
     # L-22: the snapshot at the start of a deleted segment goes with it.
-    assert f"{DIRECTORY}/{2:020d}.snapshot.deleted" in renamed
+    assert f"{DIRECTORY}/{2:020d}.snapshot.retention.deleted" in renamed
     now_ms = NOW_MS + 2 * DAY_MS
     assert deleted.remove_due(now_ms + 999) == 0
     assert [path for path in files.paths() if path.endswith(".deleted")] == renamed

@@ -13,7 +13,7 @@ anywhere (L-27).
 Renames reach the disk in any order, so a start asks `sources.swap`: if it is there, the swap was committed,
 and is finished by `finish_swaps`; if not, all the sources are there. Kafka has no such file: it takes
 the range from the swapped segment, and a segment of it that was not deleted comes back. Sources end in
-`.compacted.deleted`, for a `.log.deleted` says that retention has taken everything before it (L-20).
+`.compacted.deleted`, for a `.retention.deleted` says that everything before it is gone (L-20).
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from odradek_broker.tools.verify.findings import Findings
 
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 _LEFTOVERS = {
-    "deleted": ("was removed by retention", "it goes at the next start"),
+    "deleted": ("was deleted", "it goes at the next start"),
+    "retention": ("was removed by retention", "it goes at the next start"),
     "compacted": ("was replaced by compaction", "it goes at the next start"),
     "cleaned": ("is of a compaction that was not finished", "it goes at the next start"),
     "swap": ("is of a compaction that was about to take effect", "the next start decides"),
@@ -50,7 +51,7 @@ def sort_files(directory: str, names: list[str], findings: Findings) -> Partitio
             findings.note(path, "is no file of a log", "no start touches it")
         elif parsed.leftover:
             leftovers[parsed.leftover] += 1
-            if parsed.kind is FileKind.SEGMENT and parsed.leftover == "deleted":
+            if parsed.kind is FileKind.SEGMENT and parsed.leftover == "retention":
                 deleted_up_to = max(deleted_up_to, parsed.offset or 0)
         elif parsed.kind is FileKind.SEGMENT:
             found.bases.append(parsed.offset or 0)
@@ -112,7 +113,7 @@ def _finish_retention(found: PartitionFiles, deleted_up_to: int, findings: Findi
         findings.note(
             found.path(base_offset, FileKind.SEGMENT),
             "is below a segment that retention has removed",
-            _LEFTOVERS["deleted"][1],
+            _LEFTOVERS["retention"][1],
         )
 
 

@@ -1,0 +1,94 @@
+"""What Apache Kafka left when it was killed while a cleaned segment took the place of its sources (L-46).
+
+    the cleaner writes `<base>.{log,index,timeindex,txnindex}.cleaned`, and syncs them
+    .cleaned becomes .swap, the log first
+    the sources become `.deleted`
+    .swap becomes the final names, the log first
+
+No list of sources says what was replaced. So, as Kafka's own start does: a `.swap` with a `.cleaned` at or below
+it was not committed, and goes; any other is complete, and whatever lies between its first offset and its end goes
+instead. Our own swaps have their list, and are finished before (`swap`).
+"""
+
+from __future__ import annotations
+
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.cleaner.swap import CLEANED, SWAP
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.segment import Segment, SegmentCorrupt, segment_name
+
+#: Of a segment; the log last, which tells a start that there is something to finish.
+_SUFFIXES = ("index", "timeindex", "txnindex", "log")
+_DERIVED = (*_SUFFIXES, "snapshot")
+
+
+def finish_foreign_swaps(files: Files, directory: str) -> None:
+    """At a start: finish what was committed, remove what was not. OSError."""
+    found = [_parse(name) for name in files.list(directory)]
+    cleaned = [base for base, suffix in found if base >= 0 and suffix.endswith(CLEANED)]
+    swaps = [(base, suffix) for base, suffix in found if base >= 0 and suffix.endswith(SWAP)]
+    if not swaps:
+        return
+    logs = {base for base, suffix in found if suffix == "log"}
+    uncommitted = min(cleaned, default=None)
+    ranges: list[tuple[int, int]] = []
+    refused: set[int] = set()
+    for base, suffix in swaps:
+        if uncommitted is not None and base >= uncommitted:
+            refused.add(base)
+        elif suffix == f"log{SWAP}":
+            end, whole = _end_offset(files, directory, base)
+            if whole or base not in logs:
+                ranges.append((base, end))
+            else:
+                # It is not what Kafka synced, and the first source is still there: so are the others.
+                refused.add(base)
+    for base, suffix in swaps:
+        if base in refused:
+            files.remove(f"{directory}/{segment_name(base)}.{suffix}")
+    if ranges:
+        _remove_sources(files, directory, min(ranges)[0], max(end for _, end in ranges), ranges)
+    files.sync_dir(directory)
+    for wanted in _SUFFIXES:
+        for base, suffix in swaps:
+            if base not in refused and suffix == wanted + SWAP:
+                path = f"{directory}/{segment_name(base)}.{wanted}"
+                files.rename(path + SWAP, path)
+    files.sync_dir(directory)
+
+
+def _remove_sources(
+    files: Files, directory: str, first: int, end: int, ranges: list[tuple[int, int]]
+) -> None:
+    """Remove the segments from `first` up to `end`. Producer snapshots at the start of one that stays, do."""
+    starts = {base for base, _ in ranges}
+    for name in files.list(directory):
+        base, suffix = _parse(name)
+        if first <= base < end and suffix == "log":
+            for each in _DERIVED:
+                if each != "snapshot" or base not in starts:
+                    files.remove(f"{directory}/{segment_name(base)}.{each}")
+
+
+def _end_offset(files: Files, directory: str, base: int) -> tuple[int, bool]:
+    """Behind the last batch of a swapped segment, and whether it is whole. OSError."""
+    segment = Segment(HandleCache(files, limit=1), directory, base, created_ms=0)
+    segment.path += SWAP
+    end = base
+    try:
+        segment.attach()
+        for batch in segment.walk(0):
+            end = batch.last_offset + 1
+    except SegmentCorrupt:
+        return end, False
+    finally:
+        segment.drop_handle()
+    return end, True
+
+
+def _parse(name: str) -> tuple[int, str]:
+    """The first offset of a segment's file and what follows it; -1 for any other."""
+    stem, _, suffix = name.partition(".")
+    if len(stem) != len(segment_name(0)) or not (stem.isascii() and stem.isdigit()):
+        return -1, suffix
+    return int(stem), suffix
