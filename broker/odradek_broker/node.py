@@ -111,7 +111,7 @@ class Node:
         group_recorder = GroupRecorder(self.group_history, self.metadata, config)
         self.groups = GroupCoordinator(self, config, group_recorder.record)
         self._producer_watch = ProducerRecorder(
-            self.producer_history, config.producer_id_expiration_ms
+            self.producer_history, lambda: self.logs.producer_expiration_ms
         )
         self.transactions = TransactionCoordinator(
             self,
@@ -208,6 +208,7 @@ class Node:
         if topic == METADATA_TOPIC:
             return self._metadata_log.log_config()
         self._metadata_log.load()
+        self.logs.producer_expiration_ms = self.metadata.config.producer_id_expiration_ms
         return self.metadata.log_config(topic)
 
     def _topic_id_at_start(self, topic: str) -> bytes | None:
@@ -274,6 +275,7 @@ class Node:
         self.logs.forget_producers_beyond(self.config.max_producer_ids)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
+            self.logs.producer_expiration_ms = self.metadata.config.producer_id_expiration_ms
             self.logs.remove_expired_producers(wall_ms)
         return report
 

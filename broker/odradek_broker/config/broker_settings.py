@@ -551,6 +551,7 @@ class BrokerSettings(ListenerSettings):
         86_400_000,
         "How long a partition remembers a producer that sends nothing.",
         at_least(1),
+        dynamic=True,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         Kind.INT, 600_000, "Time between two looks for producers to forget.", at_least(1)

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
@@ -185,7 +186,19 @@ def write_value(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float):
+        return java_double(value)
     return str(value)
+
+
+def java_double(value: float) -> str:
+    """As Java writes a double: 0.9, 1.0E7, 1.7976931348623157E308."""
+    number = Decimal(repr(value))
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return f"{number:f}"
+    mantissa, _, exponent = f"{number:E}".partition("E")
+    whole, _, rest = mantissa.partition(".")
+    return f"{whole}.{rest.rstrip('0') or '0'}E{int(exponent)}"
 
 
 @dataclass(frozen=True)

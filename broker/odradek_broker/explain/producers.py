@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
 from odradek_broker.storage.errors import AppendRejected
@@ -47,9 +49,9 @@ def state_of_producer(
 
 
 class ProducerRecorder:
-    """A `ProducerWatch` that records in a history. `expiration_ms`: `producer.id.expiration.ms`."""
+    """A `ProducerWatch` that records in a history. `expiration_ms`: `producer.id.expiration.ms` as it is now."""
 
-    def __init__(self, history: History, expiration_ms: int) -> None:
+    def __init__(self, history: History, expiration_ms: Callable[[], int]) -> None:
         self._history = history
         self._expiration_ms = expiration_ms
 
@@ -100,7 +102,7 @@ class ProducerRecorder:
 
     def expired(self, where: TopicPartition, producer_id: int, /) -> None:
         """Record that a producer was forgotten (P-24)."""
-        age = duration_text(self._expiration_ms)
+        age = duration_text(self._expiration_ms())
         self._history.record(
             str(producer_id), EventKind.PRODUCER_EXPIRED, partitions=(where,), age=age
         )

@@ -271,7 +271,7 @@ class PartitionLog:
             self._files,
             self.directory,
             max_producer_ids=self._options.max_producer_ids,
-            expiration_ms=self._options.producer_expiration_ms,
+            expiration_ms=self._options.producer_expiration_ms(),
             tally=tally or self._options.producer_tally,
         )
 
@@ -426,6 +426,7 @@ class PartitionLog:
 
     def remove_expired_producers(self, now_ms: int) -> int:
         """P-24: how many were forgotten."""
+        self._producers.state.expiration_ms = self._options.producer_expiration_ms()
         expired = self._producers.state.remove_expired(now_ms)
         for producer_id in expired[:_EXPIRED_TOLD_MAX]:
             self.watch.expired(self._where, producer_id)

@@ -3,6 +3,7 @@ left."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,7 +31,8 @@ class LogOptions:
     randomness: Randomness
     deleted: DeletedFiles
     max_producer_ids: int = 100_000
-    producer_expiration_ms: int = 86_400_000
+    #: It may be changed while the broker runs.
+    producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
     producer_tally: ProducerTally = field(default_factory=ProducerTally)
     disk: DiskWatch = field(default_factory=DiskWatch)
     #: By name. Opening them is tried again.

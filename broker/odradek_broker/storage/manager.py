@@ -119,6 +119,8 @@ class LogManager:
         self._holds_log_starts = False
         #: Of all partitions together, when they were counted last, and what the tally said then.
         self._producers_counted = self._producers_made = 0
+        #: How long producers are remembered; it may be changed at any time (P-24).
+        self.producer_expiration_ms = producer_expiration_ms
         handles = HandleCache(files, max_open_files, background=background)
         self._options = LogOptions(
             files,
@@ -126,7 +128,7 @@ class LogManager:
             randomness,
             DeletedFiles(handles),
             max_producer_ids,
-            producer_expiration_ms,
+            lambda: self.producer_expiration_ms,
         )
         #: Called when one of them has failed and its logs are offline (L-42).
         self.on_directory_failed: Callable[[LogDirectory], None] = lambda _: None

@@ -264,7 +264,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
     )
     asked = {"max.connections", "transaction.partition.verification.enable"}
     asked |= {"max.connections.per.ip", "max.connections.per.ip.overrides"}
-    asked |= {"max.connection.creation.rate"}
+    asked |= {"max.connection.creation.rate", "producer.id.expiration.ms"}
     asked |= {f"log.cleaner.{name}" for name in cleaner}
     stores: tuple[str, ...] = (
         "keystore.type",
@@ -326,3 +326,16 @@ def test_kinds_have_the_numbers_of_describe_configs() -> None:
         "LIST": 7,
         "PASSWORD": 9,
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0.0, "0.0"), (0.9, "0.9"), (0.5, "0.5"), (1.0, "1.0"), (123456.75, "123456.75")),
+        *((1e7, "1.0E7"), (12345678.0, "1.2345678E7"), (1e-4, "1.0E-4"), (-2.5e10, "-2.5E10")),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
+    assert write_value(value) == text
+    assert float(text) == value

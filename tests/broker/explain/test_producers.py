@@ -107,6 +107,28 @@ async def test_p24_expiry_is_told(start_broker: StartBroker) -> None:
     ]
 
 
+async def test_p24_how_long_producers_are_remembered_may_be_changed_at_any_time(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(producer_id_expiration_check_interval_ms="1")
+    client = await broker.client()
+    await client.create_topic("t")
+    who = await new_id(client)
+    await produce(client, who, 0, 0)  # with a timestamp of long ago
+    log = broker.node.logs.get("t", 0)
+    assert log is not None and log.producers.expiration_ms == 86_400_000
+    await client.set_for_brokers(producer_id_expiration_ms="60000")
+    broker.node.keep_house()
+    assert log.producers.expiration_ms == 60_000
+    await broker.stop()
+    again = await start_broker()
+    log = again.node.logs.get("t", 0)
+    log.load(0)
+    assert log.producers.expiration_ms == 60_000, (
+        "not that of its file, by which it would forget more"
+    )
+
+
 async def test_p28_after_a_restart_the_state_is_told_but_not_the_past(
     start_broker: StartBroker,
 ) -> None:

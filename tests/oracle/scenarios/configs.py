@@ -25,6 +25,24 @@ _TOPIC_KEYS = (
     *("segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms"),
     "unclean.leader.election.enable",
 )
+#: Of what Kafka may change while it runs (DynamicBrokerConfig), all that this broker acts on; and
+#: neighbours that neither changes.
+_MAY_CHANGE = (
+    *("compression.type", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"),
+    *("log.cleaner.delete.retention.ms", "log.cleaner.enable", "log.cleaner.io.buffer.load.factor"),
+    *("log.cleaner.io.buffer.size", "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads"),
+    *("log.cleaner.max.compaction.lag.ms", "log.cleaner.min.cleanable.ratio"),
+    *("log.cleaner.min.compaction.lag.ms", "log.cleanup.policy", "log.flush.interval.messages"),
+    *("log.index.interval.bytes", "log.index.size.max.bytes", "log.message.timestamp.type"),
+    *("log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms"),
+    *("log.preallocate", "log.retention.bytes", "log.retention.check.interval.ms"),
+    *("log.roll.jitter.ms", "log.segment.delete.delay.ms", "max.connection.creation.rate"),
+    *("max.connections.per.ip", "max.connections.per.ip.overrides", "message.max.bytes"),
+    *("num.replica.fetchers", "producer.id.expiration.ms", "queued.max.requests"),
+    "transaction.max.timeout.ms",
+    *("transaction.partition.verification.enable", "unclean.leader.election.enable"),
+    *("offsets.retention.minutes", "group.max.size", "connections.max.idle.ms"),
+)
 #: Kafka's Java type names and sentences; ours are in DescribeConfigs as well.
 _DOCUMENTATION = ("results.*.configs.*.documentation",)
 
@@ -128,6 +146,12 @@ _TOPICS = [
             ),
             _describe(["broker.id", "node.id"], _BROKER, "1", synonyms=False),
         ],
+        versions="4",
+    ),
+    Scenario(
+        "describe-broker-dynamic",
+        "DescribeConfigs",
+        [_describe(_MAY_CHANGE, _BROKER, "1", synonyms=False)],
         versions="4",
     ),
     Scenario(
@@ -287,6 +311,43 @@ _OTHERS = [
             _change(("log.retention.ms", _SET, "1"), kind=_BROKER, name="7", checked_only=True),
             _change(("log.retention.ms", _SET, "1"), kind=_BROKER, name="x", checked_only=True),
             _change(kind=_BROKER, name="7", checked_only=True),
+        ],
+        versions="1",
+    ),
+    Scenario(
+        "alter-broker-while-it-runs",
+        "IncrementalAlterConfigs",
+        [
+            *_each(
+                [
+                    *(("producer.id.expiration.ms", _SET, v) for v in ("60000", "0", "x", None)),
+                    *(("log.retention.bytes", _SET, v) for v in ("-1", "1000", "-2")),
+                    *(("log.segment.bytes", _SET, v) for v in ("1048576", "-1")),
+                    *(("log.roll.ms", _SET, v) for v in ("1", "0")),
+                    *(("log.segment.delete.delay.ms", _SET, v) for v in ("0", "-1")),
+                    *(("log.cleaner.backoff.ms", _SET, v) for v in ("0", "-1")),
+                    *(("log.cleaner.dedupe.buffer.size", _SET, v) for v in ("1048577", "1048576")),
+                    *(("log.cleaner.dedupe.buffer.size", _SET, v) for v in ("0", "-1")),
+                    *(("log.cleaner.io.buffer.load.factor", _SET, v) for v in ("0.5", "2", "-1")),
+                    *(("log.cleaner.io.buffer.size", _SET, v) for v in ("1000", "-1")),
+                    *(("log.cleaner.io.max.bytes.per.second", _SET, v) for v in ("1", "0")),
+                    *(("log.cleaner.min.cleanable.ratio", _SET, v) for v in ("0", "1", "1.1")),
+                    *(("log.cleaner.min.compaction.lag.ms", _SET, v) for v in ("0", "-1")),
+                    *(("log.cleaner.max.compaction.lag.ms", _SET, v) for v in ("1", "0")),
+                    *(("log.cleaner.delete.retention.ms", _SET, v) for v in ("0", "-1")),
+                    *(("log.cleaner.threads", _SET, v) for v in ("2", "3", "0")),
+                    *(("num.io.threads", _SET, v) for v in ("16", "17", "4", "3")),
+                    *(("num.recovery.threads.per.data.dir", _SET, v) for v in ("4", "5", "0")),
+                    *(("num.replica.fetchers", _SET, v) for v in ("2", "3", "0")),
+                    *(("max.connections.per.ip", _SET, v) for v in ("0", "-1")),
+                    *(("max.connections.per.ip.overrides", _SET, v) for v in ("127.0.0.1:5", "x")),
+                    *(("max.connection.creation.rate", _SET, v) for v in ("1", "0")),
+                    *(("min.insync.replicas", _SET, v) for v in ("1", "0")),
+                    *(("unclean.leader.election.enable", _SET, v) for v in ("true", "x")),
+                ],
+                kind=_BROKER,
+                name="",
+            ),
         ],
         versions="1",
     ),

@@ -4,14 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any, NoReturn
 
-from odradek_broker.config.broker import find_setting, is_unsupported, with_dynamic
+from odradek_broker.config.broker import BrokerConfig, find_setting, is_unsupported, with_dynamic
 from odradek_broker.config.effective import ConfigEntry, describe_broker
 from odradek_broker.config.listener_settings import listener_of
 from odradek_broker.config.types import ConfigSource, Kind, UnknownSettingError, write_value
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
+
+_MIB = 1024 * 1024
+_THREADS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+
+
+def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
+    """What Kafka asks of a change besides what it asks of a value. AdminError."""
+
+    def values(name: str) -> tuple[Any, Any]:
+        row = find_setting(name)
+        assert row is not None
+        return before.value_of(row), after.value_of(row)
+
+    def refuse(name: str, text: str) -> NoReturn:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, f"Invalid value {values(name)[1]} for {name}: {text}"
+        )
+
+    for name in _THREADS:
+        old, new = values(name)
+        if new != old and not max(1, old // 2) <= new <= old * 2:
+            refuse(
+                name, f"it must be from {max(1, old // 2)} to {old * 2}, half to twice what it is"
+            )
+    threads = values("log.cleaner.threads")[1]
+    old, new = values("log.cleaner.dedupe.buffer.size")
+    if new != old and new // threads <= _MIB:
+        refuse("log.cleaner.dedupe.buffer.size", "it must be more than 1 MiB for each thread")
+    old, new = values("max.connections.per.ip")
+    if new != old and new == 0 and not values("max.connections.per.ip.overrides")[1]:
+        refuse("max.connections.per.ip", "0 needs max.connections.per.ip.overrides")
+    old, new = values("max.connection.creation.rate")
+    if new != old and new < 1:
+        refuse("max.connection.creation.rate", "it must be at least 1")
 
 
 def _of_one_broker(key: str) -> bool:
@@ -80,7 +122,9 @@ class BrokerConfigResource:
             checked[key] = text.strip()
         of_this = checked if name else metadata.broker_overrides(str(metadata.node_id))
         of_all = metadata.broker_overrides("") if name else checked
-        metadata.check_config(with_dynamic(metadata.config, of_this, of_all))
+        changed = with_dynamic(metadata.config, of_this, of_all)
+        metadata.check_config(changed)
+        _check_steps(metadata.config, changed)
         return checked
 
     def describe(
