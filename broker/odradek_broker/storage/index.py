@@ -306,10 +306,13 @@ class TimeIndex(_IndexFile):
         if len(self._timestamps) - self._written >= _WRITE_EVERY_ENTRIES:
             self.write_out()
 
-    def floor(self, timestamp: int) -> int:
-        """An offset at or before the first batch that reaches `timestamp`."""
+    def floor_entry(self, timestamp: int) -> tuple[int, int] | None:
+        """The last (timestamp, offset) that is not newer; whatever is newer lies behind the offset. None:
+        anywhere."""
         entry = bisect_right(self._timestamps, timestamp)
-        return self.base_offset + (self._offsets[entry - 1] if entry else 0)
+        if not entry:
+            return None
+        return self._timestamps[entry - 1], self.base_offset + self._offsets[entry - 1]
 
     def last_below(self, offset: int) -> tuple[int, int]:
         """(timestamp, offset) of the last entry below `offset`; (-1, base offset) without any."""

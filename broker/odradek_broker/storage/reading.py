@@ -199,7 +199,7 @@ def _find_in_segment(
 ) -> _OffsetAndTime | None:
     if segment.largest_timestamp[0] < timestamp:
         return None
-    for batch in segment.walk(segment.batch_before_time(timestamp)):
+    for batch in segment.walk_to_time(timestamp):
         if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
             continue
         for offset, time in _record_times(segment, batch.position):

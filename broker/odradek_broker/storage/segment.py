@@ -294,8 +294,8 @@ class Segment:
         if bound >= self.next_offset:
             return largest
         self._need_indexes()
-        timestamp, offset = self._times.last_below(bound)
-        for batch in self._walk_to(offset):
+        timestamp, offset = entry = self._times.last_below(bound)
+        for batch in self._walk_from_time(entry) if timestamp >= 0 else self.walk(0):
             if batch.last_offset >= bound:
                 break
             if batch.max_timestamp > timestamp:
@@ -637,10 +637,32 @@ class Segment:
             raise SegmentCorrupt(f"{self.path} is shorter than its {self.size_bytes} bytes")
         return data
 
-    def batch_before_time(self, timestamp: int) -> int:
-        """A position at or before the first batch that reaches `timestamp` (L-15)."""
+    def walk_to_time(self, timestamp: int) -> Iterator[BatchAt]:
+        """`walk` from a batch at or before the first that reaches `timestamp`, as near as the index knows
+        (L-15). SegmentCorrupt also where the entry that it begins at is not true."""
         self._need_indexes()
-        return self._offsets.floor(self._times.floor(timestamp))
+        entry = self._times.floor_entry(timestamp)
+        return self.walk(0) if entry is None else self._walk_from_time(entry)
+
+    def _walk_from_time(self, entry: tuple[int, int]) -> Iterator[BatchAt]:
+        """`walk` from the batch of a time index entry, (timestamp, offset). SegmentCorrupt unless it is the
+        first that reaches the timestamp, as far as it is looked at: who began behind the first would
+        answer wrongly (L-33)."""
+        timestamp, offset = entry
+        met = False
+        for batch in self._walk_to(offset):
+            if not met and batch.last_offset < offset:
+                if batch.max_timestamp >= timestamp:
+                    break
+                continue
+            if not met and (batch.base_offset > offset or batch.max_timestamp != timestamp):
+                break
+            met = True
+            yield batch
+        else:
+            if met:
+                return
+        raise SegmentCorrupt(f"{self._times.path} does not match {self.path}")
 
     # ---- truncating
 

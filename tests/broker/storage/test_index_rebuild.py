@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 import threading
 from pathlib import Path
 
@@ -441,6 +442,58 @@ def test_l33_a_last_entry_that_is_not_true_is_not_believed(
     files.put(path, files.content(path)[:-12] + entry)
     assert [at_time(log, second) for second in range(60)] == expected
     assert len(scans) == 1
+
+
+def _damaged_entries(content: bytes) -> list[tuple[int, bytes]]:
+    """(number, the entry made wrong) of all but the last entry, in each way that leaves them ascending."""
+    entries = list(struct.iter_unpack(">qi", content))
+    damaged = []
+    for number, (timestamp, offset) in enumerate(entries[:-1]):
+        least_time, least_offset = entries[number - 1] if number else (-1, -1)
+        most_time, most_offset = entries[number + 1]
+        for wrong in ((least_time + 1, offset), (most_time - 1, offset)):
+            damaged.append((number, wrong))
+        for wrong in ((timestamp, least_offset + 1), (timestamp, most_offset - 1)):
+            damaged.append((number, wrong))
+    return [
+        (number, struct.pack(">qi", *wrong))
+        for number, wrong in damaged
+        if wrong != entries[number]
+    ]
+
+
+def test_l15_l33_an_entry_that_is_not_true_answers_nothing_wrongly(
+    log: PartitionLog, files: MemoryFiles, scans: list[str]
+) -> None:
+    """Wherever it is, and whatever time or bound is asked for."""
+
+    def answers() -> list[object]:
+        """Each with the index as it is on disk."""
+        found: list[object] = []
+        for second in range(60):
+            segment.unload_indexes()
+            segment._summarized = False
+            found.append(at_time(log, second))
+        for bound in range(0, segment.next_offset, 3):
+            segment.unload_indexes()
+            found.append(log.max_timestamp_offset(bound))
+        return found
+
+    segment = log.segments[0]
+    path = segment.path_of("timeindex")
+    content = files.content(path)
+    expected = answers()
+    assert scans == []
+    damaged = _damaged_entries(content)
+    assert len(damaged) >= 8
+    noticed = 0
+    for number, entry in damaged:
+        files.put(path, content[: number * 12] + entry + content[number * 12 + 12 :])
+        assert answers() == expected, (number, entry)
+        noticed += bool(scans)
+        scans.clear()
+        assert not log.offline
+    assert noticed > len(damaged) // 2
 
 
 def test_l33_positions_outside_the_segment_are_not_believed(

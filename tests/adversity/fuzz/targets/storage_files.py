@@ -99,8 +99,8 @@ def _time_index(content: bytes) -> None:
         index.load(_LOG_BYTES)
     except InvalidIndex:
         return
-    floors = [index.floor(timestamp) for timestamp in _TIMES]
-    if floors != sorted(floors) or floors[0] < _BASE:
+    floors = [index.floor_entry(timestamp) or (-1, _BASE) for timestamp in _TIMES]
+    if floors != sorted(floors) or min(offset for _, offset in floors) < _BASE:
         raise Broken(f"a time index goes back: {floors}")
     if len(index) and index.last_on_disk() != index.last():
         raise Broken("a time index says something else from disk")
