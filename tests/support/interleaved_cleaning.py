@@ -90,12 +90,13 @@ class InterleavedHistory(CompactedHistory):
         self._watch()
 
     def _keep_recovery_points(self) -> None:
-        """As a broker does once a minute. Where there is no file of them every gap is taken for compaction's."""
-        write = self.world.logs.directories[0].recovery_points_writer()
-        if write is not None:
-            write()
-            self.world.logs.directories[0].use_recovery_points()
-            self.world.logs.directories[0].sync_names()
+        """As the cleaner does. Before it ever has, every gap is taken for one of compaction: it may have been
+        that of Apache Kafka."""
+        directory = self.world.logs.directories[0]
+        write, use = directory.recovery_points_for_cleaning()
+        write()
+        assert use()
+        directory.sync_names()
 
     def _own_log(self) -> PartitionLog:
         log = self.world.logs.get("t", 0)

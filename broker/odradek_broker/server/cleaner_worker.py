@@ -22,12 +22,12 @@ from dataclasses import asdict
 from itertools import chain
 
 from odradek_broker.platform.machine import RealFiles
+from odradek_broker.storage.checkpoints import CLEANER_LOCK
 from odradek_broker.storage.cleaner.cleaner import clean
 from odradek_broker.storage.cleaner.job import Cleaning, CleaningJob, GroupCleaned
 from odradek_broker.storage.cleaner.runner import failed
 
 GO_ON = "go on"
-_LOCK = ".cleaner.lock"
 _NICE = 10
 _LOOK_AT_PARENT_S = 1.0
 _READ_BYTES = 1024 * 1024
@@ -85,7 +85,7 @@ def _read_lines(lines: queue.SimpleQueue[str]) -> None:
 
 def _take_lock(data_dir: str) -> int:
     """No two cleaners write into one data directory: one of a broker that was killed may still run. OSError."""
-    fd = os.open(f"{data_dir}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(f"{data_dir}/{CLEANER_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     deadline_s = time.monotonic() + _LOCK_WAIT_S
     while True:
         try:

@@ -27,6 +27,8 @@ from odradek_broker.topic_partition import TopicPartition
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+#: Held by the cleaner. Where it is, this broker compacts, and did so below recovery points of its own (L-32).
+CLEANER_LOCK = ".cleaner.lock"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"

@@ -10,6 +10,7 @@ from itertools import islice
 from odradek_broker.platform.seams import Volume, write_atomically
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_LOCK,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -329,7 +330,12 @@ class LogDirectory:
             self._written_points = points
             return True
 
-        return lambda: write_atomically(self._files, prepared, encode_offsets(points)), use
+        def write() -> None:
+            # Before anything that a start concludes from it.
+            self._files.open(self.path_of(CLEANER_LOCK), create=True).close()
+            write_atomically(self._files, prepared, encode_offsets(points))
+
+        return write, use
 
     def cleaner_offsets_writer(self) -> Callable[[], None]:
         """What prepares a file of how far logs have been compacted (L-28), in whatever thread. OSError.

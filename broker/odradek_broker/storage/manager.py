@@ -10,6 +10,7 @@ from itertools import islice, repeat
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
+    CLEANER_LOCK,
     PARTITION_METADATA,
     CorruptCheckpoint,
     decode_partition_metadata,
@@ -292,8 +293,8 @@ class LogManager:
             left.recovery_points.get(key, 0),
             left.clean and key in left.log_ends and key in left.log_starts,
             key in left.directory.cleaner_offsets,
-            # Where its recovery point is not known, nobody knows what had been compacted.
-            key in left.recovery_points,
+            # Else nobody knows what had been compacted: there is none, or another broker wrote it.
+            key in left.recovery_points and CLEANER_LOCK in left.names,
         )
         topic_id = self._read_topic_id(path, report)
         log = self._new_log(key, topic_id, left.directory, config, start)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from odradek_broker.platform.seams import Files, Randomness
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_LOCK,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
@@ -30,7 +31,7 @@ from odradek_broker.topic_partition import TopicPartition
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 #: Of the process, and of no interest to a start.
-_OTHER_FILES = (LOCK, ".cleaner.lock", "odradek.pid", "odradek.log")
+_OTHER_FILES = (LOCK, CLEANER_LOCK, "odradek.pid", "odradek.log")
 _FATES = {
     "delete": ("is of a deleted topic", "it goes at the next start"),
     "stray": ("belongs to no topic", "no start touches it; look at it and remove it by hand"),
@@ -202,6 +203,7 @@ class DataDirectoryCheck:
             compacted=compacted or known[CLEANER_OFFSETS] is not None,
             log_start_offset=known[LOG_STARTS],
             recovery_point=known[RECOVERY_POINTS],
+            gaps_known=self._files.exists(self._path(CLEANER_LOCK)),
             log_end_offset=known[HIGH_WATERMARKS],
         )
 

@@ -42,7 +42,8 @@ _UNREADABLE = (
 class Expected:
     """The state of a partition as the rest of the directory has it; None is unknown.
 
-    `clean`: the next start trusts the files. `live`: a broker writes to them.
+    `clean`: the next start trusts the files. `live`: a broker writes to them. `gaps_known`: gaps that compaction
+    left are below the recovery point.
     """
 
     clean: bool
@@ -50,6 +51,7 @@ class Expected:
     compacted: bool = False
     log_start_offset: int | None = None
     recovery_point: int | None = None
+    gaps_known: bool = False
     log_end_offset: int | None = None
 
 
@@ -246,8 +248,10 @@ class PartitionCheck:
     def _by_compaction(self, base_offset: int) -> bool:
         """Does the next start take a gap before a segment for one that compaction left (L-32)?"""
         expected = self._expected
-        known = expected.recovery_point is not None and not expected.clean and not expected.live
-        return expected.compacted and (not known or base_offset <= (expected.recovery_point or 0))
+        unknown = expected.recovery_point is None or not expected.gaps_known
+        if unknown or expected.clean or expected.live:
+            return expected.compacted
+        return expected.compacted and base_offset <= (expected.recovery_point or 0)
 
     def _check_seam(self, at: int, base_offset: int) -> None:
         """Does the segment follow the one before it?"""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from compaction_history import batches_of
 from logs import make_batch
 from node_world import NodeWorld
@@ -310,3 +312,22 @@ def test_l32_a_partition_that_is_made_again_has_a_recovery_point_of_its_own() ->
     world.flush()
     world.topic("t")
     assert world.logs.directories[0].recovery_point_on_disk(("t", 0)) == 0
+
+
+@pytest.mark.parametrize("cleaner_was_here", [False, True])
+def test_l32_gaps_of_another_broker_are_taken_as_they_are(cleaner_was_here: bool) -> None:
+    """Apache Kafka has no recovery point written before it cleans."""
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 30)
+    point = world.logs.directories[0].recovery_points_writer()
+    assert point is not None
+    point()
+    world.logs.directories[0].use_recovery_points()
+    world.fill(log, 30)
+    end, middle = log.log_end_offset, log.segments[-3]
+    world.files.put(middle.path, b"")
+    if cleaner_was_here:
+        world.files.put("data/.cleaner.lock", b"")
+    world.crash()
+    assert world.log("t").log_end_offset == (middle.base_offset if cleaner_was_here else end)
