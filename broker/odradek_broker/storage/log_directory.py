@@ -154,7 +154,9 @@ class LogDirectory:
     def read_what_was_left(self, problems: list[str]) -> LastRun:
         """Names and checkpoints. The mark of a clean stop is taken away, for from here on a crash
         must be recognised as one; deletions that were begun are finished (L-38). `problems` gets what is computed again.
-        DataDirectoryFailed."""
+        DataDirectoryFailed, also if it cannot be read where logs start: what was deleted would come
+        back."""
+        log_starts = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
             clean = CLEAN_SHUTDOWN in names
@@ -173,16 +175,22 @@ class LogDirectory:
             self,
             clean,
             names,
-            log_starts=self._read_offsets(LOG_STARTS, problems),
+            log_starts=log_starts,
             recovery_points=self._written_points,
             log_ends=self._read_offsets(HIGH_WATERMARKS, problems),
         )
 
-    def _read_offsets(self, name: str, problems: list[str]) -> dict[TopicPartition, int]:
+    def _read_offsets(
+        self, name: str, problems: list[str], *, needed: bool = False
+    ) -> dict[TopicPartition, int]:
         try:
             text = read_small_file(self._files, self.path_of(name))
             offsets = {} if text is None else decode_offsets(text)
         except (CorruptCheckpoint, OSError) as problem:
+            if needed and isinstance(problem, OSError):
+                raise DataDirectoryFailed(
+                    f"{self.path_of(name)} cannot be read: {problem.strerror or problem}"
+                ) from problem
             problems.append(f"{self.path_of(name)} is computed again: {problem}")
             return {}
         self._checkpointed |= offsets.keys()

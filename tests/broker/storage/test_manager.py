@@ -546,6 +546,24 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
     assert (log.log_start_offset, log.log_end_offset) == (2, 4)
 
 
+def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
+    files: MemoryFiles, two_topics: LogManager
+) -> None:
+    """Deleted records would come back; and the next start must still know how the last run ended."""
+    log = two_topics.get("a", 1)
+    assert log is not None
+    log.delete_records(2)
+    two_topics.close()
+    files.fail(Failure("read", path_part="log-start-offset-checkpoint"))
+    with pytest.raises(DataDirectoryError, match="log-start-offset-checkpoint cannot be read"):
+        start(files)
+    crash(files)  # That process has ended.
+    manager, report = start(files)
+    log = manager.get("a", 1)
+    assert log is not None
+    assert (log.log_start_offset, report.clean) == (2, True)
+
+
 def test_l20_retention_pass(files: MemoryFiles, two_topics: LogManager) -> None:
     for log in two_topics:
         log.config = LogConfig(retention_ms=1000)
