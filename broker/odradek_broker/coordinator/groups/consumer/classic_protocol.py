@@ -130,7 +130,7 @@ class ClassicProtocolMembers:
         )
         member = update_member(update, self._config, self._topics, now)
         out.records += update.records
-        self._protocol.undo_if_refused(group, out)
+        self._protocol.undo_if_refused(group, out, member_id)
         if update.replaced is not None:
             self._deadlines.forget(group, update.replaced.member_id)
         self._deadlines.cancel(group, member_id, Deadline.MEMBER_REJOIN)

@@ -142,7 +142,7 @@ class ConsumerProtocol:
         self._check_pattern(update)
         member = update_member(update, self._config, self._topics, now)
         out.records += [*update.records, *opened.ending]
-        self.undo_if_refused(group, out)
+        self.undo_if_refused(group, out, member_id)
         if update.replaced is not None:
             self._deadlines.forget(group, update.replaced.member_id)
         self._deadlines.restart_session(group, member, now)
@@ -275,12 +275,15 @@ class ConsumerProtocol:
         out.records.append(make.group_record(group.group_id, group.epoch + 1))
         self.undo_if_refused(group, out)
 
-    def undo_if_refused(self, group: ConsumerGroup, out: Outcome) -> None:
-        """Should the records be refused, set the soft state back: nothing has happened."""
+    def undo_if_refused(self, group: ConsumerGroup, out: Outcome, member_id: str = "") -> None:
+        """Should the records be refused, set the soft state back: nothing has happened, and who joins
+        with them, as `member_id`, is no member."""
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:
             if error is not _E.NONE:
                 group.topics_version = None
+                if member_id not in group.members:
+                    self._deadlines.forget(group, member_id)
                 if self._groups.get(group.group_id) is group:
                     self._deadlines.restored(group, then)
             return Outcome()

@@ -11,6 +11,7 @@ from consumer_group_world import (
     consumer_group,
     joined,
     settle,
+    shard,
     stored,
     topic_id_partitions,
 )
@@ -38,6 +39,17 @@ def test_g152_a_classic_member_joins_a_consumer_group(world: GroupWorld) -> None
     assert (answer.generation_id, answer.leader, answer.members) == (3, "", [])
     assert old.sync() is E.NONE
     rest(old, new)
+
+
+def test_g91_who_could_not_join_is_waited_for_by_nobody(world: GroupWorld) -> None:
+    (new,) = joined(world, "new")
+    before = len(shard(world).timers)
+    old = ClassicMember(world)
+    world.log.refuse = E.KAFKA_STORAGE_ERROR
+    assert old.enter().error_code == E.NOT_COORDINATOR
+    world.log.refuse = E.NONE
+    assert len(shard(world).timers) == before
+    assert new.beat().error_code == E.NONE
 
 
 def test_g152_who_may_not_join(world: GroupWorld) -> None:
