@@ -28,7 +28,7 @@ from odradek_broker.metadata.cluster import (
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
 )
-from odradek_broker.metadata.log import MetadataLog
+from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog
 from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.partition import Partition
@@ -53,6 +53,23 @@ from odradek_protocol.stored.cluster_metadata import ClientQuotaRecord, Metadata
 
 #: Nothing is deleted in the first moments of a broker, as in Kafka.
 FIRST_RETENTION_MS = 30_000
+
+
+class _TopicsAtStart:
+    """See `KnownTopics`. The metadata log is opened before all others."""
+
+    def __init__(self, metadata_log: MetadataLog, metadata: ClusterMetadata) -> None:
+        self._metadata_log = metadata_log
+        self._metadata = metadata
+
+    def topic_id(self, topic: str) -> bytes | None:
+        if topic == METADATA_TOPIC:
+            return METADATA_TOPIC_ID
+        known = self._metadata.topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def is_removed(self, topic_id: bytes) -> bool:
+        return topic_id in self._metadata_log.removed_topic_ids
 
 
 class Node:
@@ -164,7 +181,9 @@ class Node:
         """
         self.logs.on_directory_failed = self._directory_failed
         report = self.logs.open_all(
-            self._config_at_start, first_topic=METADATA_TOPIC, topic_ids=self._topic_id_at_start
+            self._config_at_start,
+            first_topic=METADATA_TOPIC,
+            topics=_TopicsAtStart(self._metadata_log, self.metadata),
         )
         self._metadata_log.load()
         for entity, quotas in self.metadata.client_quotas.items():
@@ -210,11 +229,6 @@ class Node:
         self._metadata_log.load()
         self.logs.producer_expiration_ms = self.metadata.config.producer_id_expiration_ms
         return self.metadata.log_config(topic)
-
-    def _topic_id_at_start(self, topic: str) -> bytes | None:
-        self._metadata_log.load()
-        known = self.metadata.topics.get(topic)
-        return None if known is None else known.topic_id
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         """Coordinate no more what is recorded in its partitions; end where none is left (L-42)."""

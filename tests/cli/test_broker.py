@@ -262,6 +262,26 @@ def test_the_life_of_a_daemon(data: Path) -> None:
     assert "no broker is running" in nobody.stderr
 
 
+@pytest.mark.parametrize("by", ["option", "file"])
+def test_a_daemon_on_several_directories(tmp_path: Path, by: str) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    where = ["--data-dir", f"{first},{second}"]
+    if by == "file":
+        settings = tmp_path / "server.properties"
+        settings.write_text(f"log.dirs={first},{second}\nmetadata.log.dir={second}\n")
+        where = ["--config", str(settings)]
+    home = first if by == "option" else second
+    started = run("start", "--listen", "127.0.0.1:0", *where)
+    try:
+        assert started.returncode == 0, started.stderr
+        assert run("status", *where).returncode == 0
+        assert (first / "meta.properties").exists() and (second / "meta.properties").exists()
+        assert (home / "__cluster_metadata-0").exists() and (home / "odradek.pid").exists()
+    finally:
+        assert run("stop", *where).returncode == 0
+    assert (first / ".kafka_cleanshutdown").exists() and (second / ".kafka_cleanshutdown").exists()
+
+
 def test_a_stale_pid_file_is_no_broker(data: Path) -> None:
     data.mkdir()
     # The number is that of a living process, which must not be taken for the broker.

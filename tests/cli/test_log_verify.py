@@ -23,7 +23,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_snapshot
 from odradek_broker.tools.segment_file import SegmentFile
-from odradek_broker.tools.verify.data_directory import DataDirectoryCheck
+from odradek_broker.tools.verify.data_directories import DataDirectoriesCheck
 from odradek_broker.tools.verify.findings import Finding, Findings, Severity
 from odradek_protocol.records import simple_batch
 from odradek_protocol.stored.cluster_metadata import TopicRecord, encode_record
@@ -359,7 +359,7 @@ def test_a_swap_of_compaction_that_was_not_finished_is_left_to_the_next_start(
 def _worst(data: Path) -> tuple[Severity, list[Finding]]:
     found: list[Finding] = []
     findings = Findings(found.append)
-    DataDirectoryCheck(ReadOnlyFiles(), str(data), findings, RealRandomness()).run()
+    DataDirectoriesCheck(ReadOnlyFiles(), [str(data)], findings, RealRandomness()).run()
     return findings.worst, found
 
 

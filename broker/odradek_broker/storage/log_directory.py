@@ -54,7 +54,7 @@ def _ignore(_: object) -> None:
     pass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LastRun:
     """The state of a directory that the last run left behind."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, repeat
+from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
@@ -41,6 +42,7 @@ _RENAMED_AT_ONCE_MAX = 50
 ParallelRunner = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
 _DELETED_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
+_FIRST_SEGMENT = f"{0:020d}.log"
 
 
 def one_by_one(works: Sequence[Callable[[], None]]) -> list[OSError | None]:
@@ -75,6 +77,18 @@ class MaintenanceReport:
 
     deleted_segments: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+
+
+class KnownTopics(Protocol):
+    """What the metadata says of topics."""
+
+    def topic_id(self, topic: str, /) -> bytes | None:
+        """None if there is no such topic."""
+        ...
+
+    def is_removed(self, topic_id: bytes, /) -> bool:
+        """Whether the removal of a topic is recorded; it may be, and not be known any more."""
+        ...
 
 
 class LogManager:
@@ -178,11 +192,11 @@ class LogManager:
         configs: Callable[[str], LogConfig],
         *,
         first_topic: str = "",
-        topic_ids: Callable[[str], bytes | None] = lambda _: None,
+        topics: KnownTopics | None = None,
     ) -> StartReport:
         """Find every partition; `configs` gives the settings of a topic, those of `first_topic`
-        before all others: it is where they are read from, and lies where the settings say.
-        `topic_ids` tells which id a topic has.
+        before all others: it is where they are read from, and lies where the settings say. Without
+        `topics` none is known.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
         (L-30), but for those that could be opened only by reading their batches, for which nobody
@@ -197,8 +211,9 @@ class LogManager:
                 self._check_place(key, found[key])
             if key not in self._logs:
                 config = configs(key[0])
-                left = self._only_one(key, found[key], topic_ids, report)
-                self._adopt(key, config, left, report)
+                left = self._choose(key, found[key], topics, report)
+                if left is not None:
+                    self._adopt(key, config, left, report)
             if key[0] == first_topic:
                 self._sync_recovered(report)
         self._sync_recovered(report)
@@ -251,36 +266,75 @@ class LogManager:
                     " remove the one that is wrong"
                 )
 
-    def _only_one(
+    def _choose(
         self,
         key: TopicPartition,
         found: list[LastRun],
-        topic_ids: Callable[[str], bytes | None],
+        topics: KnownTopics | None,
         report: StartReport,
-    ) -> LastRun:
-        """Where a partition lies. What is left of another topic of the name, deleted while its directory
-        could not be used, is set aside. DataDirectoryError if there are two (L-41)."""
-        if len(found) == 1:
+    ) -> LastRun | None:
+        """Where a partition lies. What is left of another topic of its name, deleted while a directory
+        could not be used, is put out of the way. DataDirectoryError if it is in two (L-41)."""
+        if topics is None or len(self.directories) == 1:
             return found[0]
         name = f"{key[0]}-{key[1]}"
-        paths = {left.directory.path_of(name): left for left in found}
-        wanted = topic_ids(key[0])
-        own = [path for path in paths if self._read_topic_id(path, report) == wanted]
-        if len(own) != 1:
+        wanted = topics.topic_id(key[0])
+        ids = {left: self._read_topic_id(left.directory.path_of(name), report) for left in found}
+        own = [left for left in found if ids[left] == wanted]
+        # Where the id has not reached the disk, nothing was acknowledged.
+        own = own or [left for left in found if wanted is None or ids[left] == ZERO_UUID]
+        if len(own) > 1:
+            # What was begun while a disk failed, and then made elsewhere.
+            own = [each for each in own if not self._is_blank(each.directory.path_of(name))] or own[
+                :1
+            ]
+        if len(own) > 1 and wanted is not None:
+            paths = " and ".join(left.directory.path_of(name) for left in own)
             raise DataDirectoryError(
-                f"the partition {name} is in two data directories, {' and '.join(paths)}: move the one"
-                " that is not wanted out of the way"
+                f"the partition {name} is in two data directories, {paths}: move the one that is not"
+                " wanted out of the way"
             )
-        for path in paths.keys() - set(own):
-            kept_as = self._stray_name(path)
-            try:
-                self.files.rename(path, kept_as)
-            except OSError as problem:
-                raise DataDirectoryError(f"{path} cannot be renamed: {problem}") from problem
+        for left in found:
+            if left not in own[:1]:
+                blank = self._is_blank(left.directory.path_of(name))
+                gone = blank or topics.is_removed(ids[left])
+                self._put_away(left.directory, name, gone, report)
+        return own[0] if own else None
+
+    def _is_blank(self, path: str) -> bool:
+        """Has the partition never had a record?"""
+        try:
+            logs = [each for each in self.files.list(path) if each.endswith(".log")]
+            if any(each != _FIRST_SEGMENT for each in logs):
+                return False
+            for each in logs:
+                file = self.files.open(f"{path}/{each}")
+                try:
+                    if file.size():
+                        return False
+                finally:
+                    file.close()
+        except OSError:
+            return False
+        return True
+
+    def _put_away(
+        self, directory: LogDirectory, name: str, removed: bool, report: StartReport
+    ) -> None:
+        """What is left of another topic is kept, unless it is known to be removed or has nothing in it."""
+        path = directory.path_of(name)
+        suffix = _DELETED_SUFFIX if removed else _STRAY_SUFFIX
+        renamed = f"{path}.{self._randomness.uuid().hex()}{suffix}"
+        try:
+            self.files.rename(path, renamed)
+        except OSError as problem:
+            raise DataDirectoryError(f"{path} cannot be renamed: {problem}") from problem
+        if removed:
+            directory.deleted_files.add_directory(self._clock.wall_ms(), renamed)
+        else:
             report.problems.append(
-                f"{path} is of a deleted topic of the same name; it is kept as {kept_as}"
+                f"{path} is of a deleted topic of the same name; it is kept as {renamed}"
             )
-        return paths[own[0]]
 
     def _adopt(
         self, key: TopicPartition, config: LogConfig, left: LastRun, report: StartReport

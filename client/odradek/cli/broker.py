@@ -41,7 +41,7 @@ DataDir = Annotated[
         "--data-dir",
         metavar="DIR",
         envvar=DATA_DIR_VARIABLE,
-        help="Where everything is kept; odradek-data if nothing says otherwise.",
+        help="Where everything is kept; odradek-data if nothing says otherwise. Several with commas.",
         show_default=False,
     ),
 ]
@@ -117,7 +117,8 @@ def start(
     running = _running(directory)
     if running is not None:
         fail(f"a broker is running already: pid {running.pid}, {running.address}, data {directory}")
-    command = [sys.executable, "-m", "odradek", "serve", "--data-dir", str(directory)]
+    data_dirs = ",".join(str(Path(path).absolute()) for path in parsed.log_dirs)
+    command = [sys.executable, "-m", "odradek", "serve", "--data-dir", data_dirs]
     command += ["--log-file", str(log_file)]
     if listen is not None:
         command += ["--listen", listen]

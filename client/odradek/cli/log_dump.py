@@ -19,6 +19,7 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, cell, tell
+from odradek.cli.log_paths import data_directories
 
 if TYPE_CHECKING:
     from odradek_broker.tools.dump import Row, Selection
@@ -191,13 +192,17 @@ def _kinds(only: list[str] | None) -> set[str]:
 
 def dump(
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
-            metavar="PATH",
+            metavar="PATH...",
             exists=True,
-            help="Files of a log, directories of partitions, or a data directory.",
+            help="Files of a log, directories of partitions, or data directories.",
         ),
-    ],
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Instead: the settings file of the broker, with log.dirs."),
+    ] = None,
     records: Annotated[
         bool, typer.Option("--records", "-r", help="The records of every batch as well.")
     ] = False,
@@ -238,10 +243,11 @@ def dump(
     from odradek_broker.tools.dump import Selection
 
     selection = Selection(offset, count, records)
-    headings = not as_json and (len(paths) > 1 or paths[0].is_dir())
+    named_paths = data_directories(paths, config)
+    headings = not as_json and (len(named_paths) > 1 or named_paths[0].is_dir())
     whole = True
     try:
-        for path, name, named in _found(paths, _kinds(only)):
+        for path, name, named in _found(named_paths, _kinds(only)):
             if headings:
                 sys.stdout.write(f"{path}\n")
             try:

@@ -1,4 +1,4 @@
-"""`odradek log verify`: is a data directory sound, and what would the next start do?"""
+"""`odradek log verify`: are data directories sound, and what would the next start do?"""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, progress, tell
+from odradek.cli.log_paths import data_directories
 
 if TYPE_CHECKING:
     from odradek_broker.platform.seams import Files
@@ -30,10 +31,17 @@ _VERDICTS = (
 
 
 def verify(
-    directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="A data directory, or the directory of one partition."),
-    ],
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="DIR...",
+            help="The data directories of a broker, or the directory of one partition.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Instead: the settings file of the broker, with log.dirs."),
+    ] = None,
     running: Annotated[
         bool,
         typer.Option(
@@ -43,9 +51,9 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check all files of a data directory against each other, and say what the next start will do.
+    """Check all files of data directories against each other, and say what the next start will do.
 
-    Nothing is written. No broker can start on the directory meanwhile.
+    Of a broker with several all are named together. Nothing is written. No broker can start on them meanwhile.
 
     Exits with 0 if it is sound, with 1 if the next start repairs it, with 2 if something has to be
     done, and with 3 if it could not be checked, as when a broker runs on it.
@@ -55,9 +63,11 @@ def verify(
 
     files = ReadOnlyFiles()
     findings = Findings(_print_json if as_json else _print)
+    paths = data_directories(directories, config)
     with ExitStack() as stack:
-        _lock(files, directory, running, stack)
-        total_bytes = _segment_bytes(directory)
+        for directory in paths:
+            _lock(files, directory, running, stack)
+        total_bytes = sum(map(_segment_bytes, paths))
         shown = stack.enter_context(progress("bytes", total_bytes, wanted=sys.stderr.isatty()))
         done_bytes = 0
 
@@ -67,12 +77,12 @@ def verify(
             shown.show(done_bytes)
 
         try:
-            looked_at = _verify(files, directory, findings, running, advance)
+            looked_at = _verify(files, paths, findings, running, advance)
         except OSError as error:
             if error.filename is None:
                 raise
             fail(f"{os.fspath(error.filename)}: {error.strerror}", EXIT_NOT_VERIFIED)
-    tell(f"{directory}: {looked_at}: {_VERDICTS[findings.worst]}")
+    tell(f"{', '.join(map(str, paths))}: {looked_at}: {_VERDICTS[findings.worst]}")
     if findings.worst:
         raise typer.Exit(int(findings.worst))
 
@@ -100,7 +110,7 @@ def _lock(files: Files, directory: Path, running: bool, stack: ExitStack) -> Non
 
 def _verify(
     files: Files,
-    directory: Path,
+    paths: list[Path],
     findings: Findings,
     running: bool,
     advance: Callable[[int], None],
@@ -108,21 +118,23 @@ def _verify(
     """Counts of everything that was read, as a text. OSError."""
     from odradek_broker.platform.machine import RealRandomness
     from odradek_broker.tools.file_names import parse_directory
-    from odradek_broker.tools.verify.data_directory import DataDirectoryCheck, Totals
+    from odradek_broker.tools.verify.data_directories import DataDirectoriesCheck
+    from odradek_broker.tools.verify.data_directory import Totals
     from odradek_broker.tools.verify.partition import Expected, PartitionCheck
 
     def wait() -> None:
         time.sleep(_LOOK_AGAIN_S)
 
-    if parse_directory(directory.resolve().name) is not None:
-        alone = Expected(clean=True, live=running)
-        check = PartitionCheck(files, str(directory), alone, findings, advance, wait)
+    if all(parse_directory(path.resolve().name) is not None for path in paths):
         totals = Totals()
-        totals.add(check.run())
+        for path in paths:
+            alone = Expected(clean=True, live=running)
+            check = PartitionCheck(files, str(path), alone, findings, advance, wait)
+            totals.add(check.run())
     else:
-        totals = DataDirectoryCheck(
+        totals = DataDirectoriesCheck(
             files,
-            str(directory),
+            [str(path) for path in paths],
             findings,
             RealRandomness(),
             live=running,
@@ -130,7 +142,7 @@ def _verify(
             wait=wait,
         ).run()
     if not totals.partitions:
-        fail(f"there are no partitions in {directory}", EXIT_NOT_VERIFIED)
+        fail(f"there are no partitions in {', '.join(map(str, paths))}", EXIT_NOT_VERIFIED)
     return (
         f"{totals.partitions} partitions, {totals.segments} segments, {totals.size_bytes:,} bytes"
     )

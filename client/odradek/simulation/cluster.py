@@ -17,7 +17,7 @@ FAULTS_WITHIN_MS = 10_000
 LIMIT_S = 3_600
 _TRACE_TAIL = 40
 #: What may happen to a test that asks for faults; its own code is not killed.
-_KINDS = tuple(kind for kind in FAULTS if kind != "kill-client")
+_KINDS = tuple(kind for kind in FAULTS if kind not in ("kill-client", "failed-directory"))
 
 
 class SimulatedCluster:

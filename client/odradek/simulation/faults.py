@@ -180,6 +180,25 @@ async def failed_read(world: World, fault: Fault) -> None:
     world.broker.disk.fail(Failure("read", nth=1 + fault.size % 5))
 
 
+async def failed_directory(world: World, fault: Fault) -> None:
+    """Of several data directories the disk of the last one breaks, until the broker is started again."""
+    paths = world.broker.config.log_dirs
+    if len(paths) < 2:
+        return
+    for kind in (
+        "append",
+        "open",
+        "read",
+        "remove",
+        "rename",
+        "sync",
+        "sync_dir",
+        "truncate",
+        "volume",
+    ):
+        world.broker.disk.fail(Failure(kind, path_part=paths[-1], for_ever=True))
+
+
 async def clock_jump(world: World, fault: Fault) -> None:
     """The wall clock of the broker is set wrong, by a minute, an hour or half a day."""
     world.broker.clock.set_wrong(CLOCK_ERRORS_MS[fault.size % len(CLOCK_ERRORS_MS)])
@@ -235,6 +254,7 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         failed_write,
         failed_sync,
         failed_read,
+        failed_directory,
         clock_jump,
         kill_client,
         cut_power_behind_an_answer,

@@ -13,7 +13,10 @@ from node_world import NodeWorld
 from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.partition import Partition
 from odradek_broker.platform.machine import RealClock, RealFiles, RealRandomness
-from odradek_broker.storage.checkpoints import decode_meta_properties
+from odradek_broker.storage.checkpoints import (
+    decode_meta_properties,
+    encode_partition_metadata,
+)
 from odradek_broker.storage.errors import AppendRejected, DataDirectoryError, DataDirectoryInUse
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
@@ -350,12 +353,51 @@ def test_l42_deleting_a_topic_of_a_failed_directory_and_making_it_again(world: N
     assert set(partitions_in(world, "data")) >= {f"t-{index}" for index in range(4)}
     restart(world)
     assert [world.end("t", index) for index in range(4)] == [7] * 4
-    assert partitions_in(world, "more") == []
-    kept = [name for name in world.files.list("more") if name.endswith("-stray")]
-    assert len(kept) == 2
-    assert (
-        sum("is of a deleted topic of the same name" in each for each in world.report.problems) == 2
+    assert partitions_in(world, "more") == [] and world.report.problems == []
+    world.keep_house_later()
+    assert not any(name.startswith("t-") for name in world.files.list("more"))
+
+
+def test_l41_of_two_the_one_of_another_topic_is_kept_out_of_the_way(world: NodeWorld) -> None:
+    """Nothing says any more that its topic was removed."""
+    world.logs.close()
+    for path in world.files.paths():
+        if path.startswith("data/t-0/"):
+            world.files.put("more" + path[4:], world.files.content(path))
+    stranger = encode_partition_metadata(bytes(range(16)))
+    world.files.put("more/t-0/partition.metadata", stranger)
+    restart(world, clean=False)
+    assert [world.end("t", index) for index in range(4)] == [1, 2, 3, 4]
+    (kept,) = [name for name in world.files.list("more") if name.endswith("-stray")]
+    assert kept.startswith("t-0.")
+    assert any(
+        "t-0 is of a deleted topic of the same name" in each for each in world.report.problems
     )
+
+
+def test_l41_one_of_another_topic_alone_is_out_of_the_way_too(world: NodeWorld) -> None:
+    """Its successor of the name had not reached the disk when the power failed."""
+    world.logs.close()
+    stranger = encode_partition_metadata(bytes(range(16)))
+    world.files.put("more/t-1/partition.metadata", stranger)
+    restart(world, clean=False)
+    assert (world.end("t", 1), world.end("t", 3)) == (0, 4)
+    assert len([name for name in world.files.list("more") if name.endswith("-stray")]) == 1
+
+
+@pytest.mark.parametrize("topic_id", ["its own", "none"])
+def test_l41_what_was_begun_in_one_and_made_in_another_is_no_second_one(
+    world: NodeWorld, topic_id: str
+) -> None:
+    world.logs.close()
+    known = world.files.content("data/t-0/partition.metadata")
+    world.files.put("more/t-0/partition.metadata", known if topic_id == "its own" else b"")
+    world.files.put("more/t-0/00000000000000000000.log", b"")
+    if topic_id == "none":
+        world.files.put("data/t-0/partition.metadata", b"")
+    restart(world, clean=False)
+    assert (offline(world), world.end("t", 0)) == ([], 1)
+    assert "t-0" not in partitions_in(world, "more")
 
 
 # ---- a directory that is not there

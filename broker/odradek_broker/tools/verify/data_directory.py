@@ -1,11 +1,11 @@
-"""A whole data directory: its small files, its metadata, and every partition."""
+"""Whole data directories: their small files, their metadata, and every partition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from odradek_broker.platform.seams import Files, Randomness
+from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_LOCK,
@@ -18,13 +18,11 @@ from odradek_broker.storage.checkpoints import (
     CorruptCheckpoint,
     decode_meta_properties,
     decode_offsets,
-    encode_topic_id,
     read_small_file,
 )
 from odradek_broker.tools.file_names import parse_directory, parse_file
-from odradek_broker.tools.segment_file import no_wait
 from odradek_broker.tools.verify.findings import Findings
-from odradek_broker.tools.verify.metadata import METADATA_DIRECTORY, StoredMetadata, read_metadata
+from odradek_broker.tools.verify.metadata import METADATA_DIRECTORY, StoredMetadata
 from odradek_broker.tools.verify.partition import Expected, PartitionCheck, Summary
 from odradek_broker.tools.verify.partition_files import note_leftover
 from odradek_broker.topic_partition import TopicPartition
@@ -32,12 +30,11 @@ from odradek_broker.topic_partition import TopicPartition
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 #: Of the process, and of no interest to a start.
 _OTHER_FILES = (LOCK, CLEANER_LOCK, "odradek.pid", "odradek.log")
-_FATES = {
+FATES = {
     "delete": ("is of a deleted topic", "it goes at the next start"),
     "stray": ("belongs to no topic", "no start touches it; look at it and remove it by hand"),
     "future": ("is a copy that Apache Kafka had begun", "no start touches it"),
 }
-_METADATA_PARTITION: TopicPartition = (METADATA_DIRECTORY.rpartition("-")[0], 0)
 
 
 @dataclass(slots=True)
@@ -56,61 +53,78 @@ class Totals:
         self.size_bytes += summary.size_bytes
         self.scanned_bytes += summary.scanned_bytes
 
+    def add_all(self, other: Totals) -> None:
+        """Count what was counted elsewhere."""
+        self.partitions += other.partitions
+        self.segments += other.segments
+        self.size_bytes += other.size_bytes
+        self.scanned_bytes += other.scanned_bytes
+
 
 class DataDirectoryCheck:
-    """Checks a data directory, once. `live`: a broker is running on it."""
+    """Checks one of the data directories of a broker; `DataDirectoriesCheck` says in which order.
+    `live`: a broker is running on it."""
 
     def __init__(
         self,
         files: Files,
         data_dir: str,
         findings: Findings,
-        randomness: Randomness,
         *,
-        live: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-        wait: Callable[[], None] = no_wait,
+        live: bool,
+        progress: Callable[[int], None],
+        wait: Callable[[], None],
     ) -> None:
         self._files = files
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._findings = findings
-        self._randomness = randomness
         self._live = live
         self._progress = progress
         self._wait = wait
-        self._clean = False
-        self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self._names: list[str] = []
         self._metadata: StoredMetadata | None = None
-        self._topic_ids: dict[TopicPartition, bytes | None] = {}
         self._ends: dict[TopicPartition, int] = {}
+        #: Was it left by a clean stop?
+        self.clean = False
+        #: By the name of the checkpoint.
+        self.offsets: dict[str, dict[TopicPartition, int]] = {}
+        #: Of the partitions in it.
+        self.topic_ids: dict[TopicPartition, bytes | None] = {}
+        self.properties: dict[str, str] = {}
         self.totals = Totals()
 
-    def run(self) -> Totals:
-        """OSError where the directory itself cannot be read."""
-        names = self._files.list(self._data_dir)
-        self._clean = CLEAN_SHUTDOWN in names
-        self._offsets = {name: self._read_offsets(name, names) for name in _CHECKPOINTS}
-        if METADATA_DIRECTORY in names:
-            self._metadata = read_metadata(
-                self._files, self._data_dir, self._randomness, self._findings
-            )
-        directories = self._explain(names)
-        for name, partition in directories:
-            self._check_partition(name, partition)
-        if directories:
-            self._check_identity(names)
-            self._check_metadata()
-            self._check_checkpoints()
-            self._report_unclean()
-        return self.totals
+    @property
+    def has_metadata(self) -> bool:
+        """Is the metadata log in it?"""
+        return METADATA_DIRECTORY in self._names
 
-    def _path(self, name: str) -> str:
-        return f"{self._data_dir}/{name}"
+    def read(self) -> None:
+        """Names and checkpoints. OSError where the directory itself cannot be read."""
+        self._names = self._files.list(self.data_dir)
+        self.clean = CLEAN_SHUTDOWN in self._names
+        self.offsets = {name: self._read_offsets(name) for name in _CHECKPOINTS}
+
+    def check_partitions(self, metadata: StoredMetadata | None) -> None:
+        """Every partition by itself, and whose the directory is. OSError."""
+        self._metadata = metadata
+        for name, partition in self._explain(self._names):
+            self._check_partition(name, partition)
+        if self.totals.partitions:
+            self._check_identity()
+
+    def check_checkpoints(self) -> None:
+        """The small files against the partitions."""
+        self._check_checkpoints()
+        self._report_unclean()
+
+    def path_of(self, name: str) -> str:
+        """The path of something in it."""
+        return f"{self.data_dir}/{name}"
 
     # ---- small files
 
-    def _read_offsets(self, name: str, names: list[str]) -> dict[TopicPartition, int]:
-        path = self._path(name)
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = self.path_of(name)
         try:
             text = read_small_file(self._files, path)
             if text is not None:
@@ -126,15 +140,16 @@ class DataDirectoryCheck:
                 path, str(problem), f"the next start computes it from the logs{lost}"
             )
             return {}
-        if self._clean and name != CLEANER_OFFSETS:
+        if self.clean and name != CLEANER_OFFSETS:
             self._findings.recoverable(path, "is missing", "the next start reads all logs")
         return {}
 
-    def _check_identity(self, names: list[str]) -> None:
-        path = self._path(META_PROPERTIES)
+    def _check_identity(self) -> None:
+        path = self.path_of(META_PROPERTIES)
         try:
             text = read_small_file(self._files, path)
-            if text is not None and decode_meta_properties(text).get("cluster.id"):
+            self.properties = {} if text is None else decode_meta_properties(text)
+            if self.properties.get("cluster.id"):
                 return
             problem = "is missing" if text is None else "names no cluster.id"
         except CorruptCheckpoint as error:
@@ -150,18 +165,18 @@ class DataDirectoryCheck:
             directory, file = parse_directory(name), parse_file(name)
             if directory is not None and self._is_directory(name):
                 if directory.fate:
-                    self._findings.note(self._path(name), *_FATES[directory.fate])
+                    self._findings.note(self.path_of(name), *FATES[directory.fate])
                 else:
                     directories.append((name, directory.partition))
             elif file is not None and file.leftover:
-                note_leftover(self._path(name), file.leftover, self._findings)
+                note_leftover(self.path_of(name), file.leftover, self._findings)
             elif file is None and name not in _OTHER_FILES:
-                self._findings.note(self._path(name), "is no part of the data", "")
+                self._findings.note(self.path_of(name), "is no part of the data", "")
         return directories
 
     def _is_directory(self, name: str) -> bool:
         try:
-            self._files.list(self._path(name))
+            self._files.list(self.path_of(name))
         except NotADirectoryError:
             return False
         return True
@@ -169,7 +184,7 @@ class DataDirectoryCheck:
     # ---- partitions
 
     def _check_partition(self, name: str, partition: TopicPartition) -> None:
-        path = self._path(name)
+        path = self.path_of(name)
         check = PartitionCheck(
             self._files, path, self._expected(partition), self._findings, self._progress, self._wait
         )
@@ -183,117 +198,60 @@ class DataDirectoryCheck:
             )
             return
         self.totals.add(summary)
-        self._topic_ids[partition] = summary.topic_id
+        self.topic_ids[partition] = summary.topic_id
         self._ends[partition] = summary.log_end_offset
 
     def _expected(self, partition: TopicPartition) -> Expected:
-        known = {name: offsets.get(partition) for name, offsets in self._offsets.items()}
+        known = {name: offsets.get(partition) for name, offsets in self.offsets.items()}
         trusted = known[LOG_STARTS] is not None and known[HIGH_WATERMARKS] is not None
-        if self._clean and not trusted and not self._live:
+        if self.clean and not trusted and not self._live:
             self._findings.recoverable(
-                self._path("-".join(map(str, partition))),
+                self.path_of("-".join(map(str, partition))),
                 f"it is not in {LOG_STARTS} or {HIGH_WATERMARKS}",
                 "the next start reads it",
             )
         topic = partition[0]
         compacted = self._metadata is not None and self._metadata.compacted(topic)
         return Expected(
-            clean=self._clean and trusted,
+            clean=self.clean and trusted,
             live=self._live,
             compacted=compacted or known[CLEANER_OFFSETS] is not None,
             log_start_offset=known[LOG_STARTS],
             recovery_point=known[RECOVERY_POINTS],
-            gaps_known=self._files.exists(self._path(CLEANER_LOCK)),
+            gaps_known=self._files.exists(self.path_of(CLEANER_LOCK)),
             log_end_offset=known[HIGH_WATERMARKS],
         )
 
-    # ---- together
-
-    def _check_metadata(self) -> None:
-        metadata = self._metadata
-        if metadata is None:
-            self._findings.damaged(
-                self._path(METADATA_DIRECTORY),
-                "is missing",
-                "without it the next start knows no topic, and sets all partitions aside: restore it",
-            )
-            return
-        if self._live or not metadata.readable:
-            return  # Topics come and go; or it is not known which there are.
-        for partition, topic_id in self._topic_ids.items():
-            if partition != _METADATA_PARTITION:
-                self._check_topic(partition, topic_id, metadata)
-        for topic in metadata.cluster.topics.values():
-            for index in topic.partitions:
-                if (topic.name, index) not in self._topic_ids:
-                    self._missing((topic.name, index))
-
-    def _check_topic(
-        self, partition: TopicPartition, topic_id: bytes | None, metadata: StoredMetadata
-    ) -> None:
-        name, index = partition
-        path = self._path(f"{name}-{index}")
-        topic = metadata.cluster.topics.get(name)
-        if topic_id in metadata.removed_topic_ids:
-            self._findings.note(path, *_FATES["delete"])
-        elif topic is None or index not in topic.partitions:
-            self._findings.recoverable(
-                path,
-                "belongs to no topic",
-                "the next start renames it to *-stray, or removes it if it is empty",
-            )
-        elif topic_id is not None and topic_id != topic.topic_id:
-            self._findings.damaged(
-                path,
-                f"is of topic id {encode_topic_id(topic_id)}, the metadata has"
-                f" {encode_topic_id(topic.topic_id)} for {name}",
-                "the broker does not start: move the directory away, or restore the right one",
-            )
-
-    def _missing(self, partition: TopicPartition) -> None:
-        name, index = partition
-        path = self._path(f"{name}-{index}")
-        known_end = max(
-            self._offsets[RECOVERY_POINTS].get(partition, 0),
-            self._offsets[HIGH_WATERMARKS].get(partition, 0),
-        )
-        if self._clean or known_end:
-            self._findings.damaged(
-                path,
-                f"is missing, with offsets up to {known_end}",
-                "the next start makes an empty one: restore it from a backup first",
-            )
-        else:
-            self._findings.recoverable(path, "is missing", "the next start makes it, empty")
+    # ---- the checkpoints
 
     def _check_checkpoints(self) -> None:
-        for name, offsets in self._offsets.items():
+        for name, offsets in self.offsets.items():
             for partition, offset in offsets.items():
                 topic, index = partition
-                if partition not in self._topic_ids:
+                if partition not in self.topic_ids:
                     self._findings.note(
-                        self._path(name),
+                        self.path_of(name),
                         f"names {topic}-{index}, which is not here",
                         "it is written again when the broker stops",
                     )
                 elif offset < 0:
                     self._findings.damaged(
-                        self._path(name),
+                        self.path_of(name),
                         f"has offset {offset} for {topic}-{index}",
                         "remove the line",
                     )
                 elif name == CLEANER_OFFSETS and offset > self._ends[partition]:
                     self._findings.recoverable(
-                        self._path(name),
+                        self.path_of(name),
                         f"has offset {offset} for {topic}-{index}, which ends at"
                         f" {self._ends[partition]}",
                         "compaction begins at the log start",
                     )
 
     def _report_unclean(self) -> None:
-        if not self._clean and not self._live:
+        if not self.clean and not self._live:
             self._findings.recoverable(
-                self._path(CLEAN_SHUTDOWN),
+                self.path_of(CLEAN_SHUTDOWN),
                 "is missing: the last stop was not clean",
                 f"the next start reads {self.totals.scanned_bytes} bytes, from the recovery points on,"
                 " and makes their indexes and snapshots anew",

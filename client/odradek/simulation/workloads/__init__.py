@@ -18,6 +18,7 @@ from odradek.simulation.workloads.prepared import PreparedWorkload
 from odradek.simulation.workloads.produce import ProduceWorkload
 from odradek.simulation.workloads.retention import RetentionWorkload
 from odradek.simulation.workloads.spark_sink import SparkSinkWorkload
+from odradek.simulation.workloads.two_directories import TwoDirectoriesWorkload
 
 #: By name, in the order in which they are run.
 WORKLOADS: dict[str, type[Workload]] = {
@@ -36,5 +37,6 @@ WORKLOADS: dict[str, type[Workload]] = {
         LateCommitsWorkload,
         LoneProducersWorkload,
         DamagedBatchesWorkload,
+        TwoDirectoriesWorkload,
     )
 }

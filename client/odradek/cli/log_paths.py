@@ -1,0 +1,18 @@
+"""Which files and directories `odradek log` is asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.cli.commands import fail
+from odradek.cli.serving import EXIT_BAD_CONFIG, configure
+
+
+def data_directories(given: list[Path] | None, config: Path | None) -> list[Path]:
+    """Those that are given, or those of the settings file. Ends the program if it is neither, or both."""
+    if bool(given) == (config is not None):
+        fail("name either directories or --config FILE", EXIT_BAD_CONFIG)
+    if config is None:
+        return list(dict.fromkeys(given or []))
+    parsed, _ = configure(None, None, config, None)
+    return [Path(path) for path in dict.fromkeys((*parsed.log_dirs, parsed.data_dir))]
