@@ -5,6 +5,7 @@
     OdradekError
     ├── Retriable                    may succeed when tried again; the client has tried already
     │   ├── ConnectionLost           the connection broke, or could not be made
+    │   │   └── TlsFailed            for a reason of TLS, which trying again does not remove
     │   ├── RequestTimedOut          a broker did not answer in time
     │   ├── UnknownTopicOrPartition  LeaderUnknown  NotLeader  CorruptMessage
     │   ├── NotEnoughReplicas  StorageFailed  NotController  Throttled
@@ -76,6 +77,13 @@ class LocalError(OdradekError):
 
 class ConnectionLost(Retriable):
     """A connection broke or could not be made; whether the request was carried out is unknown."""
+
+
+class TlsFailed(ConnectionLost):
+    """No connection, for a reason that trying again does not remove: a certificate that one side does not
+    take, or TLS on one side only."""
+
+    retriable = False
 
 
 class RequestTimedOut(Retriable, TimeoutError):

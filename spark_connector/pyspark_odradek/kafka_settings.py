@@ -52,6 +52,10 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
         "send.buffer.bytes",
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
         "socket.connection.setup.timeout.max.ms",
         "partitioner.adaptive.partitioning.enable",
         "partitioner.availability.timeout.ms",
@@ -60,12 +64,11 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
 )
 #: Settings whose only harmless value is Java's default; any other would be silently not obeyed.
 _ONLY_DEFAULT: dict[str, tuple[str, str]] = {
-    "security.protocol": ("PLAINTEXT", "encryption and authentication are not supported yet"),
     "partitioner.class": ("", _NO_CODE),
     "partitioner.ignore.keys": ("false", "give the column `partition` instead"),
 }
 _NOT_YET = {
-    "ssl.": "encryption is not supported yet",
+    "ssl.engine.factory.class": _NO_CODE,
     "sasl.": "authentication is not supported yet",
 }
 
@@ -159,9 +162,12 @@ def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[s
     else:
         return []
     alone = []
+    # What is said of TLS makes no sense without it.
+    protected = settings.get("security_protocol", "").strip().upper() == "SSL"
+    protection = {"security_protocol": "SSL"} if protected else {}
     for name, value in settings.items():
         try:
-            config.from_settings({name: value})
+            config.from_settings({**protection, name: value})
         except ConfigError as error:
             alone.append(f"{PREFIX}{name.replace('_', '.')}: {error}")
     return alone or [together]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
@@ -138,7 +138,7 @@ class SourceOptions:
     columns: tuple[str, ...]
     limits: Limits
     group: str | None
-    client: ClientSettings
+    client: ClientSettings = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class SinkOptions:
     """
 
     topic: str | None
-    client: ClientSettings
+    client: ClientSettings = field(repr=False)
     exactly_once: bool = True
     query_id: str | None = None
     commit_id: str | None = None

@@ -231,7 +231,7 @@ class Client:
     def frame_received(self, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
 
-    def connection_lost(self, reason: str) -> None:
+    def connection_lost(self, reason: str, *, certain: bool = False) -> None:
         self.lost.append(reason)
 
     def writable_again(self) -> None: ...

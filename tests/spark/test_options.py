@@ -192,16 +192,35 @@ def test_settings_that_the_sink_refuses(name: str) -> None:
 
 
 def test_what_would_silently_not_be_obeyed_is_refused() -> None:
-    for name, value in (
-        ("security.protocol", "SSL"),
-        ("sasl.mechanism", "PLAIN"),
-        ("ssl.truststore.location", "/x"),
+    for name, value, words in (
+        ("security.protocol", "SASL_SSL", "is not supported"),
+        ("sasl.mechanism", "PLAIN", "not supported yet"),
+        ("ssl.engine.factory.class", "x", "classes of Java"),
+        ("ssl.truststore.location", "/x", "set security_protocol=SSL"),
     ):
         (problem,) = problems_of(BROKER | {"subscribe": "t", f"kafka.{name}": value})
-        assert "not supported yet" in problem
+        assert words in problem
     source(kafka__security__protocol="PLAINTEXT")
     with pytest.raises(OptionsError, match="classes of Java"):
         sink(kafka__partitioner__class="com.example.Mine")
+
+
+def test_settings_of_tls_are_javas_and_their_secrets_are_not_shown() -> None:
+    given = {
+        "kafka__security__protocol": "SSL",
+        "kafka__ssl__truststore__type": "PEM",
+        "kafka__ssl__truststore__location": "/ca.pem",
+        "kafka__ssl__key__password": "a-secret-word",
+        "kafka__ssl__provider": "SunJSSE",
+    }
+    options = source(**given)
+    assert dict(options.client)["ssl_truststore_location"] == "/ca.pem"
+    assert dict(options.client)["ssl_key_password"] == "a-secret-word"
+    assert "ssl_provider" not in dict(options.client)
+    assert "a-secret-word" not in repr(options) + repr(sink(**given))
+    wrong = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "CSV"}
+    (problem,) = problems_of(BROKER | {"subscribe": "t"} | wrong)
+    assert "ssl_truststore_type" in problem
 
 
 def test_tuning_of_the_java_client_is_accepted_without_effect() -> None:

@@ -105,6 +105,7 @@ SHELLS = {
     "odradek_client.consumer.group.rebalance": "a commit in the background before partitions go",
     "odradek_client.consumer.group.offsets": "commits in the background",
     "odradek_client.network.connections": "opens connections, again with a backoff",
+    "odradek_client.network.probe": "opens a connection to see what answers",
     "odradek_client.network.metadata": "asks for metadata in the background",
     "odradek_client.network.client": "a client's loop, and its randomness",
     "odradek_client.producer.producer": "send, flush: the public class",

@@ -96,7 +96,7 @@ class ConsumerConfig(ClientConfig):
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
         """K-35, K-54. A group without a name is none."""
-        resolve_protection(values)
+        resolve_protection(values, given)
         for name in ("group_id", "group_instance_id"):
             if values[name] == "":
                 raise ConfigError(f"{name} is empty; leave it out or give a name")

@@ -24,7 +24,10 @@ _FALSE = {"false", "no", "off", "0"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """The definition of one setting. `kind` is "int", "bool", "str", "addresses" or "object"."""
+    """The definition of one setting. `kind` is "int", "bool", "str", "names", "addresses" or "object".
+
+    `secret`: its value is shown nowhere.
+    """
 
     name: str
     kind: str
@@ -34,6 +37,7 @@ class Row:
     choices: tuple[str, ...]
     optional: bool
     doc: str
+    secret: bool = False
 
 
 def setting(
@@ -43,18 +47,20 @@ def setting(
     at_most: int | None = None,
     choices: tuple[str, ...] = (),
     kind: str = "",
+    secret: bool = False,
     doc: str,
 ) -> Any:
     """Declare a setting. `default=None` makes None a value it may have.
 
     `kind` is told by the default unless that is None: "int", "bool", "str"; "addresses" is a list of
-    "host:port", "object" is taken as it is.
+    "host:port", "names" one of words, "object" is taken as it is. The value of a `secret` is shown nowhere.
     """
     if not kind:
         kind = {int: "int", bool: "bool", str: "str"}[type(default)]
+    about = {"kind": kind, "doc": doc, "secret": secret}
     bounds = {"at_least": at_least, "at_most": at_most, "choices": choices}
     return dataclasses.field(
-        default=default, metadata={"kind": kind, "doc": doc, **bounds}, kw_only=True
+        default=default, repr=not secret, metadata={**about, **bounds}, kw_only=True
     )
 
 
@@ -83,6 +89,7 @@ class Settings:
                 about["choices"],
                 entry.default is None,
                 about["doc"],
+                about["secret"],
             )
         return rows
 
@@ -114,16 +121,34 @@ class Settings:
 
 
 #: Settings that promise a protection which is not there.
-_UNPROTECTED = ("sasl_", "ssl_")
+_UNPROTECTED = ("sasl_",)
+#: Other clients' names for settings of TLS, and ours.
+_CALLED_HERE = {
+    "ssl_ca_location": "ssl_truststore_location",
+    "ssl_cafile": "ssl_truststore_location",
+    "ssl_ca_pem": "ssl_truststore_certificates",
+    "ssl_certificate_location": "ssl_keystore_location (one file with key and certificates)",
+    "ssl_certfile": "ssl_keystore_location (one file with key and certificates)",
+    "ssl_key_location": "ssl_keystore_location (one file with key and certificates)",
+    "ssl_keyfile": "ssl_keystore_location (one file with key and certificates)",
+    "ssl_certificate_pem": "ssl_keystore_certificate_chain",
+    "ssl_key_pem": "ssl_keystore_key",
+    "ssl_password": "ssl_key_password",
+    "ssl_check_hostname": "ssl_endpoint_identification_algorithm (https, or empty)",
+    "ssl_context": "ssl_truststore_location and ssl_keystore_location",
+}
 
 
 def _unknown(cls: type[Settings], name: str, rows: Mapping[str, Row]) -> str:
     kind = cls.__name__.removesuffix("Config").lower()
-    if name.replace(".", "_").lower().startswith(_UNPROTECTED):
+    key = name.replace(".", "_").lower()
+    if key.startswith(_UNPROTECTED):
         return (
-            f"{name!r} cannot be obeyed: this client speaks neither TLS nor SASL so far, and would "
-            f"connect without; use a PLAINTEXT listener of the cluster, or another client"
+            f"{name!r} cannot be obeyed: this client does not speak SASL so far, and would connect "
+            f"without; use a listener of PLAINTEXT or SSL of the cluster, or another client"
         )
+    if key in _CALLED_HERE:
+        return f"the {kind} has no setting {name!r}; here it is {_CALLED_HERE[key]}"
     near = difflib.get_close_matches(name.replace(".", "_").lower(), rows, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(rows))}"
     return f"the {kind} has no setting {name!r}{hint}"
@@ -164,7 +189,8 @@ def _parse_bool(row: Row, value: Any) -> bool:
 
 def _parse_str(row: Row, value: Any) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"{row.name}={value!r} must be text")
+        shown = "" if row.secret else f"={value!r}"
+        raise ConfigError(f"{row.name}{shown} must be text")
     text: str = value
     if row.choices:
         text = text.strip().lower()
@@ -173,6 +199,18 @@ def _parse_str(row: Row, value: Any) -> str:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{row.name}={value!r} must be one of {', '.join(row.choices)}{hint}")
     return text
+
+
+def _parse_names(row: Row, value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        names = tuple(part.strip() for part in parts if part.strip())
+    except (TypeError, AttributeError):
+        raise ConfigError(f"{row.name}={value!r} must be words with commas, or a list") from None
+    for name in names:
+        if row.choices and name not in row.choices:
+            raise ConfigError(f"{row.name}: {name!r} must be one of {', '.join(row.choices)}")
+    return names
 
 
 def _parse_addresses(row: Row, value: Any) -> tuple[str, ...]:
@@ -248,6 +286,7 @@ _PARSERS: dict[str, Callable[[Row, Any], Any]] = {
     "int": _parse_int,
     "bool": _parse_bool,
     "str": _parse_str,
+    "names": _parse_names,
     "addresses": _parse_addresses,
     "acks": _parse_acks,
     "function": _parse_function,

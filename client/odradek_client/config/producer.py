@@ -92,7 +92,7 @@ class ProducerConfig(ClientConfig):
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
-        resolve_protection(values)
+        resolve_protection(values, given)
         _resolve_idempotence(values, given)
         _resolve_delivery_timeout(values, given)
         _resolve_transactions(values, given)

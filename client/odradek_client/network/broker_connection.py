@@ -12,6 +12,7 @@ told again, so that others can be asked whether the broker is still there.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -23,6 +24,7 @@ from odradek_client.errors import (
     ConnectionLost,
     OdradekError,
     RequestTimedOut,
+    TlsFailed,
     UnsupportedByBroker,
 )
 from odradek_client.network.handshake import (
@@ -31,7 +33,13 @@ from odradek_client.network.handshake import (
     served_versions,
     versions_refused,
 )
-from odradek_client.network.transport import Transport, reason
+from odradek_client.network.probe import speaks_plaintext, speaks_tls
+from odradek_client.network.transport import (
+    SPEAKS_PLAINTEXT,
+    SPEAKS_TLS,
+    Transport,
+    reason,
+)
 from odradek_protocol.frames import (
     decode_correlation_id,
     decode_response,
@@ -42,6 +50,7 @@ from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError, WireError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.tls.problems import at_client, is_certain
 
 #: Requests that may wait for the window; above it `submit` refuses.
 QUEUE_MAX = 10_000
@@ -110,7 +119,11 @@ class BrokerConnection:
         receive_max_bytes: int,
         on_closed: Callable[[BrokerConnection, str], None],
         on_late: Callable[[BrokerConnection], None] = lambda _: None,
+        tls: ssl.SSLContext | None = None,
+        curious: bool = False,
     ) -> None:
+        """`curious`: when the broker ends the connection without a word, find out whether it speaks TLS, or
+        does not."""
         self._loop = loop
         self.host = host
         self.port = port
@@ -126,6 +139,10 @@ class BrokerConnection:
         self._receive_max_bytes = receive_max_bytes
         self._on_closed = on_closed
         self._on_late = on_late
+        self._tls = tls
+        self._curious = curious
+        #: Why the connection ended before it was ready, while that is looked into.
+        self._ended: ConnectionLost | None = None
         self._late = False
         self._transport: Transport | None = None
         self._attempt: asyncio.Task[Any] | None = None
@@ -155,7 +172,7 @@ class BrokerConnection:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 self._transport = await Transport.connect(
-                    self, self.host, self.port, self._receive_max_bytes
+                    self, self.host, self.port, self._receive_max_bytes, self._tls
                 )
                 if self.state is ConnectionState.CLOSED:
                     self._transport.close()
@@ -167,9 +184,10 @@ class BrokerConnection:
                 f"no connection to {self.host}:{self.port} within {timeout_ms:.0f} ms{silent}"
             )
         except OSError as error:
-            self._close(f"no connection to {self.host}:{self.port}: {reason(error)}")
+            await self._not_made(error)
         except OdradekError as error:
-            self._close(f"no connection to {self.host}:{self.port}: {error}")
+            why = error if self._ended is None else await self._explained(self._ended)
+            self._fail(str(why), certain=isinstance(why, TlsFailed))
         except asyncio.CancelledError:
             self._close("the client was closed")
             raise
@@ -179,6 +197,27 @@ class BrokerConnection:
                 self._late = False
                 self.ready.set_result(None)
                 self._pump()
+
+    async def _not_made(self, error: OSError) -> None:
+        """There is no connection, or no TLS on it."""
+        if self._tls is None or not isinstance(error, ssl.SSLError | ConnectionResetError):
+            self._fail(reason(error))
+            return
+        certain = is_certain(error)
+        text = at_client(error, self.host)
+        if not certain and self._curious and await speaks_plaintext(self.host, self.port):
+            text, certain = SPEAKS_PLAINTEXT, True
+        self._fail(text, certain=certain)
+
+    async def _explained(self, ended: ConnectionLost) -> ConnectionLost:
+        """Of a plaintext connection that ended before the broker had said anything."""
+        if await speaks_tls(self.host, self.port):
+            return TlsFailed(SPEAKS_TLS)
+        return ended
+
+    def _fail(self, why: str, *, certain: bool = False) -> None:
+        text = f"no connection to {self.host}:{self.port}: {why}"
+        self._close(text, TlsFailed(text) if certain else None)
 
     def close(self, reason: str = "the client was closed") -> None:
         """Close; everything unanswered fails with ConnectionLost, in order."""
@@ -196,7 +235,8 @@ class BrokerConnection:
             if timer is not None:
                 timer.cancel()
         if not self.ready.done():
-            self.ready.set_exception(ConnectionLost(reason))
+            refused = isinstance(failure, TlsFailed)
+            self.ready.set_exception(TlsFailed(reason) if refused else ConnectionLost(reason))
         lost = [*self._unanswered, *self._queued]
         self._unanswered.clear()
         self._queued.clear()
@@ -387,9 +427,18 @@ class BrokerConnection:
         if not pending.answered.done():
             pending.answered.set_result(response)
 
-    def connection_lost(self, reason: str) -> None:
+    def connection_lost(self, reason: str, *, certain: bool = False) -> None:
         """The connection is gone."""
-        self._close(f"the connection to {self.host}:{self.port} was lost: {reason}")
+        silent = self._transport is not None and not self._transport.heard
+        opening = self.state is ConnectionState.OPENING
+        if opening and silent and self._curious and self._tls is None and self._unanswered:
+            # `open` goes on, and looks into it.
+            self._ended = ConnectionLost(reason)
+            self._unanswered.popleft().answered.set_exception(self._ended)
+        elif opening and certain:
+            self._fail(reason, certain=True)
+        else:
+            self._close(f"the connection to {self.host}:{self.port} was lost: {reason}")
 
     def writable_again(self) -> None:
         """The kernel takes more."""

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Literal, Protocol
 
 from odradek_client.backoff import Backoff
 from odradek_client.config.common import ClientConfig
 from odradek_client.config.definition import split_address
-from odradek_client.errors import ConnectionLost, RequestTimedOut
+from odradek_client.errors import ConfigError, ConnectionLost, RequestTimedOut, TlsFailed
 from odradek_client.network.broker_connection import BrokerConnection, ConnectionState
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
+from odradek_protocol.tls.contexts import client_context
+from odradek_protocol.tls.settings import TlsError
 
 Channel = Literal["main", "coordinator", "fetch", "metadata"]
 
@@ -31,6 +33,12 @@ _BUSY_CHECK_S = 0.02
 _READY, _NEW, _BUSY, _BOOTSTRAP, _SILENT = range(5)
 
 log = logging.getLogger("odradek.client")
+
+
+def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
+    """What to raise when no broker was reached. `reasons`: why, and whether TLS was the reason."""
+    text = "; ".join(reasons) or "there is no broker to connect to"
+    return TlsFailed(text) if reasons and all(reasons.values()) else ConnectionLost(text)
 
 
 class RequestSender(Protocol):
@@ -109,6 +117,12 @@ class Connections:
         #: Attempts to connect that are under way, also those whose connection was given up.
         self._attempts: dict[asyncio.Task[None], None] = {}
         self._closed = False
+        #: Whether a broker has ever answered: its listener then is of the right kind.
+        self._reached = False
+        try:
+            self._tls = None if config.tls is None else client_context(config.tls)
+        except TlsError as error:
+            raise ConfigError(str(error)) from None
 
     def close(self) -> None:
         """Close every connection; what is unanswered fails."""
@@ -181,15 +195,15 @@ class Connections:
             # A known broker is better than the same one under its bootstrap address.
             return min(ready, key=lambda pair: (pair[1] < 0, *pair))[1]
         limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
-        failures: dict[str, None] = {}
+        failures: dict[str, bool] = {}
         for node_id in self.candidates():
             try:
                 await self.connected(node_id, "main", limit_ms)
             except (ConnectionLost, RequestTimedOut) as error:
-                failures[str(error)] = None
+                failures[str(error)] = isinstance(error, TlsFailed)
             else:
                 return node_id
-        raise ConnectionLost("; ".join(failures) or "there is no broker to connect to")
+        raise unreachable(failures)
 
     async def reach_a_broker(self, timeout_ms: float) -> None:
         """See that clients come through to a broker under the address that it tells them.
@@ -203,20 +217,20 @@ class Connections:
             asyncio.ensure_future(self.connected(node_id, "main", timeout_ms))
             for node_id in nodes[:_REACH_MAX]
         ]
-        reasons: dict[str, None] = {}
+        reasons: dict[str, bool] = {}
         try:
             for each in asyncio.as_completed(tries):
                 try:
                     await each
                     return
                 except (ConnectionLost, RequestTimedOut) as error:
-                    reasons[str(error)] = None
+                    reasons[str(error)] = isinstance(error, TlsFailed)
         finally:
             for each in tries:
                 each.cancel()
             await asyncio.gather(*tries, return_exceptions=True)
         if reasons:
-            raise ConnectionLost("; ".join(reasons))
+            raise unreachable(reasons)
 
     # --- their connections ------------------------------------------------------------------------
 
@@ -254,7 +268,7 @@ class Connections:
             ) from None
         except ConnectionLost as error:
             # Every waiter gets its own exception: a traceback belongs to one raise.
-            raise ConnectionLost(str(error)) from None
+            raise type(error)(str(error)) from None
         return connection
 
     def connect_soon(
@@ -320,6 +334,8 @@ class Connections:
             ),
             # Others may know that it is gone.
             on_late=lambda _: self._request_metadata(),
+            tls=self._tls,
+            curious=not self._reached,
         )
         node.connection = connection
         attempt = self._loop().create_task(
@@ -333,6 +349,7 @@ class Connections:
         await connection.open(self._config.socket_connection_setup_timeout_ms)
         if node.connection is connection and connection.state is ConnectionState.READY:
             node.failures = 0
+            self._reached = True
         if connection.features_epoch >= max(self._features_epoch, 0):
             self.features, self._features_epoch = connection.features, connection.features_epoch
 

@@ -22,10 +22,11 @@ from odradek_client.errors import (
     MetadataTimeout,
     OdradekError,
     RequestTimedOut,
+    TlsFailed,
     error_for,
 )
 from odradek_client.network.cluster import TOPIC_REFUSALS, ClusterView
-from odradek_client.network.connections import Channel, Connections, RequestSender
+from odradek_client.network.connections import Channel, Connections, RequestSender, unreachable
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import WireError
@@ -186,6 +187,10 @@ class MetadataUpdater:
                 for waiter in waiters:
                     if not waiter.done():
                         waiter.set_result(None)
+            elif isinstance(failure, TlsFailed):
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_exception(TlsFailed(str(failure)))
             else:
                 self._waiters = [w for w in waiters if not w.done()] + self._waiters
             if failure is None and not self.cluster.needs_update:
@@ -229,7 +234,7 @@ class MetadataUpdater:
     async def _first_metadata(self) -> MetadataResponse:
         """From the brokers in turn: the next one is asked when one has failed, or is late. ConnectionLost,
         with the reason of each, if none can be reached."""
-        reasons: dict[str, None] = {}
+        reasons: dict[str, bool] = {}
         asked: set[asyncio.Task[MetadataResponse]] = set()
         done: set[asyncio.Task[MetadataResponse]] = set()
         begun: list[asyncio.Task[MetadataResponse]] = []
@@ -250,13 +255,13 @@ class MetadataUpdater:
                     try:
                         return task.result()
                     except (ConnectionLost, RequestTimedOut) as error:
-                        reasons[str(error)] = None
+                        reasons[str(error)] = isinstance(error, TlsFailed)
         finally:
             for task in asked:
                 task.cancel()
             # Also of those that are done: of two that failed at once only one was looked at.
             await asyncio.gather(*asked, *done, return_exceptions=True)
-        raise ConnectionLost("; ".join(reasons) or "there is no broker to connect to")
+        raise unreachable(reasons)
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:
         main = self._connections.ready(node_id, "main")

@@ -9,16 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from odradek_protocol.connection import FrameReceiver
+from odradek_protocol.connection import FrameReceiver, TlsBytes
 from odradek_protocol.primitives import DecodeError
+from odradek_protocol.tls import problems
+from odradek_protocol.tls.handshake import telling
 
 Buffer = bytes | bytearray | memoryview
 
 #: Bytes that may wait in the transport before its owner is told to stop.
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
+
+
+#: Of a plaintext connection.
+SPEAKS_TLS = "it speaks TLS there: set security.protocol=SSL, or use a PLAINTEXT listener"
+SPEAKS_PLAINTEXT = (
+    "it does not speak TLS there: that is a PLAINTEXT listener; use one of SSL, or set"
+    " security.protocol=PLAINTEXT"
+)
 
 
 class Owner(Protocol):
@@ -28,8 +39,8 @@ class Owner(Protocol):
         """One whole frame, without its length."""
         ...
 
-    def connection_lost(self, reason: str) -> None:
-        """The connection is gone; said once."""
+    def connection_lost(self, reason: str, *, certain: bool = False) -> None:
+        """The connection is gone; said once. `certain`: trying again leads to the same end."""
         ...
 
     def writable_again(self) -> None:
@@ -48,21 +59,41 @@ def reason(error: OSError) -> str:
 class Transport(asyncio.BufferedProtocol):
     """A connection, from `connect` until `close` or until the peer goes."""
 
-    def __init__(self, owner: Owner, receive_max_bytes: int) -> None:
+    def __init__(self, owner: Owner, receive_max_bytes: int, host: str = "") -> None:
         self._owner = owner
+        self._host = host
+        #: Whether the peer has sent anything.
+        self.heard = False
         self._receiver = FrameReceiver(receive_max_bytes)
         self._transport: asyncio.Transport | None = None
         self._closed = False
         self.writable = False
 
     @classmethod
-    async def connect(cls, owner: Owner, host: str, port: int, receive_max_bytes: int) -> Transport:
-        """Connect; OSError if that fails."""
+    async def connect(
+        cls,
+        owner: Owner,
+        host: str,
+        port: int,
+        receive_max_bytes: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> Transport:
+        """Connect, with TLS if there is a context for it; OSError if that fails, which ssl.SSLError is."""
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(
-            lambda: cls(owner, receive_max_bytes), host, port
+        if tls is None:
+            _, protocol = await loop.create_connection(
+                lambda: cls(owner, receive_max_bytes), host, port
+            )
+            return protocol
+        return await telling(
+            loop.create_connection(
+                lambda: cls(owner, receive_max_bytes, host),
+                host,
+                port,
+                ssl=tls,
+                server_hostname=host,
+            )
         )
-        return protocol
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Send one frame, length included."""
@@ -98,8 +129,12 @@ class Transport(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` were received."""
+        self.heard = True
         try:
             frames = self._receiver.received(nbytes)
+        except TlsBytes:
+            self._lost(SPEAKS_TLS, certain=True)
+            return
         except DecodeError as error:
             self._lost(f"the broker sent {error}")
             return
@@ -124,10 +159,13 @@ class Transport(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        self._lost("the broker closed the connection" if exc is None else str(exc))
+        if isinstance(exc, ssl.SSLError):
+            self._lost(problems.at_client(exc, self._host), certain=problems.is_certain(exc))
+        else:
+            self._lost("the broker closed the connection" if exc is None else str(exc))
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, *, certain: bool = False) -> None:
         if self._closed:
             return
         self.close()
-        self._owner.connection_lost(reason)
+        self._owner.connection_lost(reason, certain=certain)
