@@ -1,33 +1,37 @@
 """Start of a broker on much data: after a clean stop, and after a kill.
 
-    python -m benchmarks.large_start [--gigabytes 1] [--partitions 10000] [--rounds 3] [--json]
+    python -m benchmarks.large_start [--gigabytes 1] [--partitions 10000] [--rounds 3] [--settle 130] [--json]
 
-The bytes are in one topic of a few partitions, in segments of 256 MB. After the kill they were flushed and the
-recovery points written, as they are every minute, but for the last records. "Read" is what the process
+The bytes are in one topic of a few partitions, in segments of 256 MB. Before the kill they were flushed and the
+recovery points written, as they are every minute, but for the last records: `--settle` is how many seconds that is given.
+"Killed at once" is so early that no recovery points were written. "Read" is what the process
 had the kernel read until it was ready (rchar of /proc), code included; an empty directory is the floor. The
-partitions of the second table are made by one request and hold a record each.
+many partitions are made by one request and hold a record each; "worst wait" is that of a small request of another
+client meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from benchmarks.support import Report, Spread, cpu_s, parser, resident_bytes, say, shown
+from benchmarks.waits import others_wait
 
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.producer.producer import Producer
 
 _TOPIC = "large"
+_MANY = "many"
 _SPREAD = 8
 _VALUE = bytes(range(256)) * 4 * 16
 _SETTLE_S = 1.0
-#: Longer than the interval in which the broker writes its recovery points.
-_CHECKPOINT_S = 62.0
-_SETTINGS = {"log.durability": "page-cache", "log.segment.bytes": str(256 * 1024 * 1024)}
+_SETTINGS = {"log.durability": "fsync", "log.segment.bytes": str(256 * 1024 * 1024)}
 _COLUMNS = ("data directory", "ready ms", "CPU ms", "read MB", "idle MB")
 
 
@@ -44,30 +48,47 @@ def _broker(data_dir: Path) -> SubprocessBroker:
     return SubprocessBroker(data_dir=data_dir, settings=_SETTINGS, timeout_s=300)
 
 
-async def _write(bootstrap: str, size_bytes: int) -> None:
+async def _write(bootstrap: str, topic: str, size_bytes: int) -> None:
     async with Producer(bootstrap_servers=bootstrap, batch_size=1_000_000, linger_ms=5) as producer:
         for number in range(size_bytes // len(_VALUE)):
-            await producer.send(_TOPIC, _VALUE, partition=number % _SPREAD)
+            await producer.send(topic, _VALUE, partition=number % _SPREAD)
         await producer.flush()
 
 
-async def _create(bootstrap: str, name: str, partitions: int) -> float:
+async def _create(bootstrap: str, name: str, partitions: int) -> None:
     async with Admin(bootstrap_servers=bootstrap, request_timeout_ms=300_000) as admin:
-        started = time.perf_counter()
         await admin.create_topics([NewTopic(name, partitions, 1)])
-        return time.perf_counter() - started
+
+
+async def _grow(bootstrap: str, name: str, partitions: int) -> None:
+    async with Admin(bootstrap_servers=bootstrap, request_timeout_ms=300_000) as admin:
+        await admin.create_partitions({name: partitions})
+
+
+async def _delete(bootstrap: str, name: str) -> None:
+    async with Admin(bootstrap_servers=bootstrap, request_timeout_ms=300_000) as admin:
+        await admin.delete_topics([name])
+
+
+async def _write_one_each(bootstrap: str, name: str, partitions: int) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for partition in range(partitions):
+            await producer.send(name, b"x" * 100, partition=partition)
+        await producer.flush()
 
 
 def fill(data_dir: Path, size_bytes: int) -> None:
     """So many bytes, and a clean stop."""
     with _broker(data_dir) as broker:
         asyncio.run(_create(broker.bootstrap, _TOPIC, _SPREAD))
-        asyncio.run(_write(broker.bootstrap, size_bytes))
+        asyncio.run(_write(broker.bootstrap, _TOPIC, size_bytes))
 
 
-def start_once(data_dir: Path, *, killed: bool) -> tuple[float, float | None, float | None, float]:
-    """(ms until ready, ms of processor time, MB read, MB of memory). It is stopped again, or killed
-    once its recovery points are written and a little more is."""
+def start_once(
+    data_dir: Path, topic: str, *, settle_s: float | None = None
+) -> tuple[float, float | None, float | None, float]:
+    """(ms until ready, ms of processor time, MB read, MB of memory). It is stopped again; or with `settle_s` a little is
+    written, it has so many seconds to write its recovery points, a little more is written, and it is killed."""
     broker = _broker(data_dir)
     started = time.perf_counter()
     with broker:
@@ -76,10 +97,10 @@ def start_once(data_dir: Path, *, killed: bool) -> tuple[float, float | None, fl
         spent_s, read = cpu_s(broker.pid), read_bytes(broker.pid)
         time.sleep(_SETTLE_S)
         memory = (resident_bytes(broker.pid) or 0) / 1e6
-        if killed:
-            asyncio.run(_write(broker.bootstrap, _SPREAD * len(_VALUE)))
-            time.sleep(_CHECKPOINT_S)
-            asyncio.run(_write(broker.bootstrap, _SPREAD * len(_VALUE)))
+        if settle_s is not None:
+            asyncio.run(_write(broker.bootstrap, topic, _SPREAD * len(_VALUE)))
+            time.sleep(settle_s)
+            asyncio.run(_write(broker.bootstrap, topic, _SPREAD * len(_VALUE)))
             broker.kill()
     return (
         ready_ms,
@@ -89,11 +110,10 @@ def start_once(data_dir: Path, *, killed: bool) -> tuple[float, float | None, fl
     )
 
 
-def measure(report: Report, title: str, data_dir: Path, rounds: int, *, killed: bool) -> None:
-    """A row. The first start, which compiles or recovers otherwise, does not count."""
-    say(title)
-    start_once(data_dir, killed=killed)
-    found = [start_once(data_dir, killed=killed) for _ in range(rounds)]
+_Start = tuple[float, float | None, float | None, float]
+
+
+def _row(report: Report, title: str, found: list[_Start]) -> None:
     ready = Spread.of([each[0] for each in found])
     cpu = [each[1] for each in found if each[1] is not None]
     read = [each[2] for each in found if each[2] is not None]
@@ -115,24 +135,64 @@ def measure(report: Report, title: str, data_dir: Path, rounds: int, *, killed: 
     )
 
 
-def measure_creation(report: Report, data_dir: Path, partitions: int) -> None:
-    """Make many partitions with one request."""
+def measure_stopped(report: Report, title: str, data_dir: Path, rounds: int) -> None:
+    """A row. The first start, which compiles or recovers, does not count."""
+    say(title)
+    start_once(data_dir, _TOPIC)
+    _row(report, title, [start_once(data_dir, _TOPIC) for _ in range(rounds)])
+
+
+def measure_killed(report: Report, title: str, data_dir: Path, topic: str, settle_s: float) -> None:
+    """A row of one start after a kill; it is killed again at once, which the next start may measure."""
+    say(title)
+    start_once(data_dir, topic, settle_s=settle_s)
+    _row(report, title, [start_once(data_dir, topic, settle_s=0)])
+
+
+def measure_unchecked(report: Report, title: str, data_dir: Path, size_bytes: int) -> None:
+    """A row of the start after a kill before any recovery points were written."""
+    say(title)
+    with _broker(data_dir) as broker:
+        asyncio.run(_create(broker.bootstrap, _TOPIC, _SPREAD))
+        asyncio.run(_write(broker.bootstrap, _TOPIC, size_bytes))
+        broker.kill()
+    _row(report, title, [start_once(data_dir, _TOPIC)])
+
+
+def measure_changes(report: Report, data_dir: Path, partitions: int) -> None:
+    """Make many partitions with one request, add a tenth, delete them, and make them again."""
+    more = partitions + max(partitions // 10, 1)
     with _broker(data_dir) as broker:
         assert broker.pid is not None
         before = resident_bytes(broker.pid) or 0
-        seconds = asyncio.run(_create(broker.bootstrap, "many", partitions))
-        grown_kb = ((resident_bytes(broker.pid) or 0) - before) / 1e3 / partitions
-    report.row(
-        (
-            f"{partitions:,}",
-            f"{seconds:.1f}",
-            f"{seconds * 1e3 / partitions:.2f}",
-            f"{grown_kb:.1f}",
-        ),
-        partitions=partitions,
-        seconds=seconds,
-        kb_each=grown_kb,
-    )
+        for title, count, change in (
+            ("created", partitions, partial(_create, broker.bootstrap, _MANY, partitions)),
+            ("added", more - partitions, partial(_grow, broker.bootstrap, _MANY, more)),
+            ("deleted", more, partial(_delete, broker.bootstrap, _MANY)),
+        ):
+            say(f"{count} partitions {title}")
+            with others_wait(broker.bootstrap) as waits:
+                started = time.perf_counter()
+                asyncio.run(change())
+                seconds = time.perf_counter() - started
+            grown_kb = None
+            if title == "created":
+                grown_kb = ((resident_bytes(broker.pid) or 0) - before) / 1e3 / count
+            report.row(
+                (
+                    f"{count:,} {title}",
+                    f"{seconds:.1f}",
+                    f"{seconds * 1e3 / count:.2f}",
+                    f"{waits.worst_ms:.0f}",
+                    shown(grown_kb, ".1f"),
+                ),
+                partitions=count,
+                seconds=seconds,
+                worst_wait_ms=waits.worst_ms,
+                kb_each=grown_kb,
+            )
+        asyncio.run(_create(broker.bootstrap, _MANY, partitions))
+        asyncio.run(_write_one_each(broker.bootstrap, _MANY, partitions))
 
 
 def main() -> None:
@@ -140,24 +200,28 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--gigabytes", type=float, default=1.0)
     options.add_argument("--partitions", type=int, default=10_000)
+    options.add_argument("--settle", type=float, default=130.0, help="seconds")
     arguments = options.parse_args()
     report = Report("large_start", as_json=arguments.json)
     report.machine()
-    size = f"{arguments.gigabytes:g} GB"
+    size, size_bytes = f"{arguments.gigabytes:g} GB", int(arguments.gigabytes * 1e9)
     with tempfile.TemporaryDirectory() as directory:
         filled = Path(directory) / "filled"
         say(f"writing {size}")
-        fill(filled, int(arguments.gigabytes * 1e9))
+        fill(filled, size_bytes)
         report.table("Start", _COLUMNS)
-        measure(report, "empty", Path(directory) / "empty", arguments.rounds, killed=False)
-        measure(report, f"{size}, stopped", filled, arguments.rounds, killed=False)
-        measure(report, f"{size}, killed", filled, 1, killed=True)
-        many = Path(directory) / "many"
-        report.table("Creation", ("partitions", "s", "ms each", "KB each"))
-        measure_creation(report, many, arguments.partitions)
+        measure_stopped(report, "empty", Path(directory) / "empty", arguments.rounds)
+        measure_stopped(report, f"{size}, stopped", filled, arguments.rounds)
+        measure_killed(report, f"{size}, killed", filled, _TOPIC, arguments.settle)
+        shutil.rmtree(filled)
+        measure_unchecked(report, f"{size}, killed at once", filled, size_bytes)
+        shutil.rmtree(filled)
+        many, count = Path(directory) / "many", f"{arguments.partitions:,} partitions"
+        report.table("Many partitions", ("partitions", "s", "ms each", "worst wait ms", "KB each"))
+        measure_changes(report, many, arguments.partitions)
         report.table("Start with many partitions", _COLUMNS)
-        title = f"{arguments.partitions:,} partitions, stopped"
-        measure(report, title, many, arguments.rounds, killed=False)
+        measure_stopped(report, f"{count}, stopped", many, arguments.rounds)
+        measure_killed(report, f"{count}, killed", many, _MANY, arguments.settle)
 
 
 if __name__ == "__main__":
