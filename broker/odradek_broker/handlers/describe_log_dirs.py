@@ -69,7 +69,8 @@ def _result(directory: LogDirectory, topics: Described) -> DescribeLogDirsResult
         return failed
     try:
         volume = directory.volume()
-    except OSError:
+    except OSError as problem:
+        directory.disk.doubt(problem)
         return failed
     return DescribeLogDirsResult(
         log_dir=directory.absolute_path,

@@ -38,7 +38,9 @@ from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.primitives import ZERO_UUID
 
-_DELETED_SUFFIX = "-delete"
+#: Behind the names of what is to be removed, and of what belongs to nobody and is kept.
+DELETED_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 _TRIAL_FILE = "disk-trial.tmp"
 _PREPARED_POINTS = RECOVERY_POINTS + ".next"
 _PREPARED_CLEANING_POINTS = RECOVERY_POINTS + ".cleaning.next"
@@ -165,7 +167,7 @@ class LogDirectory:
             # The names of partitions that a crash left in the page cache, too.
             self._files.sync_dir(self.path)
             for name in names:
-                if name.endswith(_DELETED_SUFFIX):
+                if name.endswith(DELETED_SUFFIX):
                     self._files.remove_tree(self.path_of(name))
         except OSError as problem:
             raise DataDirectoryFailed(f"{self.path} cannot be read: {problem}") from problem

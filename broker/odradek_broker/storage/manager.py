@@ -7,16 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, repeat
-from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
     CLEANER_LOCK,
-    PARTITION_METADATA,
-    CorruptCheckpoint,
-    decode_partition_metadata,
     encode_topic_id,
-    read_small_file,
 )
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.errors import (
@@ -29,8 +24,18 @@ from odradek_broker.storage.handles import BackgroundRunner, HandleCache
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_directories import LogDirectories
-from odradek_broker.storage.log_directory import LastRun, LogDirectory
+from odradek_broker.storage.log_directory import (
+    DELETED_SUFFIX,
+    STRAY_SUFFIX,
+    LastRun,
+    LogDirectory,
+)
 from odradek_broker.storage.log_options import LogOptions, LogStart
+from odradek_broker.storage.partition_places import (
+    KnownTopics,
+    PartitionPlaces,
+    read_topic_id,
+)
 from odradek_broker.storage.recovery import RecoveryReport
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -40,9 +45,6 @@ from odradek_protocol.primitives import ZERO_UUID
 _RENAMED_AT_ONCE_MAX = 50
 #: Calls all of them, in whatever order and threads, and returns what each raised.
 ParallelRunner = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
-_DELETED_SUFFIX = "-delete"
-_STRAY_SUFFIX = "-stray"
-_FIRST_SEGMENT = f"{0:020d}.log"
 
 
 def one_by_one(works: Sequence[Callable[[], None]]) -> list[OSError | None]:
@@ -77,18 +79,6 @@ class MaintenanceReport:
 
     deleted_segments: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-
-
-class KnownTopics(Protocol):
-    """What the metadata says of topics."""
-
-    def topic_id(self, topic: str, /) -> bytes | None:
-        """None if there is no such topic."""
-        ...
-
-    def is_removed(self, topic_id: bytes, /) -> bool:
-        """Whether the removal of a topic is recorded; it may be, and not be known any more."""
-        ...
 
 
 class LogManager:
@@ -206,12 +196,17 @@ class LogManager:
         self._first_topic = first_topic
         report = StartReport(clean=False)
         found = self._find_all(report)
+        places = None
+        if topics is not None and len(self.directories) > 1:
+            places = PartitionPlaces(
+                self.files, self._clock, self._randomness, topics, report.problems
+            )
         for key in sorted(found, key=lambda key: (key[0] != first_topic, f"{key[0]}-{key[1]}")):
             if key[0] == first_topic:
                 self._check_place(key, found[key])
             if key not in self._logs:
                 config = configs(key[0])
-                left = self._choose(key, found[key], topics, report)
+                left = found[key][0] if places is None else places.choose(key, found[key])
                 if left is not None:
                     self._adopt(key, config, left, report)
             if key[0] == first_topic:
@@ -266,76 +261,6 @@ class LogManager:
                     " remove the one that is wrong"
                 )
 
-    def _choose(
-        self,
-        key: TopicPartition,
-        found: list[LastRun],
-        topics: KnownTopics | None,
-        report: StartReport,
-    ) -> LastRun | None:
-        """Where a partition lies. What is left of another topic of its name, deleted while a directory
-        could not be used, is put out of the way. DataDirectoryError if it is in two (L-41)."""
-        if topics is None or len(self.directories) == 1:
-            return found[0]
-        name = f"{key[0]}-{key[1]}"
-        wanted = topics.topic_id(key[0])
-        ids = {left: self._read_topic_id(left.directory.path_of(name), report) for left in found}
-        own = [left for left in found if ids[left] == wanted]
-        # Where the id has not reached the disk, nothing was acknowledged.
-        own = own or [left for left in found if wanted is None or ids[left] == ZERO_UUID]
-        if len(own) > 1:
-            # What was begun while a disk failed, and then made elsewhere.
-            own = [each for each in own if not self._is_blank(each.directory.path_of(name))] or own[
-                :1
-            ]
-        if len(own) > 1 and wanted is not None:
-            paths = " and ".join(left.directory.path_of(name) for left in own)
-            raise DataDirectoryError(
-                f"the partition {name} is in two data directories, {paths}: move the one that is not"
-                " wanted out of the way"
-            )
-        for left in found:
-            if left not in own[:1]:
-                blank = self._is_blank(left.directory.path_of(name))
-                gone = blank or topics.is_removed(ids[left])
-                self._put_away(left.directory, name, gone, report)
-        return own[0] if own else None
-
-    def _is_blank(self, path: str) -> bool:
-        """Has the partition never had a record?"""
-        try:
-            logs = [each for each in self.files.list(path) if each.endswith(".log")]
-            if any(each != _FIRST_SEGMENT for each in logs):
-                return False
-            for each in logs:
-                file = self.files.open(f"{path}/{each}")
-                try:
-                    if file.size():
-                        return False
-                finally:
-                    file.close()
-        except OSError:
-            return False
-        return True
-
-    def _put_away(
-        self, directory: LogDirectory, name: str, removed: bool, report: StartReport
-    ) -> None:
-        """What is left of another topic is kept, unless it is known to be removed or has nothing in it."""
-        path = directory.path_of(name)
-        suffix = _DELETED_SUFFIX if removed else _STRAY_SUFFIX
-        renamed = f"{path}.{self._randomness.uuid().hex()}{suffix}"
-        try:
-            self.files.rename(path, renamed)
-        except OSError as problem:
-            raise DataDirectoryError(f"{path} cannot be renamed: {problem}") from problem
-        if removed:
-            directory.deleted_files.add_directory(self._clock.wall_ms(), renamed)
-        else:
-            report.problems.append(
-                f"{path} is of a deleted topic of the same name; it is kept as {renamed}"
-            )
-
     def _adopt(
         self, key: TopicPartition, config: LogConfig, left: LastRun, report: StartReport
     ) -> None:
@@ -350,7 +275,7 @@ class LogManager:
             # Else nobody knows what had been compacted: there is none, or another broker wrote it.
             key in left.recovery_points and CLEANER_LOCK in left.names,
         )
-        topic_id = self._read_topic_id(path, report)
+        topic_id = read_topic_id(self.files, path, report.problems)
         log = self._new_log(key, topic_id, left.directory, config, start)
         self._add(log, left.directory)
         try:
@@ -389,15 +314,6 @@ class LogManager:
         del self._logs[key], directory.logs[key]
         directory.cleaner_offsets.pop(key, None)
         return directory
-
-    def _read_topic_id(self, directory: str, report: StartReport) -> bytes:
-        """All zeros where the file did not reach the disk; the cluster's metadata knows it."""
-        try:
-            text = read_small_file(self.files, f"{directory}/{PARTITION_METADATA}")
-            return ZERO_UUID if text is None else decode_partition_metadata(text)
-        except (CorruptCheckpoint, OSError) as problem:
-            report.problems.append(f"{directory}/{PARTITION_METADATA}: {problem}")
-            return ZERO_UUID
 
     # ---- partitions
 
@@ -542,7 +458,7 @@ class LogManager:
         if found is None:
             return
         log = found[0]
-        renamed = f"{log.directory}.{self._randomness.uuid().hex()}{_DELETED_SUFFIX}"
+        renamed = f"{log.directory}.{self._randomness.uuid().hex()}{DELETED_SUFFIX}"
         self.files.rename(log.directory, renamed)
         del self._retired[key]
         due_ms = self._clock.wall_ms() + log.config.file_delete_delay_ms
@@ -559,7 +475,7 @@ class LogManager:
         return kept_as
 
     def _stray_name(self, path: str) -> str:
-        return f"{path}.{self._randomness.uuid().hex()}{_STRAY_SUFFIX}"
+        return f"{path}.{self._randomness.uuid().hex()}{STRAY_SUFFIX}"
 
     # ---- maintenance
 
