@@ -15,8 +15,9 @@ from odradek_broker.coordinator.transactions.interfaces import MarkerRequest
 from odradek_broker.coordinator.transactions.marker_writer import write_markers
 from odradek_broker.coordinator.transactions.verification import TransactionVerification
 from odradek_broker.deferred import Deferred, gather
+from odradek_broker.explain.compaction import CompactionRecorder, state_of_compaction
 from odradek_broker.explain.groups import GroupRecorder
-from odradek_broker.explain.history import History
+from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.producers import ProducerRecorder
 from odradek_broker.explain.transactions import TransactionRecorder
 from odradek_broker.fetch.parked import ParkedFetches
@@ -121,10 +122,11 @@ class Node:
             config.max_incremental_fetch_session_cache_slots,
             self.metadata.topic_name,
         )
-        #: What happened lately to groups, producer ids and transactional ids.
+        #: What happened lately to groups, producer ids, transactional ids and partitions.
         self.group_history = History(clock.wall_ms)
         self.producer_history = History(clock.wall_ms)
         self.transaction_history = History(clock.wall_ms)
+        self.partition_history = History(clock.wall_ms)
         group_recorder = GroupRecorder(self.group_history, self.metadata, config)
         self.groups = GroupCoordinator(self, config, group_recorder.record)
         self._producer_watch = ProducerRecorder(
@@ -168,6 +170,7 @@ class Node:
             scheduler.call_later,
             self._cleaner_settings,
             lambda topic: topic in INTERNAL_TOPICS,
+            CompactionRecorder(self.partition_history),
         )
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
@@ -292,6 +295,12 @@ class Node:
             self.logs.producer_expiration_ms = self.metadata.config.producer_id_expiration_ms
             self.logs.remove_expired_producers(wall_ms)
         return report
+
+    def compaction_state(self, log: PartitionLog) -> CurrentState:
+        """How far a log is compacted, and what it waits for; for people."""
+        cleaned_to = self.logs.directory_of(log).cleaner_offsets.get((log.topic, log.partition))
+        settings = self._cleaner_settings()
+        return state_of_compaction(log, self.cleaner, settings, cleaned_to, self.clock.wall_ms())
 
     def _cleaner_settings(self) -> CleanerSettings:
         config = self.metadata.config

@@ -78,8 +78,7 @@ class KillLoop:
         assert self.world.problems() == [], "after a whole cleaning"
         self.world.close()
         self.broker.stop()
-        # A swap that was under way is left to the next start.
-        self.verify(sound=False)
+        self.verify()
 
     def write_until_the_moment(self) -> None:
         """Some writes were acknowledged, and the broker does what was chosen, or has lived long enough."""

@@ -125,6 +125,14 @@ class EventKind(Enum):
     OFFSETS_DELETED = "committed offsets were deleted ({reason}): {partitions}"
     GROUP_GONE = "the group is gone: {reason}"
 
+    # --- A partition ---
+    LOG_CLEANED = (
+        "compacted up to offset {offset} in {took}: {before} -> {after}[; {keyless} records without a key"
+        " were dropped][; {note}]"
+    )
+    CLEANING_FAILED = "a compaction was given up: {reason}"
+    CLEANING_STOPPED = "it is not compacted any more until the next start: {reason}"
+
     # --- Current states ---
     NOW_TRANSACTION = (
         "{state}, producer id {producer_id}, epoch {epoch}[; open for {age}][, {timeout} are allowed]"
@@ -150,6 +158,10 @@ class EventKind(Enum):
     NOW_MEMBER = (
         "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
         "[; it has {partitions}]"
+    )
+    NOW_COMPACTION = (
+        "clean up to offset {offset} of {end}; of {total} bytes in closed segments {dirty} are new"
+        " ({share}); {reason}"
     )
     NOW_NOTHING = "{reason}"
 

@@ -1,7 +1,7 @@
 """DescribeHistory (key 10000, Odradek's own): what lately happened to a transactional id, a producer
-id or a group, in words, and what holds now.
+id, a group or a partition, in words, and what holds now.
 
-Rights (A-12, A-18): DESCRIBE on the transactional id or the group. Of a producer id whatever belongs to
+Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic. Of a producer id whatever belongs to
 topics that one may READ and transactional ids that one may DESCRIBE, and DESCRIBE on the cluster for
 who was given it. Partitions of topics, names of topics and groups that one may not DESCRIBE are left
 out.
@@ -50,13 +50,15 @@ MayDescribe = Callable[[str], bool]
 def handle(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
-    """An unknown subject is error 105, 59 or 69, by its type."""
+    """An unknown subject is error 105, 59, 69 or 3, by its type."""
     if request.subject_type == wire.TRANSACTIONAL_ID:
         return _transaction(node, context, request)
     if request.subject_type == wire.PRODUCER_ID:
         return _producer(node, context, request)
     if request.subject_type == wire.GROUP:
         return _group(node, context, request)
+    if request.subject_type == wire.PARTITION:
+        return _partition(node, context, request)
     return _failed(_E.INVALID_REQUEST, f"there is no subject type {request.subject_type}")
 
 
@@ -107,6 +109,26 @@ def _group(
     else:
         now = states_of_group(held, offsets, node.clock.wall_ms())
     return _answer(node, context, request, history, now)
+
+
+# --- Partitions ---
+
+
+def _partition(
+    node: Node, context: RequestContext, request: DescribeHistoryRequest
+) -> DescribeHistoryResponse:
+    name, _, number = request.subject.rpartition("-")
+    if not (name and number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
+        text = f"{request.subject[:50]!r} is no partition: it must be TOPIC-NUMBER"
+        return _failed(_E.INVALID_REQUEST, text)
+    if not node.authorizer.allows(context, Operation.DESCRIBE, topic(name)):
+        return _failed(_E.TOPIC_AUTHORIZATION_FAILED)
+    request.subject = f"{name}-{int(number)}"
+    found = node.partition(name, int(number))
+    if found is None:
+        return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {request.subject}")
+    now = [node.compaction_state(found.log)]
+    return _answer(node, context, request, node.partition_history, now)
 
 
 # --- Producer ids ---

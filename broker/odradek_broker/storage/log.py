@@ -22,7 +22,7 @@ from odradek_broker.storage.checkpoints import (
     encode_partition_metadata,
 )
 from odradek_broker.storage.cleaner.job import GroupCleaned
-from odradek_broker.storage.cleaner.swap import SegmentSwap, remove_cleaned
+from odradek_broker.storage.cleaner.swap import SegmentSwap, finish_swaps, remove_cleaned
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import (
     AppendRejected,
@@ -297,12 +297,13 @@ class PartitionLog:
             raise self._offline_error()
 
     def close(self, *, clean: bool) -> None:
-        """Give the files back. `clean`: flush, complete the indexes and take a snapshot first, so
-        that the next start can trust what it finds. Raises PartitionOffline, OSError."""
+        """Give the files back. `clean`: flush, complete the indexes, take a snapshot and finish a swap that
+        was begun, so that the next start can trust what it finds. Raises PartitionOffline, OSError."""
         if not self._loaded:
             return
         try:
-            self._swap = None  # Where it was committed, the next opening finishes it.
+            # Where it was committed and this is no clean stop, the next opening finishes it.
+            swap, self._swap = self._swap, None
             if clean and not self.offline:
                 self.flush()
                 self._segments.active.seal()
@@ -319,6 +320,8 @@ class PartitionLog:
                 clean,
                 self._start.cleaned,
             )
+        if swap is not None and clean and not self.offline:
+            finish_swaps(self._files, self.directory)
 
     def abandon(self) -> None:
         """Its directory is gone: nothing of it may be used or written any more (L-38)."""

@@ -1,4 +1,4 @@
-"""`odradek explain txn|producer|group`: what happened, in words, from what the broker remembers."""
+"""`odradek explain txn|producer|group|partition`: what happened, in words, from what the broker remembers."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _INSTEAD = {
     "transactional id": "`odradek txn describe` shows its state, with any Kafka",
     "producer id": "`odradek txn list` shows the producer ids of transactional ids, with any Kafka",
     "group": "`odradek group describe` shows its state, with any Kafka",
+    "partition": "`odradek topic describe` shows its settings, with any Kafka",
 }
 #: How events look on a terminal, by a part of their name.
 _STYLES = {
@@ -103,6 +104,24 @@ def group(
     from odradek_client.admin.history import Subject
 
     _explain(Subject.GROUP, group_id, bootstrap, limit, as_json, setting)
+
+
+@app.command()
+def partition(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC-NUMBER", help="A partition, as `orders-0`."),
+    ],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    limit: Limit = _ALL,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The history of a partition: when compaction cleaned it and what was left, what went wrong,
+    and why the rest is not cleaned yet."""
+    from odradek_client.admin.history import Subject
+
+    _explain(Subject.PARTITION, name, bootstrap, limit, as_json, setting)
 
 
 # --- Asking -------------------------------------------------------------------------------------------

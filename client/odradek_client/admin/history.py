@@ -1,4 +1,4 @@
-"""The history of a transactional id, a producer id or a group, in words.
+"""The history of a transactional id, a producer id, a group or a partition, in words.
 
 Only Odradek's broker keeps a history; others raise UnsupportedByBroker.
 """
@@ -33,12 +33,14 @@ class Subject(Enum):
     TRANSACTIONAL_ID = "transactional id"
     PRODUCER_ID = "producer id"
     GROUP = "group"
+    PARTITION = "partition"
 
 
 _TYPES = {
     Subject.TRANSACTIONAL_ID: wire.TRANSACTIONAL_ID,
     Subject.PRODUCER_ID: wire.PRODUCER_ID,
     Subject.GROUP: wire.GROUP,
+    Subject.PARTITION: wire.PARTITION,
 }
 _COORDINATORS = {
     Subject.TRANSACTIONAL_ID: TRANSACTION_COORDINATOR,
@@ -48,6 +50,7 @@ _UNKNOWN = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 
 
@@ -108,8 +111,8 @@ class HistoryAdmin(AdminPart):
     async def describe_history(
         self, subject: Subject, name: str, *, limit: int = -1
     ) -> list[HistoryDescription]:
-        """The history of a subject: the events its coordinator remembers; for a producer id, those
-        that every broker does that knows it.
+        """The history of a subject: the events its coordinator remembers; for a producer id or a
+        partition ("TOPIC-NUMBER"), those that every broker does that knows it.
 
         `limit`: the newest so many events. Raises NothingKnown, UnsupportedByBroker where the broker
         is not Odradek's, AuthorizationFailed.
@@ -136,7 +139,7 @@ class HistoryAdmin(AdminPart):
                 raise unknown
             return found
 
-        if subject is Subject.PRODUCER_ID:
+        if subject not in _COORDINATORS:
             await self._network.refresh_metadata()
             return await self._requests.retrying(ask_all)
         return await self._requests.retrying(ask_coordinator)

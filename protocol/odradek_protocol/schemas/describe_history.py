@@ -1,5 +1,5 @@
-"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id or a
-group.
+"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id, a group or a
+partition.
 
 What is told is for people, and `name` and `details` for programs that sort it. Versions: only 0.
 
@@ -15,10 +15,11 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
-#: Kinds of subjects. A producer id is written in decimal.
+#: Kinds of subjects. A producer id is written in decimal, a partition as TOPIC-NUMBER.
 TRANSACTIONAL_ID = 1
 PRODUCER_ID = 2
 GROUP = 3
+PARTITION = 4
 
 
 @message(key=10000, versions="0", flexible="0+")

@@ -22,7 +22,7 @@ from odradek_broker.storage.cleaner.job import (
 from odradek_broker.storage.cleaner.policy import LogToClean, log_to_clean
 from odradek_broker.storage.cleaner.producers import last_records
 from odradek_broker.storage.cleaner.runner import CleanerRunner, CleaningFailed, Failure
-from odradek_broker.storage.cleaner.statistics import CleanerStatistics, LogCleaned
+from odradek_broker.storage.cleaner.statistics import CleanerStatistics, CleanerWatch, LogCleaned
 from odradek_broker.storage.errors import (
     IndexesBeingRebuilt,
     LogCorrupt,
@@ -78,6 +78,7 @@ class LogCleaner:
         call_later: Callable[[float, Callable[[], None]], object],
         settings: Callable[[], CleanerSettings],
         is_own_topic: Callable[[str], bool],
+        watch: CleanerWatch,
     ) -> None:
         """`is_own_topic`: is it one of the broker's own?"""
         self._logs = logs
@@ -87,6 +88,9 @@ class LogCleaner:
         self._call_later = call_later
         self._settings = settings
         self._is_own_topic = is_own_topic
+        self._watch = watch
+        #: The log that is being cleaned.
+        self.at_work: TopicPartition | None = None
         self._busy = self._closed = False
         self._next_look_ms: float | None = None
         self._deaths: dict[TopicPartition, int] = {}
@@ -121,6 +125,7 @@ class LogCleaner:
 
     def _begin_look(self) -> None:
         self._busy = True
+        self.at_work = None
         self.statistics.looked_at_ms = self._clock.monotonic_ms()
         self._look_on(iter([log for log in self._logs if log.config.compacted]), [])
 
@@ -156,7 +161,7 @@ class LogCleaner:
         except LogCorrupt as problem:
             self._leave_alone(key, log, str(problem))
         except (StorageError, OSError) as problem:
-            self.on_problem(log.name, str(problem))
+            self._met(log, str(problem))
         return None
 
     def _choose(self, found: list[LogToClean]) -> None:
@@ -183,6 +188,7 @@ class LogCleaner:
             self._clock.monotonic_ms(),
             chosen.clean_bytes + chosen.cleanable_bytes,
         )
+        self.at_work = run.key
         self._collect_producers(run, iter(list(log.producers.entries())), {})
 
     def _forget_removed(self) -> None:
@@ -252,7 +258,7 @@ class LogCleaner:
                     raise problem
                 then()
             except OSError as trouble:
-                self.on_problem(run.log.name, str(trouble))
+                self._met(run.log, str(trouble))
                 self._give_up(run)
 
         self._background(work, done)
@@ -308,18 +314,21 @@ class LogCleaner:
         else:
             self._swap(run, step)
 
+    def _met(self, log: PartitionLog, problem: str) -> None:
+        self.on_problem(log.name, problem)
+        self._watch.failed((log.topic, log.partition), problem)
+
     def _failed(self, run: _Run, problem: CleaningFailed) -> None:
-        name = run.log.name
         if problem.failure is Failure.DAMAGED:
             self._leave_alone(run.key, run.log, str(problem))
         elif problem.failure is Failure.DIED:
             self.statistics.deaths += 1
             self._deaths[run.key] = self._deaths.get(run.key, 0) + 1
-            self.on_problem(name, str(problem))
+            self._met(run.log, str(problem))
             if self._deaths[run.key] >= _DEATHS_MAX:
                 self._leave_alone(run.key, run.log, str(problem))
         else:
-            self.on_problem(name, str(problem))
+            self._met(run.log, str(problem))
             if problem.failure is Failure.INDEX:
                 with suppress(StorageError):
                     # Whoever reads it has it made anew.
@@ -329,6 +338,7 @@ class LogCleaner:
     def _leave_alone(self, key: TopicPartition, log: PartitionLog, problem: str) -> None:
         self.statistics.uncleanable[key] = problem
         self.on_problem(log.name, f"it is not compacted any more until the next start: {problem}")
+        self._watch.left_alone(key, problem)
 
     def _finished(self, run: _Run, step: CleaningFinished) -> None:
         took_ms = self._clock.monotonic_ms() - run.began_ms
@@ -339,18 +349,18 @@ class LogCleaner:
         directory = self._logs.directory_of(run.log)
         directory.cleaner_offsets[run.key] = step.end_offset
         self._runner.give_up()
-        self.on_cleaned(
-            LogCleaned(
-                run.log.name,
-                step.end_offset,
-                step.bytes_read,
-                step.bytes_kept,
-                step.records_read,
-                step.records_kept,
-                step.keyless_records,
-                took_ms,
-            )
+        cleaned = LogCleaned(
+            run.log.name,
+            step.end_offset,
+            step.bytes_read,
+            step.bytes_kept,
+            step.records_read,
+            step.records_kept,
+            step.keyless_records,
+            took_ms,
         )
+        self.on_cleaned(cleaned)
+        self._watch.cleaned(run.key, cleaned, whole=step.end_offset >= run.to_clean.upper_bound)
         self._background(
             directory.cleaner_offsets_writer(), lambda problem: self._written(directory, problem)
         )
@@ -376,7 +386,7 @@ class LogCleaner:
                 self._give_up(run)
                 return
         except StorageError as problem:
-            self.on_problem(run.log.name, str(problem))
+            self._met(run.log, str(problem))
             self._give_up(run)
             return
         self._sync(run, lambda: self._swap_in(run, group))
@@ -391,7 +401,7 @@ class LogCleaner:
         try:
             over = run.log.retire_sources(_SOURCES_AT_ONCE)
         except StorageError as problem:
-            self.on_problem(run.log.name, str(problem))
+            self._met(run.log, str(problem))
             self._give_up(run)
             return
         if over:
@@ -415,7 +425,7 @@ class LogCleaner:
                     raise run.log.directory_sync_failed(problem)
                 then()
             except StorageError as trouble:
-                self.on_problem(run.log.name, str(trouble))
+                self._met(run.log, str(trouble))
                 self._give_up(run)
 
         self._background(run.log.sync_directory, synced)

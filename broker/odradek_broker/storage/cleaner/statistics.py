@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from odradek_broker.storage.cleaner.job import CleaningFinished
 from odradek_broker.topic_partition import TopicPartition
@@ -43,3 +44,19 @@ class CleanerStatistics:
         self.map_used = step.map_used
         self.kept = step.bytes_kept / step.bytes_read if step.bytes_read else 0.0
         self.took_ms = took_ms
+
+
+class CleanerWatch(Protocol):
+    """Told of what the cleaner does with single logs."""
+
+    def cleaned(self, where: TopicPartition, cleaned: LogCleaned, *, whole: bool) -> None:
+        """A cleaning is over; `whole`: it came to the end of what was to be cleaned."""
+        ...
+
+    def failed(self, where: TopicPartition, problem: str) -> None:
+        """A cleaning was given up."""
+        ...
+
+    def left_alone(self, where: TopicPartition, problem: str) -> None:
+        """A log is not cleaned any more until the next start."""
+        ...

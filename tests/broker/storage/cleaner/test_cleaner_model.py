@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,8 @@ from compaction_history import CompactedHistory, batches_of
 from compaction_model import ModelBatch, Record
 from logs import NOW_MS, append, append_marker, make_batch, make_log, read_all
 from odradek.simulation.disk import Crashed, MemoryFiles
-from odradek_broker.storage.cleaner.job import LastRecord
+from odradek_broker.storage.cleaner.cleaner import clean
+from odradek_broker.storage.cleaner.job import GroupCleaned, LastRecord
 from odradek_broker.storage.cleaner.policy import log_to_clean
 from odradek_broker.storage.log_options import LogStart
 
@@ -238,3 +240,37 @@ def test_f09_read_committed_needs_no_word_of_what_is_gone() -> None:
         compact(log, files, NOW_MS + 10 * number, 0)
     assert [each.base for each in batches_of(log)] == [0, 2, 3, 4]
     assert log.aborted_transactions(0, log.log_end_offset) == []
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_l27_a_clean_stop_finishes_a_swap(steps: int) -> None:
+    history = CompactedHistory(2, segment_bytes=300)
+    for _ in range(30):
+        history.step()
+    history.end_transactions()
+    history.flush()
+    log, now_ms = history.log, history.now_ms
+    found = log_to_clean(log, None, now_ms)
+    group = next(
+        step
+        for step in clean(job_for(found, now_ms), history.files)
+        if isinstance(step, GroupCleaned)
+    )
+    assert log.begin_swap(group)
+    rest: list[Callable[[], object]] = [
+        lambda: log.swap_in(group.size_bytes, now_ms),
+        lambda: log.retire_sources(100),
+        lambda: log.end_swap(now_ms),
+    ]
+    for step in rest[:steps]:
+        step()
+    log.close(clean=True)
+    assert not [path for path in history.files.paths() if path.endswith(".swap")]
+    start = LogStart(log.log_start_offset, log.log_end_offset, log.durable_offset, clean=True)
+    again = make_log(history.files, start=start, **history.config)
+    assert again.report.scanned_bytes == 0 and again.report.problem == ""
+    assert again.log_end_offset == log.log_end_offset
+    found_again = batches_of(again)
+    again.close(clean=True)
+    history.files.crash()
+    assert batches_of(make_log(history.files, start=LogStart(), **history.config)) == found_again
