@@ -292,9 +292,7 @@ class LogDirectory:
         the result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
         call `use_recovery_points`."""
         points = {key: log.recovery_point for key, log in self.logs.items()}
-        self._snapshots_due.update(
-            (key, None) for key, log in self.logs.items() if log.wants_snapshot()
-        )
+        self._snapshots_due.update(dict.fromkeys(self.logs))
         if points == self._written_points:
             return None
         self._prepared = self._points_generation, points
@@ -302,14 +300,17 @@ class LogDirectory:
         prepared = self.path_of(_PREPARED_POINTS)
         return lambda: write_atomically(self._files, prepared, encode_offsets(points))
 
-    def continue_snapshots(self, at_most: int = 10) -> None:
-        """Take snapshots of some of the logs of which the last `recovery_points_writer` found that a start
-        after a crash would have much to read (L-30)."""
-        for key in list(islice(self._snapshots_due, at_most)):
+    def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
+        """Go on looking at every log once since `recovery_points_writer`, and take a snapshot where a start
+        after a crash would have much to read (L-30): of a few at a time, for the loop has other things to do."""
+        for key in list(islice(self._snapshots_due, looked_at)):
             del self._snapshots_due[key]
             log = self.logs.get(key)
-            if log is not None:
+            if log is not None and log.wants_snapshot():
                 log.take_snapshot(self._written_points.get(key, 0))
+                at_most -= 1
+                if not at_most:
+                    return
 
     def use_recovery_points(self) -> None:
         """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
