@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import signal
 import socket
@@ -162,6 +163,18 @@ class KafkaNode:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def add_listener(self, name: str, port: int) -> None:
+        """One on this machine, beside PLAINTEXT, whose name is a protocol; before the start."""
+        properties = self._properties.read_text("utf-8")
+        for key in ("listeners", "advertised.listeners"):
+            before = re.search(rf"^{re.escape(key)}=.*$", properties, re.MULTILINE)
+            assert before is not None
+            properties = properties.replace(
+                f"{before[0]}\n", f"{before[0]},{name}://127.0.0.1:{port}\n"
+            )
+        properties = properties.replace("map=CONTROLLER:", f"map={name}:{name},CONTROLLER:")
+        self._properties.write_text(properties, "utf-8")
 
     @property
     def data_dir(self) -> Path:

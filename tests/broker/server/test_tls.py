@@ -22,6 +22,7 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -29,7 +30,7 @@ from odradek_protocol.schemas.incremental_alter_configs import (
 )
 from odradek_protocol.tls.contexts import client_context
 from odradek_protocol.tls.settings import StoreSettings, TlsSettings
-from raw_client import RawClient
+from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 
 CA = Authority()
@@ -406,3 +407,35 @@ async def test_no_secret_is_shown(start_broker: StartBroker) -> None:
         str(vars(config.tls_settings("SSL"))),
     ):
         assert "PRIVATE" not in text
+
+
+async def test_n14_a_peer_that_does_not_read_over_tls_is_not_read_from(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(**tls_settings())
+    client = await connect(broker)
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"x" * 900_000)), 9)
+    whole = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2_000_000)
+    topics = [FetchTopic(topic="t", partitions=[whole])]
+    wanted = FetchRequest(max_bytes=2_000_000, session_epoch=-1, topics=topics)
+    for _ in range(100):
+        client.send(wanted, 11)
+    await client.writer.drain()
+    (session,) = broker.server._sessions
+    await until(lambda: not session._peer_reads)
+    assert session._transport is not None
+    assert session._transport.get_write_buffer_size() < 4_000_000
+    for _ in range(100):
+        answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 900_000
+
+
+async def test_n04_a_silent_tls_connection_is_closed(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_IDLE_CHECK_S", 0.001)
+    broker = await start_broker(**tls_settings(connections_max_idle_ms="50"))
+    client = await connect(broker)
+    assert await client.closed()
+    await until(lambda: not broker.server._sessions)
