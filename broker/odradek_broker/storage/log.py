@@ -777,6 +777,7 @@ class PartitionLog:
             return
         for segment, size_bytes in ticket.segments:
             segment.synced_bytes = max(segment.synced_bytes, size_bytes)
+        self._producers.volatile.difference_update(ticket.paths)
         self._durable_offset = max(self._durable_offset, ticket.end_offset)
         if self.config.durability == "fsync" and self._durable_offset > self.high_watermark:
             self._move_high_watermark(self._durable_offset)
@@ -863,8 +864,14 @@ class PartitionLog:
             return 0
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
+            self._producers.sync()
             # Its name tells the log end when the others are gone.
             self._directory.sync()
+        elif self.config.durability == "fsync" and self._producers.is_volatile(
+            self._segments.bases[count]
+        ):
+            # Nothing else knows the producers of what would go (P-27). The flush is under way.
+            return 0
         oldest = self._segments.all[:count]
         try:
             self._segments.discard_oldest(

@@ -22,6 +22,7 @@ from odradek_broker.storage.errors import DeleteRecordsRejected, OffsetOutOfRang
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_options import LogStart
 from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
 from odradek_protocol.errors import ErrorCode
 
@@ -196,6 +197,24 @@ def test_l22_producers_stay(files: MemoryFiles) -> None:
     log.roll(NOW_MS)
     append(log)
     log.apply_retention(NOW_MS + DAY_MS)
+    assert append(log, make_batch(2, producer_id=1)).duplicate
+
+
+def test_p27_segments_stay_until_what_is_known_of_their_producers_is_on_disk(
+    files: MemoryFiles,
+) -> None:
+    log = make_log(files, durability="fsync")
+    append(log, make_batch(2, producer_id=1))
+    log.flush()
+    log.roll(NOW_MS)
+    append(log, make_batch(1, producer_id=2))
+    log.delete_records(2)
+    assert log.apply_retention(NOW_MS) == 0
+    log.flush()
+    assert log.apply_retention(NOW_MS) == 1
+    files.crash()
+    log = make_log(files, start=LogStart(2, 3, 0, clean=False), durability="fsync")
+    assert log.log_start_offset == 2
     assert append(log, make_batch(2, producer_id=1)).duplicate
 
 

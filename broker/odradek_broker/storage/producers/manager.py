@@ -56,6 +56,7 @@ class Producers:
         "restored_to",
         "state",
         "unsynced",
+        "volatile",
     )
 
     def __init__(
@@ -78,6 +79,8 @@ class Producers:
         self.restored_to = 0
         """The result of `load`: state of batches below this offset."""
         self.unsynced: set[str] = set()
+        #: Snapshots of which nobody knows yet that they are on disk.
+        self.volatile: set[str] = set()
         """Paths written since the last flush took them."""
         self.aborted_indexes = AbortedIndexes(files, self.unsynced)
 
@@ -272,6 +275,11 @@ class Producers:
         finally:
             file.close()
         self.unsynced.add(path)
+        self.volatile.add(path)
+
+    def is_volatile(self, offset: int) -> bool:
+        """Was a snapshot of this offset written, and may a power cut take it?"""
+        return self._snapshot_path(offset) in self.volatile
 
     def sync(self) -> None:
         """Have what was written on disk, and wait for it. OSError."""
@@ -282,6 +290,7 @@ class Producers:
                     file.sync()
                 finally:
                     file.close()
+        self.volatile -= self.unsynced
         self.unsynced.clear()
 
     def remove_snapshots(self, unwanted: Callable[[int], bool]) -> None:
