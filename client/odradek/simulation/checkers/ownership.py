@@ -29,15 +29,16 @@ class OwnershipChecker:
         """A member holds exactly `partitions` in a generation (or member epoch).
 
         `identity`: its instance id if it has one, or else its member id. `is_current`: whether the
-        coordinator counts on what another member holds. Yields what does not hold.
+        coordinator counts on what a member holds. Yields what does not hold.
         """
+        counts = is_current(member)
         for partition in partitions:
             owner = self._owners.setdefault((generation, partition), identity)
             if owner != identity:
                 yield f"{partition} is of {owner} and {identity} in generation {generation}"
             claims = self._claims.setdefault(partition, {})
             for other in claims:
-                if other != member and is_current(other):
+                if other != member and counts and is_current(other):
                     yield f"{partition} was given to {member} while {other}, in the group, has it"
             claims[member] = None
 
