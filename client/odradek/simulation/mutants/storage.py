@@ -8,6 +8,7 @@ from odradek.simulation.mutants.base import Mutant
 from odradek_broker.partition import Partition
 from odradek_broker.storage.flush_ticket import FlushTicket
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_directories import LogDirectories
 from odradek_broker.storage.producers.state import Accepted, ProducerStateManager
 
 
@@ -45,5 +46,12 @@ STORAGE = (
         "transactional-copy",
         17,
         {(PartitionLog, "finish_flush"): _failed_flush_is_a_flush},
+    ),
+    Mutant(
+        "partitions of a directory that is missing are made anew, empty",
+        "two-directories",
+        104,
+        {(LogDirectories, "missing"): property(lambda self: None)},
+        caught_by=("readers were shown records", "is in two data directories"),
     ),
 )
