@@ -237,6 +237,11 @@ class Consumer:
         """The partitions that are read now."""
         return self._subscription.assigned()
 
+    def metrics(self) -> dict[str, float]:
+        """Under the names of Kafka's client: `fetch-throttle-time-avg` and `fetch-throttle-time-max`, how long
+        quotas had this consumer wait, in milliseconds, over the last minute; NaN without any answer."""
+        return self._network.throttle_metrics("fetch")
+
     # --- records ----------------------------------------------------------------------------------
 
     async def poll(

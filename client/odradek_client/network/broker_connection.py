@@ -34,6 +34,7 @@ from odradek_client.network.handshake import (
     versions_refused,
 )
 from odradek_client.network.probe import speaks_plaintext, speaks_tls
+from odradek_client.network.throttle_times import ThrottleTimes
 from odradek_client.network.transport import (
     SPEAKS_PLAINTEXT,
     SPEAKS_TLS,
@@ -119,6 +120,7 @@ class BrokerConnection:
         receive_max_bytes: int,
         on_closed: Callable[[BrokerConnection, str], None],
         on_late: Callable[[BrokerConnection], None] = lambda _: None,
+        throttle_times: ThrottleTimes | None = None,
         tls: ssl.SSLContext | None = None,
         curious: bool = False,
     ) -> None:
@@ -139,6 +141,7 @@ class BrokerConnection:
         self._receive_max_bytes = receive_max_bytes
         self._on_closed = on_closed
         self._on_late = on_late
+        self._throttle_times = throttle_times or ThrottleTimes()
         self._tls = tls
         self._curious = curious
         #: Why the connection ended before it was ready, while that is looked into.
@@ -422,8 +425,10 @@ class BrokerConnection:
             self._late = False
             self._on_late(self)  # what kept it waiting is over, perhaps by an election
         throttle_ms = getattr(response, "throttle_time_ms", 0)
+        now = self._loop.time()
+        self._throttle_times.record(throttle_ms, now * 1000)
         if throttle_ms > 0:
-            self._throttled_until = self._loop.time() + throttle_ms / 1000
+            self._throttled_until = now + throttle_ms / 1000
         if not pending.answered.done():
             pending.answered.set_result(response)
 

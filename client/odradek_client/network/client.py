@@ -113,6 +113,11 @@ class NetworkClient:
         """The loop's clock, in milliseconds: never goes back."""
         return self.loop.time() * 1000
 
+    def throttle_metrics(self, prefix: str) -> dict[str, float]:
+        """See `ThrottleTimes.metrics`."""
+        now_ms = 0.0 if self._loop is None else self._loop.time() * 1000
+        return self._connections.throttle_times.metrics(prefix, now_ms)
+
     async def pause(self, seconds: float) -> None:
         """Wait before something is tried again."""
         await asyncio.sleep(seconds)

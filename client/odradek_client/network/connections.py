@@ -17,6 +17,7 @@ from odradek_client.config.definition import split_address
 from odradek_client.errors import ConfigError, ConnectionLost, RequestTimedOut, TlsFailed
 from odradek_client.network.broker_connection import BrokerConnection, ConnectionState
 from odradek_client.network.cluster import BrokerAddress, ClusterView
+from odradek_client.network.throttle_times import ThrottleTimes
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.tls.contexts import client_context
@@ -110,6 +111,8 @@ class Connections:
         self._reconnect = Backoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random
         )
+        #: How long brokers had this client wait.
+        self.throttle_times = ThrottleTimes()
         self.nodes: dict[tuple[int, Channel], NodeConnection] = {}
         #: The finalized level of each feature, as of an epoch: of the newest connection (C-70).
         self.features: dict[str, int] = {}
@@ -334,6 +337,7 @@ class Connections:
             ),
             # Others may know that it is gone.
             on_late=lambda _: self._request_metadata(),
+            throttle_times=self.throttle_times,
             tls=self._tls,
             curious=not self._reached,
         )

@@ -331,6 +331,11 @@ class Producer:
         await self._find_topic(topic, self.config.max_block_ms)
         return self._network.cluster.partitions_of(topic) or []
 
+    def metrics(self) -> dict[str, float]:
+        """Under the names of Kafka's client: `produce-throttle-time-avg` and `produce-throttle-time-max`, how long
+        quotas had this producer wait, in milliseconds, over the last minute; NaN without any answer."""
+        return self._network.throttle_metrics("produce")
+
     # --- transactions -----------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:

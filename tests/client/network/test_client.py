@@ -245,6 +245,9 @@ async def test_n11_throttling_holds_the_next_request_back() -> None:
         )
         await network.send(1, PROBE())
         assert not network.is_ready(1)
+        metrics = network.throttle_metrics("produce")
+        assert metrics["produce-throttle-time-max"] == 80
+        assert 0 < metrics["produce-throttle-time-avg"] < 80, "others were answered at once"
         loop = asyncio.get_running_loop()
         began = loop.time()
         await network.send(1, PROBE())
