@@ -17,7 +17,7 @@ from odradek_broker.storage.checkpoints import (
     read_small_file,
 )
 from odradek_broker.storage.cleaner.foreign_swap import finish_foreign_swaps
-from odradek_broker.storage.cleaner.swap import finish_swaps
+from odradek_broker.storage.cleaner.swap import SWAP, finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.producers.manager import Producers
@@ -108,12 +108,14 @@ class LogLoader:
 
     def _find_segments(self) -> list[Segment]:
         """Segments by offset; work that was committed is finished, leftovers of other work are removed."""
-        finish_swaps(self.files, self.directory)
-        finish_foreign_swaps(self.files, self.directory)
+        names = self.files.list(self.directory)
+        if any(name.endswith(SWAP) for name in names):
+            finish_swaps(self.files, self.directory)
+            finish_foreign_swaps(self.files, self.directory)
+            names = self.files.list(self.directory)
         bases = []
         leftovers = []
         last_deleted = -1
-        names = self.files.list(self.directory)
         for name in names:
             stem, _, suffix = name.partition(".")
             is_segment = len(stem) == _NAME_DIGITS and stem.isdigit()
@@ -215,8 +217,9 @@ class LogLoader:
         epochs.truncate_end(begin.offset)
         good = self._scan_all(segments, first, begin, producers, epochs)
         end = good[-1].next_offset
-        # What they say may be wrong of what is appended there.
-        producers.remove_snapshots(lambda offset: offset > end)
+        # Durably so those above the end: what they say may be wrong of what is appended there.
+        kept = [segment.base_offset for segment in good]
+        producers.remove_strays([*kept, begin.offset], end)
         if self.sync:
             # From now on all of it passes for flushed, the transaction indexes that the scan wrote too.
             self._sync(producers.sync)
@@ -228,16 +231,16 @@ class LogLoader:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
             self._remove(good)
             return self._start_empty(log_start_offset)
-        kept = [segment.base_offset for segment in good]
-        producers.remove_strays([*kept, begin.offset], end)
         return LoadedLog(good, producers, epochs, log_start_offset, end)
 
     def _resume_inside(self, segment: Segment, log_start_offset: int) -> _ScanStart:
         """Where the scan of the segment that holds the recovery point may begin (L-30): at the newest
         snapshot that was taken inside of it, below the recovery point, and whose word the indexes bear
         out; else at its first batch. What lies before it was flushed."""
-        producers = self.new_producers()
         lowest = max(segment.base_offset, log_start_offset)
+        if self.recovery_point <= lowest:
+            return _ScanStart(segment.base_offset)
+        producers = self.new_producers()
         for offset in sorted(producers.snapshot_offsets(), reverse=True):
             if not lowest < offset <= self.recovery_point:
                 continue
