@@ -352,6 +352,36 @@ _OTHERS = [
         versions="1",
     ),
     Scenario(
+        "alter-listener",
+        "IncrementalAlterConfigs",
+        [
+            *_each(
+                [
+                    ("listener.name.plaintext.ssl.keystore.location", _SET, "/x"),
+                    ("listener.name.plaintext.ssl.keystore.key", _SET, "x"),
+                    ("listener.name.plaintext.max.connections", _SET, "1000"),
+                    ("listener.name.plaintext.max.connections", _SET, "x"),
+                    ("listener.name.plaintext.max.connection.creation.rate", _SET, "1000"),
+                    ("listener.name.other.max.connections", _SET, "1000"),
+                    ("ssl.truststore.location", _SET, "/x"),
+                    ("ssl.keystore.password", _SET, "x"),
+                ],
+                kind=_BROKER,
+                name="1",
+            ),
+            *_each(
+                [
+                    ("listener.name.plaintext.ssl.keystore.location", _SET, "/x"),
+                    ("listener.name.plaintext.max.connections", _SET, "1000"),
+                    ("ssl.keystore.location", _SET, "/x"),
+                ],
+                kind=_BROKER,
+                name="",
+            ),
+        ],
+        versions="1",
+    ),
+    Scenario(
         "alter-unknown-broker-key",
         "IncrementalAlterConfigs",
         [_change(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
