@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,19 @@ def test_n19_without_a_suite_of_its_own_a_version_is_not_spoken() -> None:
 def test_n19_a_choice_that_cannot_be_kept_is_refused() -> None:
     with pytest.raises(TlsError, match="cannot choose"):
         contexts.client_context(TlsSettings(cipher_suites=("TLS_AES_256_GCM_SHA384",)))
+
+
+def test_n19_a_key_is_taken_where_the_system_has_no_files_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS; what was written for OpenSSL is gone at once, also where it cannot be used."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = keystore(type="PEM", certificates=OWN.pem, key=OWN.key("secret"))
+    contexts.server_context(TlsSettings(keystore=store, key_password="secret"))
+    with pytest.raises(TlsError, match="does not open"):
+        contexts.server_context(TlsSettings(keystore=store, key_password="wrong"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_n19_pkcs12_without_its_package_says_what_to_do(
