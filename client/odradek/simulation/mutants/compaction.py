@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from odradek.simulation.mutants.base import Mutant
 from odradek_broker.storage.cleaner import offset_map, swap
 from odradek_broker.storage.cleaner.transactions import CleanedTransactions
+from odradek_broker.storage.segments import RETENTION_DELETED
 from odradek_protocol.records.batch import BatchHeader
 
 
@@ -35,6 +36,6 @@ COMPACTION = (
         "what was compacted taken for what retention removed",
         "compaction",
         1,
-        {(swap, "_RETIRED"): ".deleted"},
+        {(swap, "_RETIRED"): RETENTION_DELETED},
     ),
 )
