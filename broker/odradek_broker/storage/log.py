@@ -97,7 +97,7 @@ class PartitionLog:
     Hooks, each called with the log, on the loop's thread: `on_high_watermark` when HW or LSO moved,
     `on_offline` once when the disk failed, `on_log_start` when DeleteRecords moved the log start
     (which must outlive a crash, L-10), `on_flush_wanted` when a flush is due although nobody waits
-    for it (a segment was rolled with `page-cache` durability). `watch` is told of producers.
+    for it (a segment was rolled). `watch` is told of producers.
     """
 
     __slots__ = (
@@ -661,8 +661,8 @@ class PartitionLog:
         # Without a snapshot replay takes longer, that is all (P-28).
         with suppress(OSError):
             self._producers.take_snapshot(base_offset)
-        if self.config.durability == "page-cache":
-            self.on_flush_wanted(self)
+        # With fsync as well: a roll without an append would leave the snapshot volatile (P-27).
+        self.on_flush_wanted(self)
 
     # ---- reading
 
