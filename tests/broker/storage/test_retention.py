@@ -218,6 +218,24 @@ def test_p27_segments_stay_until_what_is_known_of_their_producers_is_on_disk(
     assert append(log, make_batch(2, producer_id=1)).duplicate
 
 
+@pytest.mark.parametrize("log_start", [2, 3])
+def test_p28_producers_of_what_is_gone_are_known_after_a_crash(
+    files: MemoryFiles, log_start: int
+) -> None:
+    """All that tells of them is the snapshot with which the first segment begins."""
+    log = make_log(files)
+    append(log, make_batch(2, producer_id=1))
+    log.roll(NOW_MS)
+    append(log, make_batch(2, producer_id=2))
+    log.flush()
+    log.delete_records(log_start)
+    assert log.apply_retention(NOW_MS) == 1
+    log = reopen(log, files, clean=False)
+    assert (bases(log), log.log_start_offset) == ([2], log_start)
+    for producer_id in (1, 2):
+        assert append(log, make_batch(2, producer_id=producer_id)).duplicate
+
+
 def test_failed_rename_leaves_a_log_that_works(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=0)
     files.fail(Failure("rename", nth=4))

@@ -165,7 +165,9 @@ class Producers:
 
         SegmentCorrupt, BatchError: a batch in between cannot be read.
         """
-        start = self._load_snapshot(log_start_offset, end_offset, keep_damaged=alone)
+        # Where the first segment begins, too: those who wrote before are known from nowhere else.
+        lowest = min(log_start_offset, segments[0].base_offset) if segments else log_start_offset
+        start = self._load_snapshot(lowest, end_offset, keep_damaged=alone)
         self.state.remove_expired(now_ms)
         for segment in segments:
             if segment.next_offset <= start or segment.base_offset >= end_offset:
@@ -198,10 +200,10 @@ class Producers:
         self.remove_snapshots(lambda at: at > end_offset)
         self.load(segments, log_start_offset, end_offset, now_ms)
 
-    def _load_snapshot(self, log_start_offset: int, end_offset: int, *, keep_damaged: bool) -> int:
+    def _load_snapshot(self, lowest: int, end_offset: int, *, keep_damaged: bool) -> int:
         """The offset from which batches must be replayed."""
         for offset in sorted(self.snapshot_offsets(), reverse=True):
-            if not log_start_offset < offset <= end_offset:
+            if not lowest <= offset <= end_offset:
                 continue
             path = self._snapshot_path(offset)
             try:
@@ -214,7 +216,7 @@ class Producers:
                 continue
             return offset
         self.state = ProducerStateManager(**self._options)
-        return log_start_offset
+        return lowest
 
     def _read(self, path: str) -> bytes:
         file = self._files.open(path)
