@@ -24,11 +24,13 @@ import pytest
 from odradek import NewTopic, sync
 from odradek.broker import SubprocessBroker
 from odradek.spark import JavaNotFound, session, shut_down
+from odradek_broker.config.broker import parse_config, parse_properties
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: What the blocks that are not run may be in number; one more wants a look.
-NOT_RUN_MAX = 19
+NOT_RUN_MAX = 22
+LANGUAGES = {"python", "sh", "properties", "text", "mermaid"}
 PATIENCE_S = 120.0
 
 _MARKER = re.compile(r"<!-- (not run|continues)\b(?:: )?(.*?) -->")
@@ -95,10 +97,18 @@ ALL = [
 
 def test_every_block_is_run_or_says_why_not() -> None:
     for each in ALL:
-        assert each.language in {"python", "sh", "text", "mermaid"}, f"{each.name}: say what it is"
+        assert each.language in LANGUAGES, f"{each.name}: say what it is"
         assert each.reason is None or len(each.reason) > 10, f"{each.name}: why not?"
     assert sum(each.reason is not None for each in ALL) <= NOT_RUN_MAX
     assert sum(each.is_run for each in ALL) >= 20
+
+
+@pytest.mark.parametrize(
+    "code", [each.code for each in ALL if each.language == "properties"], ids=lambda code: code[:20]
+)
+def test_a_configuration_file_is_taken(code: str) -> None:
+    _, notices = parse_config(parse_properties(code))
+    assert notices == []
 
 
 class Reader:
