@@ -19,8 +19,6 @@ from odradek_broker.coordinator.groups.offsets import commit_records as _commit_
 from odradek_broker.coordinator.runtime import Runtime
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.partition import Partition
-from odradek_client.consumer.group.group_loop import GroupLoop
-from odradek_client.consumer.group.offsets import GroupOffsets
 from odradek_protocol.errors import ErrorCode
 
 
@@ -28,35 +26,10 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-class _CurrentIdentity:
-    """Who a member is whenever it is asked, where `Identity` is who it was."""
-
-    def __init__(self, loop: GroupLoop) -> None:
-        self._membership = loop.membership
-
-    @property
-    def generation(self) -> int:
-        return self._membership.generation_or_epoch
-
-    @property
-    def member_id(self) -> str:
-        return self._membership.member_id
-
-    @property
-    def group_instance_id(self) -> str | None:
-        return self._membership.group_instance_id
-
-
 _check_member = checks.check_member
 _OLD_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
-_identity = GroupLoop.identity
 _read_stored = Partition.read_stored
 _rename = ClassicGroup.rename
-
-
-def _current_identity(self: GroupLoop) -> Any:
-    identity = _identity(self)
-    return _CurrentIdentity(self) if self.assigns else identity
 
 
 def _any_generation(*args: Any, **kwargs: Any) -> ErrorCode:
@@ -138,20 +111,9 @@ GROUPS = (
         {(ConsumerGroup, "owner"): lambda self, topic_id, partition: None},
     ),
     Mutant(
-        "a commit that is tried again under a new generation",
-        "late-commits",
-        229,
-        {
-            (GroupLoop, "identity"): _current_identity,
-            (GroupLoop, "is_same_member"): lambda self, identity, now: True,
-            (GroupOffsets, "_leave_out_given_up"): _nothing,
-        },
-        ("committed: ",),
-    ),
-    Mutant(
         "commits of an older generation taken",
         "late-commits",
-        3,
+        9,
         {(shard, "check_commit"): _any_generation, (shard, "check_consumer_commit"): _any_epoch},
         ("committed: ",),
     ),
@@ -164,7 +126,7 @@ GROUPS = (
     Mutant(
         "a commit acknowledged before it is durable",
         "late-commits",
-        52,
+        43,
         {(Runtime, "_hold"): _answer_at_once},
         ("committed: ",),
     ),
@@ -178,7 +140,7 @@ GROUPS = (
     Mutant(
         "a change of protocol that forgets who has what",
         "groups",
-        18,
+        3,
         {(upgrade, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(
@@ -190,14 +152,14 @@ GROUPS = (
     Mutant(
         "a static member that comes back and leads no more",
         "groups",
-        59,
+        99,
         {(ClassicGroup, "rename"): _rename_but_not_the_leader},
         ("liveness: ",),
     ),
     Mutant(
         "a static member that was replaced and is not fenced",
         "late-commits",
-        2,
+        20,
         {(checks, "check_member"): _any_instance, (offsets, "check_member"): _any_instance},
         ("committed: ",),
     ),

@@ -39,19 +39,19 @@ SPARK_SINK = (
     Mutant(
         "a refused EndTxn taken for a transaction that is ended",
         "spark-sink",
-        14,
+        10,
         {(Brokers, "_end"): _refused_is_ended},
     ),
     Mutant(
         "the last record of the decision log taken for the one that counts",
         "spark-sink",
-        8,
+        43,
         {(ledger, "newest"): _last_record},
     ),
     Mutant(
         "a failed batch that is aborted before its run has resigned",
         "spark-sink",
-        6,
+        13,
         {(protocol, "abort"): _abort_without_resigning},
     ),
 )

@@ -44,7 +44,7 @@ STORAGE = (
     Mutant(
         "a failed fsync taken for a good one",
         "transactional-copy",
-        17,
+        158,
         {(PartitionLog, "finish_flush"): _failed_flush_is_a_flush},
     ),
     Mutant(

@@ -135,13 +135,13 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        11,
+        31,
         {(shard, "decide_end"): _end_whatever_the_epoch},
     ),
     Mutant(
         "an EndTxn that is judged before what is under way",
         "lone-producers",
-        41,
+        1,
         {
             (shard, "decide_end"): _judged_before_what_is_under_way,
             # Nor does the broker wait for what is under way, nor our client bear it: others do not.

@@ -80,7 +80,7 @@ class LateCommitsWorkload(GroupsWorkload):
                 old = [each for each in self._remembered if self._is_over(each)]
                 if old and self._chance.random() < 0.5:
                     await self._send(network, self._chance.choice(old))
-                if self._chance.random() < 0.1:
+                if self._chance.random() < 0.3:
                     self._delay_a_commit()
         except OdradekError as problem:
             self._world.note("late", f"gives up: {problem}")
