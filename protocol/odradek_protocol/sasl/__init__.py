@@ -1,0 +1,1 @@
+"""SASL, as clients and brokers of Kafka speak it: what both sides know of its mechanisms. Bytes in, bytes out."""

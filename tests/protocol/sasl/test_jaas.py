@@ -1,0 +1,58 @@
+"""Lines of sasl.jaas.config: what is read of them, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek_protocol.sasl.jaas import JaasError, LoginModule, parse_jaas
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (f'{PLAIN} required username="alice" password="se;c=r et";', {"password": "se;c=r et"}),
+        (
+            f"{PLAIN} REQUIRED\n  username='alice' // a name\n  password='it\"s';",
+            {"password": 'it"s'},
+        ),
+        (
+            f'{PLAIN} optional username=alice password="a\\"b\\\\c\\101\\n";',
+            {"password": 'a"b\\cA\n'},
+        ),
+        (f'/* ours\n */ {PLAIN} sufficient username="alice" password="//x";', {"password": "//x"}),
+        (f'{PLAIN} required username="alice" password="";', {"password": ""}),
+    ],
+)
+def test_options_are_read_as_java_reads_them(text: str, options: dict[str, str]) -> None:
+    expected = {"username": "alice", **options}
+    assert parse_jaas(text) == [LoginModule(PLAIN, expected)]
+    assert parse_jaas(text)[0].short_name == "PlainLoginModule"
+
+
+def test_several_modules() -> None:
+    assert [each.name for each in parse_jaas("A required; B required x=y;")] == ["A", "B"]
+    assert parse_jaas(" // nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f'{PLAIN} required password="secret"', 'must end with ";"'),
+        (f'{PLAIN} required password="secret;', "not closed"),
+        (f'{PLAIN} password="secret";', "must come one of required"),
+        (f"{PLAIN} required password=;", 'must be key="value"'),
+        (f'{PLAIN} required password "secret";', 'must be key="value"'),
+        ('"secret" required;', "name of a login module"),
+        (PLAIN, "must come one of required"),
+    ],
+)
+def test_wrong_lines_are_named_without_their_values(text: str, words: str) -> None:
+    with pytest.raises(JaasError, match=words) as caught:
+        parse_jaas(text)
+    assert "secret" not in str(caught.value)
+
+
+def test_no_value_is_shown() -> None:
+    assert "secret" not in repr(parse_jaas(f'{PLAIN} required password="secret";'))
