@@ -28,6 +28,8 @@ from odradek_protocol.primitives import (
     WireType,
 )
 
+#: What is shown in the place of a secret.
+HIDDEN = "[hidden]"
 _LATEST = 32767
 _UNSET: Any = object()
 
@@ -69,7 +71,7 @@ FieldType = WireType | ArrayOf | type["Struct"]
 
 @dataclasses.dataclass(frozen=True)
 class FieldSpec:
-    """One field of one declaration. `name` is Kafka's, in snake case."""
+    """One field of one declaration. `name` is Kafka's, in snake case. `secret`: its value is never shown."""
 
     name: str
     type: FieldType
@@ -79,6 +81,7 @@ class FieldSpec:
     tag: int
     default: Any
     ignorable: bool
+    secret: bool = False
 
     def fresh_default(self) -> Any:
         """The default value, a new one where it is mutable."""
@@ -96,6 +99,7 @@ class _Declared:
     tag: int
     default: Any
     ignorable: bool
+    secret: bool
 
 
 def field(
@@ -107,18 +111,19 @@ def field(
     tagged: str = "none",
     default: Any = _UNSET,
     ignorable: bool = False,
+    secret: bool = False,
 ) -> Any:
     """Declare one field.
 
     `ignorable`: a value other than the default is dropped silently in versions without the field;
-    otherwise encoding it there is an error.
+    otherwise encoding it there is an error. `secret`: no `repr` and no tool shows the value.
     """
     if default is _UNSET:
         if isinstance(type_, WireType):
             default = type_.default
         else:
             default = [] if isinstance(type_, ArrayOf) else type_
-    return _Declared(type_, versions, nullable, tagged, tag, default, ignorable)
+    return _Declared(type_, versions, nullable, tagged, tag, default, ignorable, secret)
 
 
 def array(element: WireType | type[Struct]) -> ArrayOf:
@@ -144,9 +149,11 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        names = [spec.name for spec in self.fields] + ["unknown_tags"]
-        pairs = zip(names, self._values(), strict=True)
-        return f"{type(self).__qualname__}({', '.join(f'{k}={v!r}' for k, v in pairs)})"
+        shown = [
+            f"{spec.name}={HIDDEN if spec.secret else repr(getattr(self, spec.name))}"
+            for spec in self.fields
+        ]
+        return f"{type(self).__qualname__}({', '.join(shown)}, unknown_tags={self.unknown_tags!r})"
 
     def _values(self) -> tuple[Any, ...]:
         return (*(getattr(self, spec.name) for spec in self.fields), self.unknown_tags)
@@ -179,6 +186,7 @@ def _declare(cls: Any) -> Any:
             declared.tag,
             declared.default,
             declared.ignorable,
+            declared.secret,
         )
         specs.append(spec)
         if isinstance(spec.default, list | type):

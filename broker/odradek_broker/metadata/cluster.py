@@ -1,7 +1,7 @@
-"""Cluster metadata: topics, partitions, settings, quotas and producer ids, replayed from their own log.
+"""Cluster metadata: topics, partitions, settings, quotas, credentials and producer ids, replayed from their own log.
 
 State changes only in `replay`, in service and at restart alike (D4). What is to be
-recorded is decided in `topics/`, `configs/` and `client_quotas/`, which read this state and return records.
+recorded is decided in `topics/`, `configs/`, `client_quotas/` and `scram.py`, which read this state and return records.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -26,7 +27,9 @@ from odradek_protocol.stored.cluster_metadata import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_record,
     encode_record,
 )
@@ -93,6 +96,8 @@ class ClusterMetadata:
         self._configs: dict[int, dict[str, dict[str, str]]] = {}
         #: The quotas of each entity by key. Changed by `replay` only.
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
+        #: The SCRAM credentials of each user. Changed by `replay` only.
+        self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
         # Soft state: the block in use and the one being made durable. A restart skips what is
@@ -361,6 +366,22 @@ class ClusterMetadata:
         if not quotas:
             del self.client_quotas[entity]
 
+    def _replay_scram_credential(self, record: UserScramCredentialRecord) -> None:
+        held = self.scram_credentials.setdefault(record.name, {})
+        held[_scram_mechanism(record.mechanism)] = ScramCredential(
+            bytes(record.salt),
+            bytes(record.stored_key),
+            bytes(record.server_key),
+            record.iterations,
+        )
+
+    def _replay_remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        held = self.scram_credentials.get(record.name, {})
+        if held.pop(_scram_mechanism(record.mechanism), None) is None:
+            raise MetadataError(f"a credential that {record.name!r} does not have is removed")
+        if not held:
+            del self.scram_credentials[record.name]
+
     def _use_dynamic_settings(self) -> None:
         """Combine static and dynamic settings; they are not used if they do not fit together.
 
@@ -384,6 +405,13 @@ class ClusterMetadata:
         self._next_producer_id = record.next_producer_id
 
 
+def _scram_mechanism(number: int) -> ScramMechanism:
+    mechanism = ScramMechanism.of_number(number)
+    if mechanism is None:
+        raise MetadataError(f"a credential of the unknown mechanism {number}")
+    return mechanism
+
+
 _Replay = Callable[[ClusterMetadata, Message], None]
 _REPLAY: dict[type[Message], _Replay] = {
     TopicRecord: ClusterMetadata._replay_topic,  # type: ignore[dict-item]
@@ -392,4 +420,6 @@ _REPLAY: dict[type[Message], _Replay] = {
     RemoveTopicRecord: ClusterMetadata._replay_remove_topic,  # type: ignore[dict-item]
     ClientQuotaRecord: ClusterMetadata._replay_client_quota,  # type: ignore[dict-item]
     ProducerIdsRecord: ClusterMetadata._replay_producer_ids,  # type: ignore[dict-item]
+    UserScramCredentialRecord: ClusterMetadata._replay_scram_credential,  # type: ignore[dict-item]
+    RemoveUserScramCredentialRecord: ClusterMetadata._replay_remove_scram_credential,  # type: ignore[dict-item]
 }

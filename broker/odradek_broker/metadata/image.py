@@ -19,7 +19,9 @@ from odradek_protocol.stored.cluster_metadata import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 
 #: One record, or those of all settings of a resource by their names. The latter are replaced, never changed.
@@ -34,7 +36,7 @@ class MetadataImage:
 
     def __init__(self) -> None:
         #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
-        #: `_PRODUCER_IDS`.
+        #: ("scram", user); `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
         #: What has become of some of them since a snapshot began; None: it is gone.
         self._changes: dict[Any, _Entry | None] = {}
@@ -117,6 +119,14 @@ class MetadataImage:
         entity = quota_entity((each.entity_type, each.entity_name) for each in record.entity)
         self._set(("quotas", entity), record.key, None if record.remove else value)
 
+    def _replay_scram_credential(self, record: UserScramCredentialRecord, value: bytes) -> None:
+        self._set(("scram", record.name), str(record.mechanism), value)
+
+    def _replay_remove_scram_credential(
+        self, record: RemoveUserScramCredentialRecord, value: bytes
+    ) -> None:
+        self._set(("scram", record.name), str(record.mechanism), None)
+
     def _set(self, key: object, name: str, value: bytes | None) -> None:
         """One of the settings behind a key; None removes it."""
         held = cast(dict[str, bytes], self._get(key) or {})
@@ -168,4 +178,6 @@ _REPLAY: dict[type[Message], _Replay] = {
     ConfigRecord: MetadataImage._replay_config,  # type: ignore[dict-item]
     RemoveTopicRecord: MetadataImage._replay_remove_topic,  # type: ignore[dict-item]
     ProducerIdsRecord: MetadataImage._replay_producer_ids,  # type: ignore[dict-item]
+    UserScramCredentialRecord: MetadataImage._replay_scram_credential,  # type: ignore[dict-item]
+    RemoveUserScramCredentialRecord: MetadataImage._replay_remove_scram_credential,  # type: ignore[dict-item]
 }

@@ -12,7 +12,7 @@ from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_protocol import codec
-from odradek_protocol.message import ArrayOf, FieldType, Message, Struct
+from odradek_protocol.message import HIDDEN, ArrayOf, FieldType, Message, Struct
 from odradek_protocol.primitives import UUID, DecodeError, decode_uvarint
 from odradek_protocol.stored import (
     cluster_metadata,
@@ -36,8 +36,11 @@ Decoded = dict[str, Any]
 
 
 def plain_struct(value: Struct) -> Decoded:
-    """Fields by name; topic ids in Kafka's text form; bytes stay bytes."""
-    fields = {spec.name: _plain(spec.type, getattr(value, spec.name)) for spec in value.fields}
+    """Fields by name; topic ids in Kafka's text form; bytes stay bytes; secrets are not told."""
+    fields = {
+        spec.name: HIDDEN if spec.secret else _plain(spec.type, getattr(value, spec.name))
+        for spec in value.fields
+    }
     if value.unknown_tags:
         fields["unknown_tags"] = {str(tag): held for tag, held in value.unknown_tags.items()}
     return fields

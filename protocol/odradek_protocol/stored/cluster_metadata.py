@@ -10,6 +10,7 @@ from odradek_protocol import codec
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import (
     BOOL,
+    BYTES,
     FLOAT64,
     INT8,
     INT32,
@@ -65,6 +66,21 @@ class RemoveTopicRecord(Message):
     topic_id: bytes = field(UUID)
 
 
+@message(key=11, versions="0", flexible="0+")
+class UserScramCredentialRecord(Message):
+    """A user has a SCRAM credential of a mechanism (1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512).
+
+    No password follows from it, but who has `server_key` can be the broker for this user.
+    """
+
+    name: str = field(STRING)
+    mechanism: int = field(INT8)
+    salt: bytes = field(BYTES, secret=True)
+    stored_key: bytes = field(BYTES, secret=True)
+    server_key: bytes = field(BYTES, secret=True)
+    iterations: int = field(INT32)
+
+
 @struct
 class QuotaEntityData(Struct):
     """One part of an entity: a user, a client id or an address. A null name is the default."""
@@ -92,13 +108,23 @@ class ProducerIdsRecord(Message):
     next_producer_id: int = field(INT64)
 
 
+@message(key=22, versions="0", flexible="0+")
+class RemoveUserScramCredentialRecord(Message):
+    """A user's SCRAM credential of a mechanism is gone."""
+
+    name: str = field(STRING)
+    mechanism: int = field(INT8)
+
+
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
     | ConfigRecord
     | RemoveTopicRecord
+    | UserScramCredentialRecord
     | ClientQuotaRecord
     | ProducerIdsRecord
+    | RemoveUserScramCredentialRecord
 )
 
 RECORD_TYPES: dict[int, type[Message]] = {
@@ -106,6 +132,7 @@ RECORD_TYPES: dict[int, type[Message]] = {
     for cls in (
         *(TopicRecord, PartitionRecord, ConfigRecord),
         *(RemoveTopicRecord, ClientQuotaRecord, ProducerIdsRecord),
+        *(UserScramCredentialRecord, RemoveUserScramCredentialRecord),
     )
 }
 

@@ -18,6 +18,7 @@ from odradek_broker.config.broker import default_config
 from odradek_broker.metadata import image as image_module
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metadata.image import MetadataImage
+from odradek_broker.metadata.scram import credential_record
 from odradek_broker.metadata.snapshot_format import (
     HEADER_BATCH_BYTES_MAX,
     RECORDS_PER_BATCH,
@@ -33,6 +34,7 @@ from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.records import iter_batches
+from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
 from odradek_protocol.stored.cluster_metadata import (
     RECORD_TYPES,
     ClientQuotaRecord,
@@ -41,6 +43,7 @@ from odradek_protocol.stored.cluster_metadata import (
     PartitionRecord,
     QuotaEntityData,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     decode_record,
     encode_record,
 )
@@ -83,6 +86,7 @@ def state_of(metadata: ClusterMetadata) -> object:
         },
         metadata._configs,
         metadata.client_quotas,
+        metadata.scram_credentials,
         metadata._next_producer_id,
     )
 
@@ -143,10 +147,20 @@ def test_names_are_kafkas() -> None:
 # --- The image --------------------------------------------------------------------------------------
 
 
+def _credential_change(rng: random.Random, metadata: ClusterMetadata) -> MetadataRecord:
+    user, mechanism = rng.choice("uv"), rng.choice(list(ScramMechanism))
+    if mechanism in metadata.scram_credentials.get(user, {}) and rng.random() < 0.5:
+        return RemoveUserScramCredentialRecord(name=user, mechanism=mechanism.number)
+    key = rng.randbytes(mechanism.key_bytes)
+    return credential_record(user, mechanism, ScramCredential(b"salt", key, key, 4096))
+
+
 def _histories(rng: random.Random, metadata: ClusterMetadata) -> Iterator[list[MetadataRecord]]:
     """Changes of metadata, at random; each may count on those before it."""
     for _ in range(300):
         name = f"t{rng.randrange(6)}"
+        if rng.random() < 0.1:
+            yield [_credential_change(rng, metadata)]
         topic = metadata.topics.get(name)
         if topic is None:
             assignments = {index: [1] for index in range(rng.randint(1, 4))}

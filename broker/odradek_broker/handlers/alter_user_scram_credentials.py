@@ -1,0 +1,61 @@
+"""AlterUserScramCredentials (key 51): decide, record, answer when durable (KIP-554, A-41)."""
+
+from __future__ import annotations
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.scram import (
+    ScramDeletion,
+    ScramResult,
+    ScramUpsertion,
+    alter_scram_credentials,
+)
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse | Deferred[AlterUserScramCredentialsResponse]:
+    """Change what can be changed; errors are per user."""
+    if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
+        users = {each.name for each in request.deletions}
+        users |= {each.name for each in request.upsertions}
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return _response([ScramResult(user, denied) for user in sorted(users)])
+    records, results = alter_scram_credentials(
+        node.metadata,
+        [ScramDeletion(each.name, each.mechanism) for each in request.deletions],
+        [
+            ScramUpsertion(
+                each.name, each.mechanism, each.iterations, each.salt, each.salted_password
+            )
+            for each in request.upsertions
+        ],
+    )
+
+    def timed_out() -> AlterUserScramCredentialsResponse:
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error = ErrorCode.REQUEST_TIMED_OUT
+        return _response(results)
+
+    return when_durable(node, records, lambda: _response(results), timed_out)
+
+
+def _response(results: list[ScramResult]) -> AlterUserScramCredentialsResponse:
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=each.user, error_code=each.error, error_message=each.message
+            )
+            for each in results
+        ]
+    )

@@ -1,0 +1,46 @@
+"""DescribeUserScramCredentials (key 50): mechanisms and iterations, never keys (KIP-554, A-40)."""
+
+from __future__ import annotations
+
+from odradek_broker.metadata.scram import describe_scram_credentials
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """All users with credentials, or those that are asked for."""
+    users = [each.name for each in request.users or ()]
+    if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(
+            error_code=denied,
+            results=[
+                DescribeUserScramCredentialsResult(user=user, error_code=denied) for user in users
+            ],
+        )
+    return DescribeUserScramCredentialsResponse(
+        results=[
+            DescribeUserScramCredentialsResult(
+                user=result.user,
+                error_code=result.error,
+                error_message=result.message,
+                credential_infos=[
+                    CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)
+                    for mechanism, credential in sorted(
+                        held.items(), key=lambda each: each[0].number
+                    )
+                ],
+            )
+            for result, held in describe_scram_credentials(node.metadata, users)
+        ]
+    )

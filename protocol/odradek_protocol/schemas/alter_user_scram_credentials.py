@@ -1,0 +1,49 @@
+"""AlterUserScramCredentials (key 51): give users SCRAM credentials, or take them away (KIP-554).
+
+Versions: the first one is flexible already.
+
+Of note: the client salts and hashes the password; the broker never sees it.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT8, INT16, INT32, STRING
+
+
+@struct
+class ScramCredentialDeletion(Struct):
+    name: str = field(STRING)
+    mechanism: int = field(INT8)
+
+
+@struct
+class ScramCredentialUpsertion(Struct):
+    name: str = field(STRING)
+    mechanism: int = field(INT8)
+    iterations: int = field(INT32)
+    salt: bytes = field(BYTES)
+    salted_password: bytes = field(BYTES, secret=True)
+
+
+@message(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsRequest(Message):
+    """The request. `mechanism`: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+
+    deletions: list[ScramCredentialDeletion] = field(array(ScramCredentialDeletion))
+    upsertions: list[ScramCredentialUpsertion] = field(array(ScramCredentialUpsertion))
+
+
+@struct
+class AlterUserScramCredentialsResult(Struct):
+    user: str = field(STRING)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+
+
+@message(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsResponse(Message):
+    """The response: one result for each user."""
+
+    throttle_time_ms: int = field(INT32)
+    results: list[AlterUserScramCredentialsResult] = field(array(AlterUserScramCredentialsResult))

@@ -1,0 +1,49 @@
+"""DescribeUserScramCredentials (key 50): who has SCRAM credentials, of which mechanisms (KIP-554).
+
+Versions: the first one is flexible already.
+
+Of note: only mechanisms and iterations are told, never salts or keys.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, STRING
+
+
+@struct
+class UserName(Struct):
+    name: str = field(STRING)
+
+
+@message(key=50, versions="0", flexible="0+")
+class DescribeUserScramCredentialsRequest(Message):
+    """What the client asks; null or none for all users."""
+
+    users: list[UserName] | None = field(array(UserName), nullable="0+")
+
+
+@struct
+class CredentialInfo(Struct):
+    mechanism: int = field(INT8)
+    iterations: int = field(INT32)
+
+
+@struct
+class DescribeUserScramCredentialsResult(Struct):
+    user: str = field(STRING)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    credential_infos: list[CredentialInfo] = field(array(CredentialInfo))
+
+
+@message(key=50, versions="0", flexible="0+")
+class DescribeUserScramCredentialsResponse(Message):
+    """What the broker answers. `mechanism`: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    results: list[DescribeUserScramCredentialsResult] = field(
+        array(DescribeUserScramCredentialsResult)
+    )

@@ -1,0 +1,29 @@
+"""SaslAuthenticate (key 36): one token of a SASL exchange (KIP-152).
+
+Versions: 1 tells how long the session lasts, and that the client can authenticate again (KIP-368); 2 is
+flexible.
+
+Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import BYTES, INT16, INT64, STRING
+
+
+@message(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateRequest(Message):
+    """The request."""
+
+    auth_bytes: bytes = field(BYTES, secret=True)
+
+
+@message(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateResponse(Message):
+    """The response. `session_lifetime_ms`: time until the client has to authenticate again; 0 for ever."""
+
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    auth_bytes: bytes = field(BYTES, secret=True)
+    session_lifetime_ms: int = field(INT64, "1+", ignorable=True)

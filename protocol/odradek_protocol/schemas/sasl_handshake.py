@@ -1,0 +1,26 @@
+"""SaslHandshake (key 17): the mechanism by which a client wants to say who it is (KIP-43).
+
+Versions: with 0 the tokens that follow are bare frames; 1 has them in SaslAuthenticate (KIP-152).
+
+Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.primitives import INT16, STRING
+
+
+@message(key=17, versions="0-1", flexible="none")
+class SaslHandshakeRequest(Message):
+    """The request."""
+
+    mechanism: str = field(STRING)
+
+
+@message(key=17, versions="0-1", flexible="none")
+class SaslHandshakeResponse(Message):
+    """The response. `mechanisms`: those that the listener takes."""
+
+    error_code: int = field(INT16)
+    mechanisms: list[str] = field(array(STRING))
