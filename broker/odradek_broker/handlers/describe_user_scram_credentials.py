@@ -33,7 +33,8 @@ def handle(
             DescribeUserScramCredentialsResult(
                 user=result.user,
                 error_code=result.error,
-                error_message=result.message,
+                # Empty without an error, as Kafka has it.
+                error_message=result.message or "",
                 credential_infos=[
                     CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)
                     for mechanism, credential in sorted(
