@@ -38,6 +38,18 @@ def test_a_partition_that_a_member_has_while_another_gets_it() -> None:
     assert list(checker.assigned("c", "id-c", 6, ["t-0"], no)) == [], "the others were dropped"
 
 
+def test_a_member_that_was_removed_and_is_back_before_it_hears_of_it() -> None:
+    checker = OwnershipChecker()
+    assert list(checker.assigned("a", "id-a", 3, ["t-0", "t-1"], yes)) == []
+    checker.dropped("a")
+    assert list(checker.assigned("b", "id-b", 4, ["t-0"], yes)) == []
+    assert checker.held_by("a") == ["t-0", "t-1"]
+    assert list(checker.assigned("a", "id-a", 5, ["t-1"], yes)) == []
+    assert list(checker.assigned("b", "id-b", 6, ["t-1"], yes)) == [
+        "t-1 was given to b while a, in the group, has it"
+    ]
+
+
 def test_a_static_member_that_comes_back_is_the_same() -> None:
     checker = OwnershipChecker()
     assert list(checker.assigned("one", "static", 3, ["t-0"], yes)) == []

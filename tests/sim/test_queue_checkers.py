@@ -1,4 +1,4 @@
-"""Checkers of what brokers and producers hold: silent on running ones, and each excess is told."""
+"""Checkers of what brokers and clients hold: silent on running ones, and each excess is told."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from odradek.simulation.checkers.client_queues import check_producer
+from odradek.simulation.checkers.client_queues import (
+    check_consumer,
+    check_network,
+    check_producer,
+)
 from odradek.simulation.checkers.coordinator_queues import check_coordinators
 from odradek.simulation.run import run_seed
+from odradek.simulation.simulate import simulate
 from odradek.simulation.world import World
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
 from odradek_broker.coordinator.transactions import deadlines
 from odradek_broker.node import Node
+from odradek_client.admin import Admin
+from odradek_client.consumer.consumer import Consumer
 
 
 def problems_with(
@@ -132,3 +139,85 @@ def test_what_a_producer_holds() -> None:
     assert problem == "p has 6 produce requests in flight to 1, of 5"
     (problem,) = check_producer(producer_with(available=100, reserved=[], unanswered=6))
     assert problem == "p has 6 requests unanswered by 1 (main), of 5"
+
+
+def network_with(
+    *, unanswered: int = 0, queued: int = 0, nodes: int = 1, waiters: int = 0, known: int = 1
+) -> Any:
+    """As much of a client's network as is looked at."""
+    connection = SimpleNamespace(
+        _unanswered=[0] * unanswered, _queued=[0] * queued, _max_in_flight=5
+    )
+    return SimpleNamespace(
+        config=SimpleNamespace(client_id="n"),
+        cluster=SimpleNamespace(brokers=range(known)),
+        _connections=SimpleNamespace(
+            _bootstrap={},
+            nodes={(each, "main"): SimpleNamespace(connection=connection) for each in range(nodes)},
+        ),
+        _metadata=SimpleNamespace(_waiters=[0] * waiters),
+    )
+
+
+def test_what_waits_in_the_network_of_a_client() -> None:
+    assert list(check_network(network_with(unanswered=5, queued=15, nodes=8, waiters=20))) == []
+    assert list(check_network(network_with(unanswered=6))) == [
+        "n has 6 requests unanswered by 0 (main), of 5"
+    ]
+    assert list(check_network(network_with(unanswered=5, queued=16))) == [
+        "n has 16 requests waiting for 0 (main)"
+    ]
+    assert list(check_network(network_with(nodes=9))) == ["n has 9 connections to 1 brokers"]
+    assert list(check_network(network_with(waiters=21))) == [
+        "n has 21 callers that wait for metadata"
+    ]
+
+
+def consumer_with(
+    *, fetches: int = 0, in_flight: int = 0, sessions: int = 1, pending: int = 0, commits: int = 0
+) -> Any:
+    """As much of one as is looked at."""
+    queue = SimpleNamespace(pending=lambda: range(pending))
+    return SimpleNamespace(
+        config=SimpleNamespace(client_id="c"),
+        _loop=SimpleNamespace(_fetches=range(fetches)),
+        _fetcher=SimpleNamespace(_in_flight=range(in_flight), _sessions=range(sessions)),
+        _group=SimpleNamespace(offsets=SimpleNamespace(_queue=queue)),
+        _commits=range(commits),
+    )
+
+
+def test_what_a_consumer_waits_for() -> None:
+    good = consumer_with(fetches=2, in_flight=1, pending=5, commits=3)
+    assert list(check_consumer(good)) == []
+    assert list(check_consumer(consumer_with(in_flight=1))) == [
+        "c takes 1 brokers for asked, and waits for 0 answers"
+    ]
+    assert list(check_consumer(consumer_with(fetches=3))) == ["c waits for 3 fetches of 1 brokers"]
+    assert list(check_consumer(consumer_with(pending=6, commits=3))) == [
+        "c has 6 commits without an outcome"
+    ]
+
+
+def test_clients_that_live_are_looked_at() -> None:
+    """Those of dead processes, and closed ones, hold what they like."""
+    seen: list[tuple[list[str], int]] = []
+
+    async def story(world: World) -> None:
+        await world.start_broker()
+        live = Admin(bootstrap_servers=world.broker.bootstrap, client_id="live")
+        closed = Consumer(bootstrap_servers=world.broker.bootstrap, client_id="closed")
+        dead = Consumer(bootstrap_servers=world.broker.bootstrap, client_id="dead")
+        for client in (live, closed):
+            await client.start()
+        starting = world.start_client("dead", dead.start)
+        process = world.clients["dead"]
+        await starting
+        seen.append(([each.config.client_id for each in world.networks()], len(world.consumers())))
+        await closed.close()
+        process.kill()
+        seen.append(([each.config.client_id for each in world.networks()], len(world.consumers())))
+        await live.close()
+
+    simulate("looked-at", 1, story)
+    assert seen == [(["live", "closed", "dead"], 2), (["live"], 0)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from odradek.simulation.checkers.client_queues import check_producers
+from odradek.simulation.checkers.client_queues import check_clients
 from odradek.simulation.checkers.queues import check_empty, check_limits
 from odradek.simulation.checkers.replayed import State, compare_with_disk, durable_state
 from odradek.simulation.checkers.watermarks import WatermarkChecker
@@ -117,6 +117,6 @@ async def _watch(world: World) -> None:
                 world.violated("watermarks", problem)
             for problem in check_limits(world.broker.server):
                 world.violated("queues", problem)
-        for problem in check_producers(world.loop):
+        for problem in check_clients(world.loop, world.networks(), world.consumers()):
             world.violated("queues", problem)
         await world.sleep(_LOOK_EVERY_MS)

@@ -17,6 +17,8 @@ from odradek.simulation.network import SimulatedNetwork
 from odradek.simulation.world import World
 from odradek_broker.explain.history import History
 from odradek_broker.explain.sentences import EventKind, sentence
+from odradek_client.consumer.consumer import Consumer
+from odradek_client.network.client import NetworkClient
 from odradek_protocol.errors import ErrorCode
 
 _CLOSE_TRIES = 20
@@ -54,8 +56,8 @@ def simulate(
         await story(world)
 
     try:
-        explained = _explained(worlds) if explain else contextlib.nullcontext()
-        with simulated_machine(loop.time, Random(f"{seed}/machine")), explained:
+        overheard = _overheard(worlds, explain)
+        with simulated_machine(loop.time, Random(f"{seed}/machine")), overheard, _listed(worlds):
             try:
                 loop.run_until_complete(main())
             finally:
@@ -100,21 +102,52 @@ def _discard(loop: asyncio.AbstractEventLoop) -> None:
 
 
 @contextlib.contextmanager
-def _explained(worlds: list[World]) -> Iterator[None]:
-    """Write into the trace what the broker decides, in the sentences of `odradek explain`."""
+def _listed(worlds: list[World]) -> Iterator[None]:
+    """Have the world know every client that is started."""
+    start, start_consumer = NetworkClient.start, Consumer.start
+
+    async def starts(self: NetworkClient, timeout_ms: float | None = None) -> None:
+        for world in worlds:
+            world.started(self)
+        await start(self, timeout_ms)
+
+    async def consumer_starts(self: Consumer, timeout_ms: float | None = None) -> None:
+        for world in worlds:
+            world.started(self)
+        await start_consumer(self, timeout_ms)
+
+    NetworkClient.start, Consumer.start = starts, consumer_starts  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        NetworkClient.start, Consumer.start = start, start_consumer  # type: ignore[method-assign]
+
+
+def _explained(kind: EventKind, fields: Mapping[str, Any]) -> str:
+    """The sentence of an event."""
+    told = {name: value for name, value in fields.items() if value is not None}
+    partitions = told.pop("partitions", ())
+    if partitions:
+        told["partitions"] = tuple(f"{topic}-{index}" for topic, index in partitions)
+    error = told.get("error")
+    if isinstance(error, ErrorCode):
+        told["error"] = error.name
+    return sentence(kind, told)
+
+
+@contextlib.contextmanager
+def _overheard(worlds: list[World], explain: bool) -> Iterator[None]:
+    """Tell the workload of members that the broker removes; and if it is to be explained, write into
+    the trace what the broker decides, in the sentences of `odradek explain`."""
     record = History.record
 
     def note(self: History, subject: str, kind: EventKind, **fields: Any) -> None:
         record(self, subject, kind, **fields)
         for seen in worlds:
-            told = {name: value for name, value in fields.items() if value is not None}
-            partitions = told.pop("partitions", ())
-            if partitions:
-                told["partitions"] = tuple(f"{topic}-{index}" for topic, index in partitions)
-            error = told.get("error")
-            if isinstance(error, ErrorCode):
-                told["error"] = error.name
-            seen.note(subject, sentence(kind, told))
+            if explain:
+                seen.note(subject, _explained(kind, fields))
+            if kind in (EventKind.MEMBER_LEFT, EventKind.MEMBER_REMOVED):
+                seen.on_member_removed(subject, str(fields["member"]))
 
     History.record = note  # type: ignore[method-assign]
     try:

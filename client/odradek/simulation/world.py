@@ -7,12 +7,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek.simulation.broker import SimulatedBroker
 from odradek.simulation.network import SimulatedNetwork, Weather
-from odradek.simulation.process import Process
+from odradek.simulation.process import Process, process_of
 from odradek_broker.server.server import Server
+from odradek_client.consumer.consumer import Consumer
+from odradek_client.network.client import NetworkClient
 
 #: After the faults stop: how long everything may take that must come to an end.
 LIVENESS_MS = 900_000
@@ -22,6 +24,8 @@ _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
 _SYNC_MS_MAX = 1_000
 #: How soon a broker that gave up is started again.
 _RESTART_MS = 100
+T = TypeVar("T")
+
 _TRACE_LINES_MAX = 20_000
 
 
@@ -50,7 +54,12 @@ class World:
         self.network.weather = Weather((0.1, 2.0))
         #: Clients that live, in the order in which they were started.
         self.clients: dict[str, Process] = {}
+        #: Everything that speaks to the broker, in the order in which it was started, with its process.
+        self._networks: dict[NetworkClient, Process | None] = {}
+        self._consumers: dict[Consumer, Process | None] = {}
         self.faults_over = asyncio.Event()
+        #: Told of the group and the member id of each member that the coordinator removes.
+        self.on_member_removed: Callable[[str, str], None] = lambda *_: None
         self._restarting = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -92,6 +101,23 @@ class World:
         """Something does not hold."""
         self.violations.append(f"{checker}: {what}")
         self.note("CHECKER", f"{checker}: {what}")
+
+    # --- Clients ---
+
+    def started(self, client: NetworkClient | Consumer) -> None:
+        """Remember it, for those who look at what it holds."""
+        known: dict[Any, Process | None] = (
+            self._networks if isinstance(client, NetworkClient) else self._consumers
+        )
+        known[client] = process_of()
+
+    def networks(self) -> list[NetworkClient]:
+        """Those whose process lives, and that are not closed."""
+        return [each for each in _living(self._networks) if not each._closed]
+
+    def consumers(self) -> list[Consumer]:
+        """Those whose process lives, and that are not closed."""
+        return [each for each in _living(self._consumers) if not each._closed]
 
     # --- The broker ---
 
@@ -204,3 +230,7 @@ class World:
                 self.note("broker", "is stopped")
                 await self._restart(0)
         self.note("FAULT", "none any more")
+
+
+def _living(known: dict[T, Process | None]) -> list[T]:
+    return [each for each, process in known.items() if process is None or process.alive]

@@ -1,12 +1,70 @@
-"""What producers hold is within their limits: memory of the accumulator, requests in flight."""
+"""What clients hold is within their limits: memory of the accumulator, requests in flight, fetches, commits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from odradek_client.consumer.consumer import Consumer
+from odradek_client.network.client import NetworkClient
 from odradek_client.producer import producer as producers
 from odradek_client.producer.producer import Producer
+
+#: Requests of one consumer or admin that wait on one connection, and callers that wait for metadata.
+_REQUESTS_MAX = 20
+#: Connections to one broker: one for each purpose.
+_CHANNELS_MAX = 4
+
+
+def check_clients(
+    loop: asyncio.AbstractEventLoop,
+    networks: Iterable[NetworkClient],
+    consumers: Iterable[Consumer],
+) -> Iterator[str]:
+    """Of all clients of a loop that were started."""
+    yield from check_producers(loop)
+    for network in networks:
+        yield from check_network(network)
+    for consumer in consumers:
+        yield from check_consumer(consumer)
+
+
+def check_network(network: NetworkClient) -> Iterator[str]:
+    """At any time, of whichever client."""
+    name, connections = network.config.client_id, network._connections
+    known = len(network.cluster.brokers) + len(connections._bootstrap)
+    # A broker that is known no more keeps its connection until that is idle for long.
+    if len(connections.nodes) > (known + 1) * _CHANNELS_MAX:
+        yield f"{name} has {len(connections.nodes)} connections to {known} brokers"
+    for (node_id, channel), node in connections.nodes.items():
+        connection = node.connection
+        if connection is None:
+            continue
+        if len(connection._unanswered) > connection._max_in_flight:
+            yield (
+                f"{name} has {len(connection._unanswered)} requests unanswered by {node_id}"
+                f" ({channel}), of {connection._max_in_flight}"
+            )
+        if len(connection._unanswered) + len(connection._queued) > _REQUESTS_MAX:
+            yield f"{name} has {len(connection._queued)} requests waiting for {node_id} ({channel})"
+    if len(network._metadata._waiters) > _REQUESTS_MAX:
+        yield f"{name} has {len(network._metadata._waiters)} callers that wait for metadata"
+
+
+def check_consumer(consumer: Consumer) -> Iterator[str]:
+    """At any time: what it has asked for, and what it has to commit."""
+    name, fetcher = consumer.config.client_id, consumer._fetcher
+    fetches = len(consumer._loop._fetches)
+    if fetches < len(fetcher._in_flight):
+        yield f"{name} takes {len(fetcher._in_flight)} brokers for asked, and waits for {fetches} answers"
+    # A fetch that has ended may be counted for a moment longer.
+    if fetches > 2 * len(fetcher._sessions):
+        yield f"{name} waits for {fetches} fetches of {len(fetcher._sessions)} brokers"
+    if consumer._group is not None:
+        pending = len(consumer._group.offsets._queue.pending())
+        # Of those that run in the background, the automatic one, and one that somebody waits for.
+        if pending > len(consumer._commits) + 2:
+            yield f"{name} has {pending} commits without an outcome"
 
 
 def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:

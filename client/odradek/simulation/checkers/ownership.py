@@ -13,8 +13,9 @@ class OwnershipChecker:
     """Told of every assignment and revocation of one group's members."""
 
     def __init__(self) -> None:
-        #: Partition to the members that hold it as far as they know, in the order of assignment.
-        self._claims: dict[str, dict[str, None]] = {}
+        #: Partition to the members that hold it as far as they know, in the order of assignment, and
+        #: whether they were in the group ever since.
+        self._claims: dict[str, dict[str, bool]] = {}
         #: (generation or epoch, partition) to the member that it was given to.
         self._owners: dict[tuple[int, str], str] = {}
 
@@ -37,15 +38,22 @@ class OwnershipChecker:
             if owner != identity:
                 yield f"{partition} is of {owner} and {identity} in generation {generation}"
             claims = self._claims.setdefault(partition, {})
-            for other in claims:
-                if other != member and counts and is_current(other):
+            for other, stayed in claims.items():
+                if other != member and counts and stayed and is_current(other):
                     yield f"{partition} was given to {member} while {other}, in the group, has it"
-            claims[member] = None
+            claims[member] = True
 
     def released(self, member: str, partitions: Iterable[str]) -> None:
         """A member holds these no more: its listener has returned, or the member is dead."""
         for partition in partitions:
-            self._claims.get(partition, {}).pop(member, None)
+            self._claims.get(partition, {}).pop(member, False)
+
+    def dropped(self, member: str) -> None:
+        """The coordinator has removed a member: what it holds as far as it knows counts no more, not even
+        when it is in the group again before it hears of that."""
+        for claims in self._claims.values():
+            if member in claims:
+                claims[member] = False
 
     def held_by(self, member: str) -> list[str]:
         """The partitions that a member holds as far as it knows."""

@@ -71,6 +71,7 @@ class GroupsWorkload:
         #: Nobody joins now: an administrator wants to set offsets back.
         self._away = False
         self._members: dict[str, Member] = {}
+        world.on_member_removed = self._removed
         self._all_sent = asyncio.Event()
         self._settled = asyncio.Event()
         self._admin = Admin(
@@ -132,6 +133,12 @@ class GroupsWorkload:
                 world.violated("client", f"{name} ended by {main.exception()!r}")
             self._members.pop(name, None)
             await world.sleep(random.choice((0, 50, 300)))
+
+    def _removed(self, group_id: str, member_id: str) -> None:
+        """The coordinator has removed a member."""
+        for name, member in self._members.items():
+            if group_id == GROUP and member.consumer.group_metadata().member_id == member_id:
+                self._checkers.ownership.dropped(name)
 
     async def _live(self, name: str, plan: Plan) -> None:
         member = Member(
