@@ -25,6 +25,7 @@ from odradek_broker.config.listeners import (
     broker_listeners,
     check_listeners,
     check_reach,
+    is_this_machine,
     parse_address,
 )
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
@@ -283,6 +284,22 @@ def _build(layers: Layers) -> BrokerConfig:
     return config
 
 
+def _check_http(config: BrokerConfig) -> None:
+    """Other machines are served by HTTP with TLS and a token, unless it is said that they need none (N-35)."""
+    if config.http_address is None:
+        return
+    protected = config.http_security_protocol == "SSL" and config.http_token
+    host, port = config.http_address
+    if not (protected or config.insecure_listeners or is_this_machine(host)):
+        raise ConfigError(
+            "http.listen",
+            config.http_listen,
+            f"on this machine only, as 127.0.0.1:{port} is: it tells everybody who reaches it the names"
+            " of topics, groups and clients. Set http.security.protocol=SSL and http.token, or, if the"
+            " network keeps strangers out, insecure.listeners=true (--insecure)",
+        )
+
+
 def _check_together(config: BrokerConfig) -> None:
     """Check settings against each other. ConfigError names the one to change."""
     map_is_given = config._is_given(_PROTOCOL_MAP)
@@ -296,8 +313,7 @@ def _check_together(config: BrokerConfig) -> None:
     check_reach(config, config.broker_listeners, frozenset(known))
     if not config.log_dirs:
         raise ConfigError("log.dirs", "", "at least one directory")
-    if config.http_listen:
-        parse_address("http.listen", config.http_listen)
+    _check_http(config)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError(
             "group.min.session.timeout.ms",

@@ -70,8 +70,25 @@ class BrokerSettings(ListenerSettings):
     http_listen: str = setting(
         Kind.STRING,
         "",
-        "HOST:PORT of the HTTP endpoint with /metrics, /healthz and /readyz; empty: none.",
+        "HOST:PORT of the HTTP endpoint with /metrics, /healthz and /readyz; empty: none. Other machines "
+        "reach it only with http.security.protocol=SSL and http.token (or insecure.listeners).",
         ours=True,
+    )
+    http_security_protocol: str = setting(
+        Kind.STRING,
+        "PLAINTEXT",
+        "How the HTTP endpoint is spoken to: PLAINTEXT, or SSL with the certificate of ssl.keystore.*, or "
+        "of listener.name.http.ssl.keystore.*.",
+        one_of("PLAINTEXT", "SSL"),
+        ours=True,
+    )
+    http_token: str = setting(
+        Kind.PASSWORD,
+        "",
+        "What a request to the HTTP endpoint has to bring, as `Authorization: Bearer TOKEN`. Without it "
+        "/healthz and /readyz tell yes or no, and nothing else answers. Empty: nothing is asked for.",
+        ours=True,
+        sensitive=True,
     )
     log_format: str = setting(
         Kind.STRING,

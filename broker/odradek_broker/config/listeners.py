@@ -57,10 +57,15 @@ class Listener:
     @property
     def this_machine_only(self) -> bool:
         """Whether only programs of this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        address = _ip_address(self.host)
-        return address is not None and address.is_loopback
+        return is_this_machine(self.host)
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether only programs of this machine can reach an address."""
+    if host == "localhost":
+        return True
+    address = _ip_address(host)
+    return address is not None and address.is_loopback
 
 
 def parse_address(key: str, text: str) -> tuple[str, int]:

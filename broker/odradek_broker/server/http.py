@@ -1,13 +1,15 @@
 """The HTTP endpoint for monitoring: /metrics, /healthz, /readyz; of a broker under test /faults too.
 
-HTTP/1.1, one request per connection. It is meant for a private network, so it is
-small rather than general; what it takes in is limited in size, time and number all the same.
+HTTP/1.1, one request per connection, with TLS and a token if that is wanted (N-35). It is small rather
+than general; what it takes in is limited in size, time and number all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ import structlog
 
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
+from odradek_broker.server.host import Acceptor, Handshakes
 
 if TYPE_CHECKING:
     from odradek_broker.server.fault_control import FaultControl
@@ -26,11 +29,14 @@ _REQUEST_TIMEOUT_S = 5.0
 _CONNECTIONS_MAX = 64
 _LINGER_S = 1.0
 _LINGER_READS_MAX = 64
+#: What orchestrators ask, who have no token.
+_PROBES = (b"/healthz", b"/readyz")
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
@@ -46,35 +52,47 @@ _REASONS = {
 class HttpServer:
     """Serves `metrics` and the health of `node`. `start` and `stop` are called once each.
 
-    `faults`: takes orders for faults, in a broker under test.
+    `faults`: takes orders for faults, in a broker under test. `token`: who does not bring it is told
+    neither metrics nor what readiness lacks; empty: there is none. `tls`: for its connections.
     """
 
     def __init__(
-        self, node: Node, metrics: BrokerMetrics, faults: FaultControl | None = None
+        self,
+        node: Node,
+        metrics: BrokerMetrics,
+        faults: FaultControl | None = None,
+        *,
+        token: str = "",
+        tls: Handshakes | None = None,
     ) -> None:
         self._node = node
         self._metrics = metrics
         self._faults = faults
-        self._server: asyncio.Server | None = None
+        self._token = token.encode()
+        self._tls = tls
+        self._acceptor: Acceptor | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; the address that was bound. OSError if that is not possible."""
-        self._server = await asyncio.start_server(
-            self._connection, host or None, port, limit=_REQUEST_BYTES_MAX
-        )
-        bound = self._server.sockets[0].getsockname()
-        log.info("serving metrics", host=bound[0], port=bound[1])
+        listener = _listening(host, port)
+        self._acceptor = Acceptor(listener, self._protocol, self._tls)
+        bound = listener.getsockname()
+        log.info("serving metrics", host=bound[0], port=bound[1], tls=self._tls is not None)
         return bound[0], bound[1]
 
     async def stop(self) -> None:
         """Close everything at once."""
-        if self._server is None:
+        if self._acceptor is None:
             return
-        self._server.close()
+        self._acceptor.close()
         for writer in list(self._open.values()):
             writer.transport.abort()
         await asyncio.gather(*self._open, return_exceptions=True)
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        reader = asyncio.StreamReader(limit=_REQUEST_BYTES_MAX)
+        return asyncio.StreamReaderProtocol(reader, self._connection)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -109,8 +127,16 @@ class HttpServer:
             return await self._answer_order(self._faults, reader, writer, head)
         if method not in (b"GET", b"HEAD"):
             return _response(405, b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
+        path = target.split(b"?", 1)[0]
+        known = self._is_known(head)
+        if not known and path not in _PROBES:
+            return _response(
+                401,
+                b"the request needs the broker's http.token: Authorization: Bearer TOKEN\n",
+                extra="WWW-Authenticate: Bearer\r\n",
+            )
         try:
-            status, body, content_type = self._resource(target.split(b"?", 1)[0])
+            status, body, content_type = self._resource(path, told_all=known)
         except Exception:
             log.exception("an HTTP request failed unexpectedly", target=target.decode("latin-1"))
             return _response(500, b"the broker failed to answer; see its log\n")
@@ -139,7 +165,20 @@ class HttpServer:
             return _response(408, b"the request did not come in time\n")
         return _response(status, json.dumps(answer).encode() + b"\n", "application/json")
 
-    def _resource(self, path: bytes) -> tuple[int, bytes, str]:
+    def _is_known(self, head: bytes) -> bool:
+        """Whether the request brings the token, or none is wanted."""
+        if not self._token:
+            return True
+        given = b""
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"authorization":
+                given = value.strip()
+        scheme, _, token = given.partition(b" ")
+        same = hmac.compare_digest(token.strip(), self._token)
+        return same and scheme.lower() == b"bearer"
+
+    def _resource(self, path: bytes, *, told_all: bool) -> tuple[int, bytes, str]:
         if path == b"/metrics":
             # Most brokers are never scraped, and all must start fast.
             from odradek_broker.metrics.exposition import render
@@ -149,12 +188,12 @@ class HttpServer:
             # The loop turns, or this would not run.
             return 200, b"ok\n", _TEXT
         if path == b"/readyz":
-            return self._readiness()
+            return self._readiness(told_all=told_all)
         return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
 
-    def _readiness(self) -> tuple[int, bytes, str]:
+    def _readiness(self, *, told_all: bool) -> tuple[int, bytes, str]:
         """Ready without offline partitions, most of which need a restart, and with disks that can be
-        read and take writes."""
+        read and take writes. `told_all`: what it lacks besides, with the names of partitions."""
         offline = [
             f"{topic}-{index}"
             for topic, index, partition in self._node.partitions()
@@ -169,20 +208,41 @@ class HttpServer:
             for path, problem in problems.items()
         )
         unreadable = sorted(name for disk in disks.values() for name in disk.unreadable)
-        content = {
+        content: dict[str, object] = {
             "ready": not (offline or unreadable or problem or failed),
-            "offline_partitions": offline,
-            "unreadable_partitions": unreadable,
-            "disk_problem": problem,
-            "failed_directories": failed,
         }
+        if told_all:
+            content |= {
+                "offline_partitions": offline,
+                "unreadable_partitions": unreadable,
+                "disk_problem": problem,
+                "failed_directories": failed,
+            }
         body = json.dumps(content).encode() + b"\n"
         return (200 if content["ready"] else 503), body, "application/json"
 
 
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket; without a host for all addresses. OSError."""
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    elif socket.has_dualstack_ipv6():
+        listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    else:
+        listener = socket.create_server(("", port))
+    listener.setblocking(False)
+    return listener
+
+
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Read what the peer still sends: closing with unread bytes would reset its connection."""
-    writer.write_eof()
+    if writer.can_write_eof():
+        writer.write_eof()
+    else:
+        # TLS says goodbye for both directions at once.
+        await writer.drain()
+        return
     async with asyncio.timeout(_LINGER_S):
         for _ in range(_LINGER_READS_MAX):
             if not await reader.read(_REQUEST_BYTES_MAX):

@@ -33,7 +33,7 @@ from odradek_broker.server.http import HttpServer
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
-from odradek_broker.server.tls import TlsListener, check_changed, open_tls
+from odradek_broker.server.tls import TlsListener, check_changed, open_http_tls, open_tls
 from odradek_broker.storage.cleaner.manager import LogCleaner
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager, StartReport
@@ -52,6 +52,8 @@ _DRAIN_S = 3.0
 _IDLE_CHECK_S = 30.0
 _HOUSEKEEPING_S = 1.0
 _RECOVERY_POINTS_S = 60.0
+#: Among the listeners with TLS; no listener has this name.
+_HTTP_LISTEN = "http.listen"
 #: Log lines about problems at the start, and of one round of housekeeping: on a full disk every
 #: partition has the same one.
 _PROBLEMS_LOGGED_MAX = 10
@@ -143,6 +145,9 @@ class Server:
         loop = asyncio.get_running_loop()
         config = self.config
         self._tls = open_tls(config, self._peer_log)
+        http_tls = open_http_tls(config, self._peer_log)
+        if http_tls is not None:
+            self._tls[_HTTP_LISTEN] = http_tls
         for listener_with_tls in self._tls.values():
             listener_with_tls.refused = self.metrics.connection_refused
         bound = self._bind()
@@ -172,7 +177,9 @@ class Server:
                 serving = await listener.serve(partial(self._session, name), self._tls.get(name))
                 self._acceptors.add(name, serving)
             if config.http_address is not None:
-                self._http = HttpServer(node, self.metrics, self.faults)
+                self._http = HttpServer(
+                    node, self.metrics, self.faults, token=config.http_token, tls=http_tls
+                )
                 self.http_address = await self._http.start(*config.http_address)
         except OSError as error:
             for listener in bound.values():

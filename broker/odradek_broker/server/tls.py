@@ -29,6 +29,10 @@ from odradek_protocol.tls.settings import TlsError, TlsSettings
 log = structlog.get_logger("odradek.tls")
 
 
+#: Its settings may stand behind `listener.name.http.`.
+_HTTP = "HTTP"
+
+
 class TlsListener:
     """One listener with TLS. `handshakes` counts those of all listeners that are not finished, by address.
 
@@ -131,12 +135,22 @@ def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
     return found
 
 
+def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None:
+    """What the HTTP endpoint needs for TLS; None without. StartError if it has no usable certificate."""
+    if config.http_address is None or config.http_security_protocol != "SSL":
+        return None
+    try:
+        return TlsListener(_HTTP, config, Counter(), peer_log)
+    except TlsError as error:
+        raise StartError(f"cannot serve {config.http_listen} with TLS: {error}") from error
+
+
 def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:
     """See that changed settings can be used, before they are. ConfigError names the listener's keystore."""
-    for name, listener in listeners.items():
-        settings = config.tls_settings(name)
+    for listener in listeners.values():
+        settings = config.tls_settings(listener.name)
         if settings != listener._settings:
-            _check(name, settings)
+            _check(listener.name, settings)
 
 
 def _check(name: str, settings: TlsSettings) -> None:

@@ -149,3 +149,19 @@ def test_listen_moves_the_plaintext_listener_and_no_other() -> None:
         with_plaintext_address("SSL://a:2", "h:1")
     with pytest.raises(ConfigError, match="--listen"):
         with_plaintext_address(None, "h")
+
+
+def test_n35_http_is_for_this_machine_or_has_tls_and_a_token() -> None:
+    given = {"http.listen": "0.0.0.0:8080"}
+    both = {"http.security.protocol": "SSL", "http.token": "s3cret"}
+    for less in ({}, {"http.token": "s3cret"}, {"http.security.protocol": "SSL"}):
+        with pytest.raises(ConfigError) as refused:
+            parse_config({**given, **less})
+        text = str(refused.value)
+        assert "http.token" in text and "insecure.listeners=true" in text and "s3cret" not in text
+    parse_config({**given, **both})
+    parse_config({**given, "insecure.listeners": "true"})
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        parse_config({"http.listen": f"{host}:8080"})
+    shown = str(parse_config({**given, **both})[0])
+    assert "s3cret" not in shown

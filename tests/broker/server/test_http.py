@@ -37,12 +37,14 @@ class Endpoint:
         finally:
             writer.close()
 
-    async def get(self, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-        answer = await self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async def get(
+        self, path: str, method: str = "GET", *, headers: str = ""
+    ) -> tuple[int, dict[str, str], bytes]:
+        request = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n"
+        answer = await self.send(request.encode())
         head, _, body = answer.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines)
-        return int(first.split()[1]), headers, body
+        return int(first.split()[1]), dict(line.split(": ", 1) for line in lines), body
 
 
 class NoGroups:
@@ -121,6 +123,40 @@ async def test_a_broker_on_a_full_disk_is_not_ready(endpoint: Endpoint) -> None:
     endpoint.node.logs.directories[0].disk.works()
     assert (await endpoint.get("/readyz"))[0] == 200
     assert b"odradek_disk_writable 1.0" in (await endpoint.get("/metrics"))[2]
+
+
+async def test_n35_without_the_token_only_yes_or_no(endpoint: Endpoint) -> None:
+    endpoint.server._token = b"s3cret"
+    endpoint.node.offline.add(("t", 1))
+    status, headers, body = await endpoint.get("/metrics")
+    assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert b"http.token" in body and b"s3cret" not in body
+    assert (await endpoint.get("/nothing"))[0] == 401, "what there is does not leak"
+    assert (await endpoint.get("/healthz"))[0] == 200
+    status, _, body = await endpoint.get("/readyz")
+    assert (status, json.loads(body)) == (503, {"ready": False})
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Authorization: Bearer s3cret\r\n", 200),
+        ("authorization:bearer  s3cret \r\n", 200),
+        ("Authorization: Bearer s3cre\r\n", 401),
+        ("Authorization: Bearer s3cret2\r\n", 401),
+        ("Authorization: Bearer\r\n", 401),
+        ("Authorization: Basic s3cret\r\n", 401),
+        ("Authorization: s3cret\r\n", 401),
+        ("X-Authorization: Bearer s3cret\r\n", 401),
+    ],
+)
+async def test_n35_who_brings_the_token_is_told_all(
+    endpoint: Endpoint, headers: str, status: int
+) -> None:
+    endpoint.server._token = b"s3cret"
+    assert (await endpoint.get("/metrics", headers=headers))[0] == status
+    told = json.loads((await endpoint.get("/readyz", headers=headers))[2])
+    assert ("offline_partitions" in told) == (status == 200)
 
 
 async def test_head_has_no_body(endpoint: Endpoint) -> None:

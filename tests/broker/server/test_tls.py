@@ -439,3 +439,53 @@ async def test_n04_a_silent_tls_connection_is_closed(
     client = await connect(broker)
     assert await client.closed()
     await until(lambda: not broker.server._sessions)
+
+
+async def fetch_page(address: tuple[str, int], path: str, headers: str = "") -> bytes:
+    """Everything that the HTTP endpoint answers over TLS."""
+    reader, writer = await asyncio.open_connection(
+        *address, ssl=context(), server_hostname="localhost"
+    )
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_n35_http_with_tls_and_a_token(start_broker: StartBroker, tmp_path: Path) -> None:
+    keystore = tmp_path / "http.pem"
+    BROKER.write(keystore)
+    broker = await start_broker(
+        http_listen="127.0.0.1:0",
+        http_security_protocol="SSL",
+        http_token="s3cret",
+        **{
+            "listener.name.http.ssl.keystore.type": "PEM",
+            "listener.name.http.ssl.keystore.location": str(keystore),
+        },
+    )
+    address = broker.server.http_address
+    assert address is not None
+    assert b" 401 " in (await fetch_page(address, "/metrics")).split(b"\r\n")[0]
+    told = await fetch_page(address, "/metrics", "Authorization: Bearer s3cret\r\n")
+    assert b" 200 " in told.split(b"\r\n")[0] and told.rstrip().endswith(b"0"), "to the end"
+    with capture_logs() as lines:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert b"HTTP" not in await reader.read()
+        writer.close()
+        await until(lambda: any("refused a TLS" in line["event"] for line in lines))
+    listener = broker.server._tls["http.listen"]
+    old = listener.context
+    CA.issue().write(keystore)
+    await until(lambda: listener.context is not old)
+    assert b" 200 " in (await fetch_page(address, "/healthz")).split(b"\r\n")[0]
+
+
+async def test_n35_http_without_a_usable_certificate_does_not_start(
+    start_broker: StartBroker,
+) -> None:
+    with pytest.raises(StartError, match=r"cannot serve 127\.0\.0\.1:0 with TLS"):
+        await start_broker(http_listen="127.0.0.1:0", http_security_protocol="SSL")
