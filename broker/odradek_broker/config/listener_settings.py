@@ -198,6 +198,13 @@ class ListenerSettings:
         between(1, 600_000),
         ours=True,
     )
+    max_ssl_handshakes: int = setting(
+        Kind.INT,
+        1_000,
+        "Most unfinished TLS handshakes of one listener; for one more, the oldest is closed.",
+        at_least(1),
+        ours=True,
+    )
     max_ssl_handshakes_per_ip: int = setting(
         Kind.INT,
         100,

@@ -42,6 +42,7 @@ _PARALLEL_THREADS = 8
 _WORTH_THREADS = 4
 #: How long a peer may take to answer the end of a TLS connection.
 _TLS_GOODBYE_S = 5.0
+_MADE_ROOM = "there are too many handshakes"
 
 log = structlog.get_logger("odradek.server")
 
@@ -75,6 +76,11 @@ class Handshakes(Protocol):
         """How long it may take."""
         ...
 
+    @property
+    def most(self) -> int:
+        """How many may be under way at a time."""
+        ...
+
     def begin(self, host: str) -> bool:
         """Whether one may begin with this address."""
         ...
@@ -82,6 +88,10 @@ class Handshakes(Protocol):
     def ended(self, host: str, problem: BaseException | None) -> None:
         """One that had begun is over."""
         ...
+
+
+class MadeRoom(Exception):
+    """A handshake was given up for those that came after it."""
 
 
 class Listener(Protocol):
@@ -193,8 +203,8 @@ class Acceptor:
         self._socket = listener
         self._factory = factory
         self._tls = tls
-        #: Handshakes that are under way.
-        self._shaking: set[asyncio.Task[None]] = set()
+        #: Handshakes that are under way, the oldest first.
+        self._shaking: dict[asyncio.Task[None], None] = {}
         self._loop = asyncio.get_running_loop()
         self._open = asyncio.Event()
         self._open.set()
@@ -232,17 +242,25 @@ class Acceptor:
                 if self._tls is None:
                     await self._loop.connect_accepted_socket(self._factory, accepted)
                 elif self._tls.begin(address[0]):
+                    self._make_room(self._tls.most)
                     # Beside the next ones: a handshake takes as long as its peer wants.
                     shaking = self._loop.create_task(
                         self._shake_hands(self._tls, accepted, address[0])
                     )
-                    self._shaking.add(shaking)
-                    shaking.add_done_callback(self._shaking.discard)
+                    self._shaking[shaking] = None
+                    shaking.add_done_callback(lambda task: self._shaking.pop(task, None))
                 else:
                     accepted.close()
             except OSError:
                 # It was cut before it began.
                 accepted.close()
+
+    def _make_room(self, most: int) -> None:
+        """Give up the oldest handshakes, which honest peers would have finished (N-23)."""
+        while len(self._shaking) >= most:
+            oldest = next(iter(self._shaking))
+            del self._shaking[oldest]
+            oldest.cancel(_MADE_ROOM)
 
     async def _shake_hands(self, tls: Handshakes, accepted: socket.socket, host: str) -> None:
         protocol = self._factory()
@@ -259,10 +277,10 @@ class Acceptor:
                     )
                 )
         except (OSError, asyncio.CancelledError) as error:
-            problem = error
+            problem = MadeRoom() if error.args == (_MADE_ROOM,) else error
             accepted.close()
             protocol.connection_lost(None)
-            if isinstance(error, asyncio.CancelledError):
+            if isinstance(problem, asyncio.CancelledError):
                 raise
         finally:
             tls.ended(host, problem)

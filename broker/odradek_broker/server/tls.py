@@ -21,6 +21,7 @@ from odradek_broker.config.types import ConfigError
 from odradek_broker.request import ANONYMOUS
 from odradek_broker.security.distinguished_name import subject_name
 from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import MadeRoom
 from odradek_broker.server.peer_log import PeerLog
 from odradek_protocol.tls import files, problems
 from odradek_protocol.tls.contexts import server_context
@@ -51,7 +52,9 @@ class TlsListener:
         self.timeout_s = config.ssl_handshake_timeout_ms / 1000
         rules = config.listener_value(name, "ssl.principal.mapping.rules")
         self._rules = parse_rules(str(rules))
-        self._most = config.max_ssl_handshakes_per_ip
+        #: How many handshakes may be under way at a time.
+        self.most = config.max_ssl_handshakes
+        self._most_per_ip = config.max_ssl_handshakes_per_ip
         self._handshakes = handshakes
         self._peer_log = peer_log
         self.refused: Callable[[], None] = lambda: None
@@ -80,7 +83,7 @@ class TlsListener:
 
     def begin(self, host: str) -> bool:
         """Count a handshake that begins; False if its address has too many. `ended` is told of the others."""
-        if self._handshakes[host] >= self._most:
+        if self._handshakes[host] >= self._most_per_ip:
             self._peer_log.warn(
                 "refused a TLS connection",
                 host,
@@ -104,10 +107,12 @@ class TlsListener:
             reason = (
                 f"its handshake took longer than {self.timeout_s:g} s (ssl.handshake.timeout.ms)"
             )
+        elif isinstance(problem, MadeRoom):
+            reason = "its handshake was the oldest of too many unfinished ones (max.ssl.handshakes)"
         else:
             reason = problems.at_broker(problem)
         # Who looks whether a port is open does no harm.
-        certain = problems.is_certain(problem) or isinstance(problem, TimeoutError)
+        certain = problems.is_certain(problem) or isinstance(problem, TimeoutError | MadeRoom)
         say = self._peer_log.warn if certain else self._peer_log.tell
         say("refused a TLS connection", host, reason, listener=self.name)
 

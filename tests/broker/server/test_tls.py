@@ -307,6 +307,20 @@ async def test_n23_unfinished_handshakes_of_an_address_are_bounded(
         assert await serves(await connect(broker))
 
 
+async def test_n23_the_oldest_unfinished_handshake_makes_room(start_broker: StartBroker) -> None:
+    broker = await start_broker(**tls_settings(max_ssl_handshakes="2"))
+    address = broker.server.addresses["SSL"]
+    with capture_logs() as lines:
+        first, *later = [RawClient(*await asyncio.open_connection(*address)) for _ in range(3)]
+        assert await first.closed()
+    assert any("max.ssl.handshakes" in line.get("reason", "") for line in lines)
+    # The others still may finish.
+    assert len(broker.server._sessions) == 2
+    assert await serves(await connect(broker))
+    for each in later:
+        each.close()
+
+
 async def test_n23_an_unfinished_handshake_does_not_hold_up_the_next(
     start_broker: StartBroker,
 ) -> None:
