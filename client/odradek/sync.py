@@ -410,6 +410,8 @@ class Admin(_Blocking):
     alter_configs = _waits(_admin.Admin.alter_configs)
     describe_client_quotas = _waits(_admin.Admin.describe_client_quotas)
     alter_client_quotas = _waits(_admin.Admin.alter_client_quotas)
+    describe_user_scram_credentials = _waits(_admin.Admin.describe_user_scram_credentials)
+    alter_user_scram_credentials = _waits(_admin.Admin.alter_user_scram_credentials)
     describe_cluster = _waits(_admin.Admin.describe_cluster)
     describe_broker = _waits(_admin.Admin.describe_broker)
     list_offsets = _waits(_admin.Admin.list_offsets)

@@ -13,6 +13,7 @@
     ├── Abortable                    the open transaction must be aborted; then the producer goes on
     │   └── InvalidProducerEpoch  TransactionAborted  GroupMovedOn
     ├── Fatal                        the producer can do nothing more but be closed
+    │   ├── AuthenticationFailed     the broker does not take who we say we are, or how we say it
     │   └── ProducerFenced  ClusterAuthorizationFailed  TransactionalIdAuthorizationFailed
     │       InvalidProducerIdMapping  UnsupportedByBroker
     ├── Refused                      the broker said no; the same request will be refused again
@@ -154,6 +155,11 @@ class GroupMovedOn(Abortable):
 class ProducerFenced(Fatal):
     """The epoch of this producer is over: a newer producer owns its transactional id, or the coordinator
     ended a transaction that was open for longer than transaction_timeout_ms."""
+
+
+class AuthenticationFailed(Fatal):
+    """The broker refused the authentication, there is nothing to authenticate with, or one side wants SASL and
+    the other does not. Raised at once: trying again does not help until somebody puts it right."""
 
 
 class ClusterAuthorizationFailed(Fatal):
@@ -350,6 +356,9 @@ _CLASSES: dict[ErrorCode, type[OdradekError]] = {
     _E.INVALID_RECORD: InvalidRecord,
     _E.THROTTLING_QUOTA_EXCEEDED: Throttled,
     _E.PRODUCER_FENCED: ProducerFenced,
+    _E.SASL_AUTHENTICATION_FAILED: AuthenticationFailed,
+    _E.UNSUPPORTED_SASL_MECHANISM: AuthenticationFailed,
+    _E.ILLEGAL_SASL_STATE: AuthenticationFailed,
 }
 
 

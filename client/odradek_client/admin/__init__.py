@@ -21,10 +21,17 @@ from odradek_client.admin.topics import (
     TopicDescription,
 )
 from odradek_client.admin.transactions import TransactionDescription, TransactionListing
+from odradek_client.admin.users import (
+    SCRAM_MECHANISMS,
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "SCRAM_MECHANISMS",
     "Admin",
     "BrokerDescription",
     "ClusterDescription",
@@ -44,7 +51,10 @@ __all__ = [
     "QuotaEntity",
     "QuotaName",
     "ResourceType",
+    "ScramCredentialInfo",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
 ]

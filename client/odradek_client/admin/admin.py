@@ -25,6 +25,7 @@ from odradek_client.admin.quotas import QuotaAdmin
 from odradek_client.admin.requests import AdminRequests
 from odradek_client.admin.topics import TopicAdmin
 from odradek_client.admin.transactions import TransactionAdmin
+from odradek_client.admin.users import UserAdmin
 from odradek_client.backoff import Backoff
 from odradek_client.config.admin import AdminConfig
 from odradek_client.network.client import NetworkClient
@@ -41,6 +42,7 @@ class Admin(
     ProducerAdmin,
     HistoryAdmin,
     QuotaAdmin,
+    UserAdmin,
 ):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from odradek_client.config.definition import INT32_MAX, INT64_MAX, Settings, config, setting
-from odradek_client.errors import ConfigError
-from odradek_protocol.tls.settings import PROTOCOLS, STORE_TYPES, TlsSettings, tls_settings
+from odradek_client.config.protection import resolve_protection, sasl_of, tls_of
+from odradek_client.sasl.settings import SaslSettings
+from odradek_protocol.tls.settings import PROTOCOLS, TlsSettings
 
 _TYPES = "PEM, PKCS12 or JKS, which is taken for PKCS12."
 _REFERENCE = "${env:NAME}, ${file:PATH:KEY} and ${dir:FOLDER:FILE} stand for one elsewhere."
@@ -69,7 +70,9 @@ class ClientConfig(Settings):
     )
 
     security_protocol: str = setting(
-        "PLAINTEXT", doc="How connections are protected: PLAINTEXT, or SSL for TLS. No SASL so far."
+        "PLAINTEXT",
+        doc="How connections are protected: SSL and SASL_SSL by TLS, SASL_PLAINTEXT and SASL_SSL by"
+        " authentication, PLAINTEXT by nothing.",
     )
     ssl_truststore_type: str = setting(
         "JKS", doc=f"The kind of store with the authorities: {_TYPES}"
@@ -118,6 +121,82 @@ class ClientConfig(Settings):
         doc="Taken, without effect: ssl_enabled_protocols says which versions are spoken.",
     )
 
+    sasl_mechanism: str = setting(
+        "GSSAPI",
+        doc="How the client says who it is: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Kafka's default"
+        " is not supported.",
+    )
+    sasl_jaas_config: str = setting(
+        "",
+        secret=True,
+        doc="Name and password, or options of OAUTHBEARER, as a login module of Java in one line."
+        f" {_REFERENCE}",
+    )
+    sasl_username: str = setting("", doc="The user of PLAIN and SCRAM.")
+    sasl_password: str = setting("", secret=True, doc=f"The user's password. {_REFERENCE}")
+    sasl_oauth_token_provider: Any = setting(
+        None,
+        kind="function",
+        doc="Gives a token of OAUTHBEARER: a function without arguments, async or not, that returns the token and"
+        " its end in seconds since the epoch, or a JWT alone.",
+    )
+    sasl_oauthbearer_method: str = setting(
+        "default",
+        choices=("default", "oidc"),
+        doc="Of librdkafka: oidc wants sasl_oauthbearer_token_endpoint_url.",
+    )
+    sasl_oauthbearer_token_endpoint_url: str = setting(
+        "",
+        doc="Where tokens of OAUTHBEARER come from, by the client credentials grant; or file:///PATH of a file"
+        " with one.",
+    )
+    sasl_oauthbearer_client_credentials_client_id: str = setting(
+        "", doc=f"Who the client is at the token endpoint. {_REFERENCE}"
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str = setting(
+        "", secret=True, doc=f"Its secret there. {_REFERENCE}"
+    )
+    sasl_oauthbearer_scope: str = setting("", doc="The scope that is asked for there.")
+    sasl_oauthbearer_header_urlencode: bool = setting(
+        False, doc="Encode id and secret as in URLs, as RFC 6749 says and few endpoints want."
+    )
+    sasl_oauthbearer_jwt_retriever_class: str = setting(
+        "", doc="Taken, without effect, where it is one of Kafka's that is built in here."
+    )
+    sasl_login_callback_handler_class: str = setting(
+        "", doc="Taken, without effect, where it is Kafka's OAuthBearerLoginCallbackHandler."
+    )
+    sasl_login_connect_timeout_ms: int = setting(
+        10_000,
+        at_least=1,
+        at_most=INT32_MAX,
+        doc="How long connecting to the token endpoint takes.",
+    )
+    sasl_login_read_timeout_ms: int = setting(
+        10_000, at_least=1, at_most=INT32_MAX, doc="How long its answer may take."
+    )
+    sasl_login_retry_backoff_ms: int = setting(
+        100, at_least=0, at_most=INT32_MAX, doc="Wait before it is asked again; doubled every time."
+    )
+    sasl_login_retry_backoff_max_ms: int = setting(
+        10_000, at_least=0, at_most=INT32_MAX, doc="How long it is asked while it is overloaded."
+    )
+    sasl_login_refresh_window_factor: float = setting(
+        0.8, at_least=0.5, at_most=1.0, doc="After which part of its time a token is replaced."
+    )
+    sasl_login_refresh_window_jitter: float = setting(
+        0.05, at_least=0.0, at_most=0.25, doc="By how much of its time that is later, at random."
+    )
+    sasl_login_refresh_min_period_seconds: int = setting(
+        60, at_least=0, at_most=900, doc="The shortest time between two tokens."
+    )
+    sasl_login_refresh_buffer_seconds: int = setting(
+        300,
+        at_least=0,
+        at_most=3600,
+        doc="How long before its end a token is replaced at the latest.",
+    )
+
     @property
     def start_timeout_ms(self) -> int:
         """How long starting may take."""
@@ -125,34 +204,14 @@ class ClientConfig(Settings):
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
-        resolve_protection(values, given)
+        resolve_protection(values, given, cls.rows())
 
     @property
     def tls(self) -> TlsSettings | None:
         """The settings of TLS; None where there is none."""
-        if self.security_protocol.strip().upper() != "SSL":
-            return None
-        names = [name for name in type(self).rows() if name.startswith("ssl_")]
-        return tls_settings({name: getattr(self, name) for name in names})
+        return tls_of(self)
 
-
-def resolve_protection(values: dict[str, Any], given: frozenset[str]) -> None:
-    """ConfigError for a security_protocol other than PLAINTEXT and SSL, and for TLS that is not used."""
-    protocol = values["security_protocol"].strip().upper()
-    if protocol not in ("PLAINTEXT", "SSL"):
-        raise ConfigError(
-            f"security_protocol={values['security_protocol']!r} is not supported: PLAINTEXT and SSL "
-            f"are, SASL is not so far; use such a listener of the cluster, or another client"
-        )
-    rows = ClientConfig.rows()
-    useless = sorted(
-        name for name in given if name.startswith("ssl_") and values[name] != rows[name].default
-    )
-    if protocol == "PLAINTEXT" and useless:
-        raise ConfigError(
-            f"{useless[0]} is set, and connections are PLAINTEXT: set security_protocol=SSL, or leave "
-            "it out"
-        )
-    for name in ("ssl_truststore_type", "ssl_keystore_type"):
-        if values[name].strip().upper() not in STORE_TYPES:
-            raise ConfigError(f"{name}={values[name]!r} must be one of {', '.join(STORE_TYPES)}")
+    @property
+    def sasl(self) -> SaslSettings | None:
+        """The settings of SASL; None where there is none."""
+        return sasl_of(self)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek_client.config.common import ClientConfig, resolve_protection
+from odradek_client.config.common import ClientConfig
 from odradek_client.config.definition import INT32_MAX, config, setting
+from odradek_client.config.protection import resolve_protection
 from odradek_client.consumer.assignors import Assignor
 from odradek_client.consumer.assignors import resolve as resolve_assignors
 from odradek_client.consumer.offset_reset import parse_reset
@@ -96,7 +97,7 @@ class ConsumerConfig(ClientConfig):
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
         """K-35, K-54. A group without a name is none."""
-        resolve_protection(values, given)
+        resolve_protection(values, given, cls.rows())
         for name in ("group_id", "group_instance_id"):
             if values[name] == "":
                 raise ConfigError(f"{name} is empty; leave it out or give a name")

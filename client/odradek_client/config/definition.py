@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, Self, dataclass_transform
+from typing import Any, Self, TypeVar, dataclass_transform
 
 from odradek_client.errors import ConfigError
+
+N = TypeVar("N", int, float)
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -24,7 +27,7 @@ _FALSE = {"false", "no", "off", "0"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """The definition of one setting. `kind` is "int", "bool", "str", "names", "addresses" or "object".
+    """The definition of one setting. `kind` is "int", "float", "bool", "str", "names", "addresses", "object".
 
     `secret`: its value is shown nowhere.
     """
@@ -32,8 +35,8 @@ class Row:
     name: str
     kind: str
     default: Any
-    at_least: int | None
-    at_most: int | None
+    at_least: float | None
+    at_most: float | None
     choices: tuple[str, ...]
     optional: bool
     doc: str
@@ -43,8 +46,8 @@ class Row:
 def setting(
     default: Any,
     *,
-    at_least: int | None = None,
-    at_most: int | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
     choices: tuple[str, ...] = (),
     kind: str = "",
     secret: bool = False,
@@ -52,11 +55,11 @@ def setting(
 ) -> Any:
     """Declare a setting. `default=None` makes None a value it may have.
 
-    `kind` is told by the default unless that is None: "int", "bool", "str"; "addresses" is a list of
+    `kind` is told by the default unless that is None: "int", "float", "bool", "str"; "addresses" is a list of
     "host:port", "names" one of words, "object" is taken as it is. The value of a `secret` is shown nowhere.
     """
     if not kind:
-        kind = {int: "int", bool: "bool", str: "str"}[type(default)]
+        kind = {int: "int", float: "float", bool: "bool", str: "str"}[type(default)]
     about = {"kind": kind, "doc": doc, "secret": secret}
     bounds = {"at_least": at_least, "at_most": at_most, "choices": choices}
     return dataclasses.field(
@@ -120,9 +123,7 @@ class Settings:
         user."""
 
 
-#: Settings that promise a protection which is not there.
-_UNPROTECTED = ("sasl_",)
-#: Other clients' names for settings of TLS, and ours.
+#: Other clients' names for settings of TLS and SASL, and ours.
 _CALLED_HERE = {
     "ssl_ca_location": "ssl_truststore_location",
     "ssl_cafile": "ssl_truststore_location",
@@ -136,17 +137,26 @@ _CALLED_HERE = {
     "ssl_password": "ssl_key_password",
     "ssl_check_hostname": "ssl_endpoint_identification_algorithm (https, or empty)",
     "ssl_context": "ssl_truststore_location and ssl_keystore_location",
+    "sasl_mechanisms": "sasl_mechanism",
+    "sasl_plain_username": "sasl_username",
+    "sasl_plain_password": "sasl_password",
+    "sasl_oauthbearer_client_id": "sasl_oauthbearer_client_credentials_client_id",
+    "sasl_oauthbearer_client_secret": "sasl_oauthbearer_client_credentials_client_secret",
+    "sasl_oauthbearer_extensions": "sasl_jaas_config, with extension_NAME=VALUE",
+    "sasl_oauthbearer_config": "sasl_oauth_token_provider",
+    "oauth_cb": "sasl_oauth_token_provider",
 }
+
+
+#: Settings that promise an authentication which is not there.
+_KERBEROS = ("sasl_kerberos_",)
 
 
 def _unknown(cls: type[Settings], name: str, rows: Mapping[str, Row]) -> str:
     kind = cls.__name__.removesuffix("Config").lower()
     key = name.replace(".", "_").lower()
-    if key.startswith(_UNPROTECTED):
-        return (
-            f"{name!r} cannot be obeyed: this client does not speak SASL so far, and would connect "
-            f"without; use a listener of PLAINTEXT or SSL of the cluster, or another client"
-        )
+    if key.startswith(_KERBEROS):
+        return f"{name!r} cannot be obeyed: this client does not speak Kerberos (GSSAPI)"
     if key in _CALLED_HERE:
         return f"the {kind} has no setting {name!r}; here it is {_CALLED_HERE[key]}"
     near = difflib.get_close_matches(name.replace(".", "_").lower(), rows, n=1, cutoff=0.6)
@@ -172,6 +182,21 @@ def _parse_int(row: Row, value: Any) -> int:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"{row.name}={value!r} is no whole number")
+    return _in_bounds(row, value)
+
+
+def _parse_float(row: Row, value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value.strip())
+        except ValueError:
+            raise ConfigError(f"{row.name}={value!r} is no number") from None
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        raise ConfigError(f"{row.name}={value!r} is no number")
+    return _in_bounds(row, float(value))
+
+
+def _in_bounds(row: Row, value: N) -> N:
     if row.at_least is not None and value < row.at_least:
         raise ConfigError(f"{row.name}={value} is too small; it must be at least {row.at_least}")
     if row.at_most is not None and value > row.at_most:
@@ -284,6 +309,7 @@ _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _PARTITIONERS = ("default", "round_robin")
 _PARSERS: dict[str, Callable[[Row, Any], Any]] = {
     "int": _parse_int,
+    "float": _parse_float,
     "bool": _parse_bool,
     "str": _parse_str,
     "names": _parse_names,

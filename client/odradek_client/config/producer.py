@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek_client.config.common import ClientConfig, resolve_protection
+from odradek_client.config.common import ClientConfig
 from odradek_client.config.definition import INT32_MAX, INT64_MAX, config, setting
+from odradek_client.config.protection import resolve_protection
 from odradek_client.errors import ConfigError
 
 #: With more than this in flight a broker could not recognize duplicates (P-05).
@@ -92,7 +93,7 @@ class ProducerConfig(ClientConfig):
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
-        resolve_protection(values, given)
+        resolve_protection(values, given, cls.rows())
         _resolve_idempotence(values, given)
         _resolve_delivery_timeout(values, given)
         _resolve_transactions(values, given)

@@ -7,6 +7,9 @@ throttles (N-11) or the kernel takes no more; so the order of `submit` is the or
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
 connection: nothing behind it can be answered either (N-16). Long before that it is late, which is told, and
 told again, so that others can be asked whether the broker is still there.
+
+With SASL the connection is ready once the broker has accepted the client. Before such a session ends it is
+begun anew on the same connection (C-73): nothing new is written meanwhile, and what is unanswered is answered.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum, auto
+from random import Random
 from typing import Any
 
 from odradek_client.errors import (
+    AuthenticationFailed,
     BadAnswer,
     Closed,
     ConnectionLost,
@@ -27,16 +32,17 @@ from odradek_client.errors import (
     TlsFailed,
     UnsupportedByBroker,
 )
+from odradek_client.network import mismatches
+from odradek_client.network.authentication import Exchange, authenticate, reauthentication_ms
 from odradek_client.network.handshake import (
     Versions,
     negotiate,
     served_versions,
     versions_refused,
 )
-from odradek_client.network.probe import speaks_plaintext, speaks_tls
+from odradek_client.network.probe import mechanisms_wanted, speaks_plaintext, speaks_tls
 from odradek_client.network.throttle_times import ThrottleTimes
 from odradek_client.network.transport import (
-    SPEAKS_PLAINTEXT,
     SPEAKS_TLS,
     Transport,
     reason,
@@ -61,6 +67,13 @@ LATE_AGAIN_S = 0.5
 #: Requests whose answers wait for other members of the group.
 _WAIT_FOR_OTHERS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _CORRELATION_RANGE = 2**31
+
+#: Gives, within so many ms, the client's side of one authentication. AuthenticationFailed if there is none.
+Login = Callable[[float], Awaitable[Exchange]]
+
+
+#: What trying again does not help: who waits for the connection is told so.
+_FINAL = (TlsFailed, AuthenticationFailed)
 
 
 class ConnectionState(Enum):
@@ -122,10 +135,17 @@ class BrokerConnection:
         on_late: Callable[[BrokerConnection], None] = lambda _: None,
         throttle_times: ThrottleTimes | None = None,
         tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
+        random: Random | None = None,
+        spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None,
         curious: bool = False,
+        on_first_answer: Callable[[], None] = lambda: None,
     ) -> None:
-        """`curious`: when the broker ends the connection without a word, find out whether it speaks TLS, or
-        does not."""
+        """`login`: with SASL. `spawn` runs a coroutine in a task that is awaited in the end.
+
+        `curious`: when the broker ends the connection without a word, find out whether it speaks TLS, or does
+        not, or wants SASL. `on_first_answer`: it has answered a request.
+        """
         self._loop = loop
         self.host = host
         self.port = port
@@ -143,7 +163,16 @@ class BrokerConnection:
         self._on_late = on_late
         self._throttle_times = throttle_times or ThrottleTimes()
         self._tls = tls
+        self._login = login
+        self._random = random or Random()
+        self._spawn = spawn or loop.create_task
         self._curious = curious
+        self._on_first_answer = on_first_answer
+        #: The refusal that ended it, if that was the end.
+        self.refusal: AuthenticationFailed | None = None
+        self._setup_timeout_ms = 0.0
+        self._authenticating = False
+        self._session_timer: asyncio.TimerHandle | None = None
         #: Why the connection ended before it was ready, while that is looked into.
         self._ended: ConnectionLost | None = None
         self._late = False
@@ -172,7 +201,9 @@ class BrokerConnection:
         if self.ready.done():
             return  # closed before it began
         self._attempt = asyncio.current_task()
+        self._setup_timeout_ms = timeout_ms
         try:
+            exchange = None if self._login is None else await self._login(timeout_ms)
             async with asyncio.timeout(timeout_ms / 1000):
                 self._transport = await Transport.connect(
                     self, self.host, self.port, self._receive_max_bytes, self._tls
@@ -181,6 +212,8 @@ class BrokerConnection:
                     self._transport.close()
                     return
                 self.versions = await self._handshake()
+                if exchange is not None:
+                    await self._authenticate(exchange)
         except TimeoutError:
             silent = "" if self._transport is None else " (it was made, and nobody answered)"
             self._close(
@@ -190,7 +223,7 @@ class BrokerConnection:
             await self._not_made(error)
         except OdradekError as error:
             why = error if self._ended is None else await self._explained(self._ended)
-            self._fail(str(why), certain=isinstance(why, TlsFailed))
+            self._fail(str(why), type(why))
         except asyncio.CancelledError:
             self._close("the client was closed")
             raise
@@ -209,18 +242,18 @@ class BrokerConnection:
         certain = is_certain(error)
         text = at_client(error, self.host)
         if not certain and self._curious and await speaks_plaintext(self.host, self.port):
-            text, certain = SPEAKS_PLAINTEXT, True
-        self._fail(text, certain=certain)
+            text, certain = mismatches.speaks_plaintext(sasl=self._login is not None), True
+        self._fail(text, TlsFailed if certain else ConnectionLost)
 
     async def _explained(self, ended: ConnectionLost) -> ConnectionLost:
         """Of a plaintext connection that ended before the broker had said anything."""
         if await speaks_tls(self.host, self.port):
-            return TlsFailed(SPEAKS_TLS)
+            return TlsFailed(mismatches.speaks_tls(sasl=self._login is not None))
         return ended
 
-    def _fail(self, why: str, *, certain: bool = False) -> None:
+    def _fail(self, why: str, kind: type[OdradekError] = ConnectionLost) -> None:
         text = f"no connection to {self.host}:{self.port}: {why}"
-        self._close(text, TlsFailed(text) if certain else None)
+        self._close(text, kind(text) if kind in _FINAL else None)
 
     def close(self, reason: str = "the client was closed") -> None:
         """Close; everything unanswered fails with ConnectionLost, in order."""
@@ -234,12 +267,14 @@ class BrokerConnection:
             self._transport.close()
         elif self._attempt is not None and self._attempt is not asyncio.current_task(self._loop):
             self._attempt.cancel()  # it would open a socket that nobody wants any more
-        for timer in (self._timer, self._throttle_timer):
+        for timer in (self._timer, self._throttle_timer, self._session_timer):
             if timer is not None:
                 timer.cancel()
+        if isinstance(failure, AuthenticationFailed):
+            self.refusal = failure
         if not self.ready.done():
-            refused = isinstance(failure, TlsFailed)
-            self.ready.set_exception(TlsFailed(reason) if refused else ConnectionLost(reason))
+            kind = type(failure) if isinstance(failure, _FINAL) else ConnectionLost
+            self.ready.set_exception(kind(reason))
         lost = [*self._unanswered, *self._queued]
         self._unanswered.clear()
         self._queued.clear()
@@ -257,12 +292,49 @@ class BrokerConnection:
         return served_versions(answer)
 
     async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-        answered: asyncio.Future[Any] = self._loop.create_future()
-        api = APIS[ApiKey.API_VERSIONS]
         request.client_software_version = self._software_version
-        self._write(_InFlightRequest(request, api, float("inf"), answered, version), version)
-        answer: ApiVersionsResponse = await answered
+        answer: ApiVersionsResponse = await self._ask(request, version)
         return answer
+
+    async def _ask(self, request: Message, version: int) -> Any:
+        """Ahead of all that waits."""
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        api = API_OF_REQUEST[type(request)]
+        self._write(_InFlightRequest(request, api, float("inf"), answered, version), version)
+        return await answered
+
+    # --- authentication ---------------------------------------------------------------------------
+
+    async def _authenticate(self, exchange: Exchange) -> None:
+        """AuthenticationFailed, ConnectionLost, BadAnswer."""
+        self._authenticating = True
+        lifetime_ms = await authenticate(
+            self._ask, self.versions, exchange, tls=self._tls is not None
+        )
+        self._authenticating = False
+        if lifetime_ms > 0 and self.state is not ConnectionState.CLOSED:
+            wait_ms = reauthentication_ms(lifetime_ms, self._random.random())
+            self._session_timer = self._loop.call_later(
+                wait_ms / 1000, lambda: self._spawn(self._reauthenticate())
+            )
+
+    async def _reauthenticate(self) -> None:
+        """Begin the session anew (C-73), or end the connection. Never raises but for cancellation."""
+        where = f"the session at {self.host}:{self.port}"
+        try:
+            assert self._login is not None
+            exchange = await self._login(self._setup_timeout_ms)
+            if self.state is ConnectionState.READY:
+                async with asyncio.timeout(self._setup_timeout_ms / 1000):
+                    await self._authenticate(exchange)
+        except TimeoutError:
+            self._close(f"{where} was not renewed within {self._setup_timeout_ms:.0f} ms")
+        except OdradekError as error:
+            text = f"{where} could not be renewed: {error}"
+            final = isinstance(error, AuthenticationFailed)
+            self._close(text, AuthenticationFailed(text, code=error.code) if final else None)
+        else:
+            self._pump()
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -284,6 +356,7 @@ class BrokerConnection:
             and not self._queued
             and self._transport is not None
             and self._transport.writable
+            and not self._authenticating
             and len(self._unanswered) < self._max_in_flight
             and (self._throttled_until == 0.0 or self._loop.time() >= self._throttled_until)
         )
@@ -354,7 +427,7 @@ class BrokerConnection:
         """Write what may be written now."""
         queued = self._queued
         while queued and self.state is ConnectionState.READY:
-            if self._transport is None or not self._transport.writable:
+            if self._transport is None or not self._transport.writable or self._authenticating:
                 return
             if len(self._unanswered) >= self._max_in_flight or self._wait_for_throttle():
                 return
@@ -429,6 +502,9 @@ class BrokerConnection:
         self._throttle_times.record(throttle_ms, now * 1000)
         if throttle_ms > 0:
             self._throttled_until = now + throttle_ms / 1000
+        if self._curious and self.state is ConnectionState.READY:
+            self._curious = False
+            self._on_first_answer()
         if not pending.answered.done():
             pending.answered.set_result(response)
 
@@ -441,9 +517,25 @@ class BrokerConnection:
             self._ended = ConnectionLost(reason)
             self._unanswered.popleft().answered.set_exception(self._ended)
         elif opening and certain:
-            self._fail(reason, certain=True)
+            if reason == SPEAKS_TLS:
+                reason = mismatches.speaks_tls(sasl=self._login is not None)
+            self._fail(reason, TlsFailed)
+        elif self._curious and self._login is None and self._unanswered and not opening:
+            # It has told its versions, which needs no authentication, and answered nothing else.
+            self._spawn(self._look_into(reason))
         else:
-            self._close(f"the connection to {self.host}:{self.port} was lost: {reason}")
+            while_what = " while authenticating" if self._authenticating else ""
+            self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")
+
+    async def _look_into(self, reason: str) -> None:
+        """The end of a connection on which no request was answered: whether the broker wants SASL."""
+        where = f"{self.host}:{self.port}"
+        mechanisms = await mechanisms_wanted(self.host, self.port, self._tls)
+        if mechanisms is None:
+            self._close(f"the connection to {where} was lost: {reason}")
+            return
+        text = f"no connection to {where}: {mismatches.wants_sasl(mechanisms, tls=self._tls is not None)}"
+        self._close(text, AuthenticationFailed(text))
 
     def writable_again(self) -> None:
         """The kernel takes more."""

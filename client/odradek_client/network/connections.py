@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 from typing import Any, Literal, Protocol
 
 from odradek_client.backoff import Backoff
 from odradek_client.config.common import ClientConfig
 from odradek_client.config.definition import split_address
-from odradek_client.errors import ConfigError, ConnectionLost, RequestTimedOut, TlsFailed
+from odradek_client.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionLost,
+    RequestTimedOut,
+    TlsFailed,
+)
 from odradek_client.network.broker_connection import BrokerConnection, ConnectionState
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.network.throttle_times import ThrottleTimes
+from odradek_client.sasl.login import Login
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.tls.contexts import client_context
@@ -71,13 +78,15 @@ class RequestSender(Protocol):
 class NodeConnection:
     """The connection to one broker over one channel, and what failed before."""
 
-    __slots__ = ("connection", "failure", "failures", "retry_at")
+    __slots__ = ("connection", "failure", "failures", "refusal", "retry_at")
 
     def __init__(self) -> None:
         self.connection: BrokerConnection | None = None
         self.failures = 0
         self.failure = ""
         self.retry_at = 0.0
+        #: That the broker refused the last one, until it is tried again.
+        self.refusal: AuthenticationFailed | None = None
 
 
 class Connections:
@@ -117,7 +126,8 @@ class Connections:
         #: The finalized level of each feature, as of an epoch: of the newest connection (C-70).
         self.features: dict[str, int] = {}
         self._features_epoch = -1
-        #: Attempts to connect that are under way, also those whose connection was given up.
+        #: Attempts to connect that are under way, also those whose connection was given up, and what else
+        #: connections do beside their requests.
         self._attempts: dict[asyncio.Task[None], None] = {}
         self._closed = False
         #: Whether a broker has ever answered: its listener then is of the right kind.
@@ -126,6 +136,7 @@ class Connections:
             self._tls = None if config.tls is None else client_context(config.tls)
         except TlsError as error:
             raise ConfigError(str(error)) from None
+        self._login = None if config.sasl is None else Login(config.sasl, random)
 
     def close(self) -> None:
         """Close every connection; what is unanswered fails."""
@@ -252,7 +263,7 @@ class Connections:
         self, node_id: int, channel: Channel, timeout_ms: float
     ) -> BrokerConnection:
         """A ready connection, after the backoff if there is one. ConnectionLost,
-        RequestTimedOut."""
+        RequestTimedOut, AuthenticationFailed."""
         node = self._node(node_id, channel)
         try:
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):
@@ -269,9 +280,9 @@ class Connections:
             raise RequestTimedOut(
                 f"no connection to {self._name(node_id)} within {timeout_ms:.0f} ms"
             ) from None
-        except ConnectionLost as error:
+        except (ConnectionLost, AuthenticationFailed) as error:
             # Every waiter gets its own exception: a traceback belongs to one raise.
-            raise type(error)(str(error)) from None
+            raise type(error)(str(error), code=error.code) from None
         return connection
 
     def connect_soon(
@@ -280,12 +291,17 @@ class Connections:
         """Begin connecting; `on_ready` is called when a request can be sent, or that failed.
 
         The seconds to wait before trying again, if the backoff forbids it now: nothing is begun and
-        nothing is called then.
+        nothing is called then. Raises the AuthenticationFailed of the last try, at least once (C-75).
         """
         node = self._node(node_id, channel)
         connection = node.connection
         if connection is None:
             wait = node.retry_at - self._loop().time()
+            if node.refusal is not None:
+                refusal = node.refusal
+                if wait <= 0:
+                    node.refusal = None
+                raise AuthenticationFailed(str(refusal), code=refusal.code)
             if wait > 0:
                 return wait
             connection = self._open(node_id, channel, node)
@@ -339,21 +355,29 @@ class Connections:
             on_late=lambda _: self._request_metadata(),
             throttle_times=self.throttle_times,
             tls=self._tls,
+            login=self._login,
+            random=self._random,
+            spawn=self._spawn,
             curious=not self._reached,
+            on_first_answer=self._now_reached,
         )
         node.connection = connection
-        attempt = self._loop().create_task(
-            self._opening(node, connection), name=f"odradek-{connection!r}"
-        )
-        self._attempts[attempt] = None
-        attempt.add_done_callback(self._attempts.pop)
+        node.refusal = None
+        self._spawn(self._opening(node, connection))
         return connection
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop().create_task(work, name="odradek-connection")
+        self._attempts[task] = None
+        task.add_done_callback(self._attempts.pop)
+
+    def _now_reached(self) -> None:
+        self._reached = True
 
     async def _opening(self, node: NodeConnection, connection: BrokerConnection) -> None:
         await connection.open(self._config.socket_connection_setup_timeout_ms)
         if node.connection is connection and connection.state is ConnectionState.READY:
             node.failures = 0
-            self._reached = True
         if connection.features_epoch >= max(self._features_epoch, 0):
             self.features, self._features_epoch = connection.features, connection.features_epoch
 
@@ -367,6 +391,9 @@ class Connections:
         node.connection = None
         node.failures += 1
         node.failure = reason
+        node.refusal = connection.refusal
+        if connection.refusal is not None and self._login is not None:
+            self._login.refused()
         node.retry_at = self._loop().time() + self._reconnect.delay_ms(node.failures) / 1000
         # What led to this broker may be what was wrong (N-16).
         self._request_metadata()

@@ -16,6 +16,7 @@ from random import Random
 from odradek_client.backoff import Backoff
 from odradek_client.config.common import ClientConfig
 from odradek_client.errors import (
+    AuthenticationFailed,
     BadAnswer,
     Closed,
     ConnectionLost,
@@ -187,10 +188,10 @@ class MetadataUpdater:
                 for waiter in waiters:
                     if not waiter.done():
                         waiter.set_result(None)
-            elif isinstance(failure, TlsFailed):
+            elif isinstance(failure, TlsFailed | AuthenticationFailed):
                 for waiter in waiters:
                     if not waiter.done():
-                        waiter.set_exception(TlsFailed(str(failure)))
+                        waiter.set_exception(type(failure)(str(failure), code=failure.code))
             else:
                 self._waiters = [w for w in waiters if not w.done()] + self._waiters
             if failure is None and not self.cluster.needs_update:

@@ -1,4 +1,4 @@
-"""What a broker's port speaks, asked when a connection ended without a word: TLS or plaintext.
+"""What a broker's port speaks, asked when a connection ended without a word: TLS, plaintext, SASL.
 
 Only then is it worth a second connection: the error can name the cause.
 """
@@ -9,12 +9,18 @@ import asyncio
 import contextlib
 import ssl
 
-from odradek_protocol.frames import encode_request
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.frames import decode_response, encode_request
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.primitives import DecodeError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 _PATIENCE_S = 2.0
 _TLS_HANDSHAKE, _TLS_ALERT, _TLS_VERSION = 0x16, 0x15, 0x03
 _CORRELATION_ID = 0x6F64
+_FRAME_BYTES_MAX = 65_536
+_NO_MECHANISM = "none"
 
 
 async def speaks_tls(host: str, port: int) -> bool:
@@ -37,14 +43,48 @@ async def speaks_plaintext(host: str, port: int) -> bool:
     return answer[4:] == _CORRELATION_ID.to_bytes(4, "big")
 
 
-async def _answer(host: str, port: int, data: bytes, size_bytes: int) -> bytes:
-    """The first bytes of what comes back; empty if there are not so many."""
+async def mechanisms_wanted(host: str, port: int, tls: ssl.SSLContext | None) -> list[str] | None:
+    """The mechanisms of SASL that it has; None if it wants none, or does not say. Never raises but for
+    cancellation.
+
+    It is asked for a mechanism that nobody has: a listener of SASL refuses that with a list of its own.
+    """
+    asked = b"".join(
+        encode_request(SaslHandshakeRequest(mechanism=_NO_MECHANISM), 1, _CORRELATION_ID, "odradek")
+    )
+    answer = await _answer(host, port, asked, 4, tls, whole=True)
+    if answer[:4] != _CORRELATION_ID.to_bytes(4, "big"):
+        return None
+    try:
+        said = decode_response(APIS[ApiKey.SASL_HANDSHAKE], 1, memoryview(answer))
+    except DecodeError:
+        return None
+    assert isinstance(said, SaslHandshakeResponse)
+    wanted = said.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    return list(said.mechanisms) if wanted else None
+
+
+async def _answer(
+    host: str,
+    port: int,
+    data: bytes,
+    size_bytes: int,
+    tls: ssl.SSLContext | None = None,
+    *,
+    whole: bool = False,
+) -> bytes:
+    """The first bytes of what comes back, or the `whole` frame of which they are the length; empty if there are
+    not so many."""
     writer = None
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=tls, server_hostname=None if tls is None else host
+            )
             writer.write(data)
-            return await reader.readexactly(size_bytes)
+            answer = await reader.readexactly(size_bytes)
+            length = int.from_bytes(answer, "big") if whole else 0
+            return await reader.readexactly(length) if 0 < length <= _FRAME_BYTES_MAX else answer
     except (OSError, asyncio.IncompleteReadError):
         return b""
     finally:

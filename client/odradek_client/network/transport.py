@@ -23,13 +23,8 @@ Buffer = bytes | bytearray | memoryview
 #: Bytes that may wait in the transport before its owner is told to stop.
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 
-
-#: Of a plaintext connection.
-SPEAKS_TLS = "it speaks TLS there: set security.protocol=SSL, or use a PLAINTEXT listener"
-SPEAKS_PLAINTEXT = (
-    "it does not speak TLS there: that is a PLAINTEXT listener; use one of SSL, or set"
-    " security.protocol=PLAINTEXT"
-)
+#: Why a plaintext connection ended.
+SPEAKS_TLS = "it speaks TLS there"
 
 
 class Owner(Protocol):

@@ -308,6 +308,13 @@ class Accumulator:
             self._unqueue(batch)
         return found
 
+    def take_of(self, leads: Callable[[TopicPartition], bool]) -> list[ProducerBatch]:
+        """The batches of some partitions that are not on the wire, taken out of the queues."""
+        found = [b for b in self.incomplete if not b.on_wire and leads(b.tp)]
+        for batch in found:
+            self._unqueue(batch)
+        return found
+
     def queue_lengths(self, tps: Iterable[TopicPartition]) -> list[int]:
         """Batches waiting, per partition."""
         queues = self._queues

@@ -13,6 +13,7 @@ from typing import Any
 from odradek_client.backoff import Backoff
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import (
+    AuthenticationFailed,
     ClusterAuthorizationFailed,
     DeliveryTimeout,
     OdradekError,
@@ -455,6 +456,17 @@ class Sender:
         return handler.message(self._transactions.identity)
 
     # --- giving up --------------------------------------------------------------------------------
+
+    def refused(self, node_id: int, error: AuthenticationFailed) -> list[ProducerBatch]:
+        """A node does not take who we are: what waits for it fails at once, and is the end of a transactional
+        producer (C-75)."""
+        if self._transactions is not None:
+            self._transactions.fail(error)
+            return self._fail_all(error)
+        failed = self._accumulator.take_of(lambda tp: self._cluster.leader_of(*tp) == node_id)
+        for batch in failed:
+            self._fail(batch, error, may_be_written=batch.was_sent)
+        return failed
 
     def _expire(self, now_ms: float) -> list[ProducerBatch]:
         """Fail what is older than delivery_timeout_ms (C-40)."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from odradek_client.errors import (
+    AuthenticationFailed,
     BadAnswer,
     Closed,
     OdradekError,
@@ -95,6 +96,9 @@ class SenderLoop:
     def _connect(self, node_id: int, plan: Plan) -> None:
         try:
             wait_s = self._network.connect_soon(node_id, self.wake)
+        except AuthenticationFailed as error:
+            self._after(self._sender.refused(node_id, error))
+            return
         except OdradekError:
             # The node left the metadata a moment ago: that brings the next pass.
             return

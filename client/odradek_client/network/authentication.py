@@ -1,0 +1,117 @@
+"""The exchange that makes a connection somebody's: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from odradek_client.errors import AuthenticationFailed
+from odradek_client.network import mismatches
+from odradek_client.network.handshake import Versions
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.message import Message
+from odradek_protocol.sasl.errors import SaslMessageError
+from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
+from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
+
+#: The version since which tokens come in SaslAuthenticate; before, they are bare frames.
+_TOKENS_IN_REQUESTS_SINCE = 1
+#: No mechanism has more messages.
+_STEPS_MAX = 8
+#: Of the session's lifetime, when it is renewed: between these (KIP-368).
+_RENEWED_AFTER, _RENEWED_WITHIN = 0.85, 0.10
+_SAID_MAX = 500
+
+Ask = Callable[[Message, int], Awaitable[Any]]
+
+
+class Exchange(Protocol):
+    """The client's side of one mechanism, for one authentication."""
+
+    @property
+    def mechanism(self) -> str:
+        """Its name in SaslHandshake."""
+        ...
+
+    @property
+    def who(self) -> str:
+        """Who is authenticated, for errors."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What to look at when the broker refuses."""
+        ...
+
+    def first(self) -> bytes:
+        """The token to begin with."""
+        ...
+
+    def answer(self, token: bytes) -> bytes | None:
+        """The next token; None if the broker has said all that it has to. AuthenticationFailed if the broker
+        fails to show that it is the right one, SaslMessageError for a token that makes no sense."""
+        ...
+
+
+async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls: bool) -> int:
+    """Authenticate; the session's lifetime in ms, 0 for ever (C-71).
+
+    AuthenticationFailed with what the broker says, also for brokers before Kafka 1.0.
+    """
+    await _handshake(ask, versions, exchange.mechanism, tls=tls)
+    version = min(
+        APIS[ApiKey.SASL_AUTHENTICATE].versions.last, versions[ApiKey.SASL_AUTHENTICATE][1]
+    )
+    try:
+        token = exchange.first()
+        for _ in range(_STEPS_MAX):
+            answer = await ask(SaslAuthenticateRequest(auth_bytes=token), version)
+            if answer.error_code:
+                raise _refused(exchange, answer.error_code, answer.error_message)
+            reply = exchange.answer(answer.auth_bytes)
+            if reply is None:
+                lifetime_ms: int = answer.session_lifetime_ms
+                return lifetime_ms
+            token = reply
+    except SaslMessageError as error:
+        raise AuthenticationFailed(f"{exchange.mechanism} failed: {error}") from None
+    raise AuthenticationFailed(f"the broker does not come to an end with {exchange.mechanism}")
+
+
+def reauthentication_ms(lifetime_ms: int, random: float) -> float:
+    """When to renew a session: after 85 to 95 % of its time, so that not all clients come at once (KIP-368).
+
+    `random`: from 0 to 1.
+    """
+    return lifetime_ms * (_RENEWED_AFTER + _RENEWED_WITHIN * random)
+
+
+async def _handshake(ask: Ask, versions: Versions, mechanism: str, *, tls: bool) -> None:
+    served = versions.get(ApiKey.SASL_HANDSHAKE)
+    if served is None:
+        raise AuthenticationFailed(mismatches.wants_no_sasl(tls=tls))
+    if served[1] < _TOKENS_IN_REQUESTS_SINCE or ApiKey.SASL_AUTHENTICATE not in versions:
+        raise AuthenticationFailed("the broker is too old: SASL is spoken with Kafka 1.0 and newer")
+    request = SaslHandshakeRequest(mechanism=mechanism)
+    answer = await ask(request, _TOKENS_IN_REQUESTS_SINCE)
+    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise AuthenticationFailed(
+            mismatches.wants_no_sasl(tls=tls), code=ErrorCode.ILLEGAL_SASL_STATE
+        )
+    if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        raise AuthenticationFailed(
+            f"it does not have sasl.mechanism={mechanism}: {mismatches.names(answer.mechanisms)}",
+            code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        )
+    if answer.error_code:
+        code = ErrorCode.of(answer.error_code)
+        raise AuthenticationFailed(f"it does not begin with {mechanism} ({code.name})", code=code)
+
+
+def _refused(exchange: Exchange, number: int, said: str | None) -> AuthenticationFailed:
+    code = ErrorCode.of(number)
+    words = (said or code.name)[:_SAID_MAX].rstrip(". ")
+    return AuthenticationFailed(
+        f"it refuses {exchange.who} ({exchange.mechanism}): {words}; {exchange.advice}", code=code
+    )

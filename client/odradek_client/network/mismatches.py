@@ -1,0 +1,42 @@
+"""What is said of a listener that wants another protocol than the client speaks: what it is, and what to set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def speaks_tls(*, sasl: bool) -> str:
+    """Of plaintext that came to TLS. `sasl`: the client authenticates."""
+    protocol, plain = ("SASL_SSL", "SASL_PLAINTEXT") if sasl else ("SSL", "PLAINTEXT")
+    return f"it speaks TLS there: set security.protocol={protocol}, or use a {plain} listener"
+
+
+def speaks_plaintext(*, sasl: bool) -> str:
+    """Of TLS that came to plaintext."""
+    protocol, plain = ("SASL_SSL", "SASL_PLAINTEXT") if sasl else ("SSL", "PLAINTEXT")
+    return (
+        f"it does not speak TLS there: that is a {plain} listener; use one of {protocol}, or set"
+        f" security.protocol={plain}"
+    )
+
+
+def wants_sasl(mechanisms: Sequence[str], *, tls: bool) -> str:
+    """Of a client that does not authenticate."""
+    return (
+        "it wants authentication by SASL there: set"
+        f" security.protocol={'SASL_SSL' if tls else 'SASL_PLAINTEXT'} and sasl.mechanism"
+        f" ({names(mechanisms)})"
+    )
+
+
+def wants_no_sasl(*, tls: bool) -> str:
+    """Of a client that authenticates."""
+    return (
+        "it takes no authentication by SASL there: set"
+        f" security.protocol={'SSL' if tls else 'PLAINTEXT'}, or use a listener of SASL"
+    )
+
+
+def names(mechanisms: Sequence[str]) -> str:
+    """What a broker says that it has."""
+    return f"the broker has {', '.join(mechanisms)}" if mechanisms else "the broker has none"

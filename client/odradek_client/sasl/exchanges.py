@@ -1,0 +1,165 @@
+"""The client's side of PLAIN, SCRAM and OAUTHBEARER: one object for one authentication."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from dataclasses import dataclass, field
+
+from odradek_client.errors import AuthenticationFailed
+from odradek_client.sasl.tokens import Token
+from odradek_protocol.sasl import oauthbearer, plain
+from odradek_protocol.sasl.errors import SaslMessageError
+from odradek_protocol.sasl.oauthbearer import OAuthBearerMessage
+from odradek_protocol.sasl.plain import PlainMessage
+from odradek_protocol.sasl.scram import (
+    ITERATIONS_MIN,
+    ScramMechanism,
+    client_proof,
+    salted_password,
+    server_signature_of_password,
+)
+from odradek_protocol.sasl.scram_messages import (
+    TOKEN_AUTHENTICATION,
+    ClientFinal,
+    ClientFirst,
+    ServerFirst,
+    auth_message,
+    parse_server_final,
+    parse_server_first,
+)
+
+#: What a broker may ask of our processor (C-72): a tenth of a second. Kafka's brokers store 16,384 at most.
+SCRAM_ITERATIONS_MAX = 100_000
+_ERROR_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True)
+class Password:
+    """A user's name and password. `place`: where they were set, for errors."""
+
+    username: str
+    password: str = field(repr=False)
+    place: str
+    #: The name is that of a delegation token (KIP-48).
+    is_delegation_token: bool = False
+
+    @property
+    def who(self) -> str:
+        """For errors."""
+        kind = "delegation token" if self.is_delegation_token else "user"
+        return f"{kind} {self.username!r}"
+
+
+class PlainExchange:
+    """PLAIN: the name and the password, and that is all."""
+
+    mechanism = plain.MECHANISM
+
+    def __init__(self, credentials: Password) -> None:
+        self._credentials = credentials
+        self.who = credentials.who
+        self.advice = f"check {credentials.place}"
+
+    def first(self) -> bytes:
+        """The token to begin with."""
+        return PlainMessage(self._credentials.username, self._credentials.password).encode()
+
+    def answer(self, token: bytes) -> bytes | None:
+        """There is nothing more to say."""
+        return None
+
+
+class ScramExchange:
+    """SCRAM: shows that we know the password, and that the broker knows it (C-72)."""
+
+    def __init__(self, scram: ScramMechanism, credentials: Password, nonce: str) -> None:
+        self.mechanism = scram.mechanism
+        self.who = credentials.who
+        self.advice = (
+            f"check {credentials.place}, and that there is a credential of {scram.mechanism}"
+        )
+        self._scram = scram
+        self._password = credentials.password
+        extensions = {TOKEN_AUTHENTICATION: "true"} if credentials.is_delegation_token else {}
+        self._first = ClientFirst(credentials.username, nonce, extensions=extensions)
+        #: What the broker has to sign; None until its first message is here.
+        self._signature: bytes | None = None
+
+    def first(self) -> bytes:
+        """The token to begin with."""
+        return self._first.encode()
+
+    def answer(self, token: bytes) -> bytes | None:
+        """The proof; or None when the broker has shown its own."""
+        if self._signature is None:
+            return self._prove(parse_server_first(token))
+        final = parse_server_final(token)
+        if final.error:
+            raise AuthenticationFailed(f"it refuses {self.who}: {final.error}; {self.advice}")
+        if not hmac.compare_digest(final.signature, self._signature):
+            raise AuthenticationFailed(
+                "it does not know the password itself (its signature is wrong), and so is not the broker"
+                " that it claims to be"
+            )
+        return None
+
+    def _prove(self, server: ServerFirst) -> bytes:
+        if not server.nonce.startswith(self._first.nonce) or server.nonce == self._first.nonce:
+            raise SaslMessageError("the broker's nonce is not made from ours")
+        if server.iterations < ITERATIONS_MIN:
+            raise AuthenticationFailed(
+                f"the broker asks for {server.iterations} iterations of {self.mechanism}, which are too"
+                f" few to protect the password: at least {ITERATIONS_MIN} must be; store the"
+                " credential anew"
+            )
+        if server.iterations > SCRAM_ITERATIONS_MAX:
+            raise AuthenticationFailed(
+                f"the broker asks for {server.iterations} iterations of {self.mechanism}; at most"
+                f" {SCRAM_ITERATIONS_MAX} are done"
+            )
+        salted = salted_password(self._scram, self._password, server.salt, server.iterations)
+        final = ClientFinal(server.nonce, header=self._first.header)
+        signed = auth_message(self._first, server, final)
+        self._signature = server_signature_of_password(self._scram, salted, signed)
+        proof = client_proof(self._scram, salted, signed)
+        return ClientFinal(server.nonce, proof, self._first.header).encode()
+
+
+class OAuthBearerExchange:
+    """OAUTHBEARER: a token."""
+
+    mechanism = oauthbearer.MECHANISM
+    who = "the token"
+
+    def __init__(self, token: Token, source: str, now_ms: float) -> None:
+        self._token = token
+        expired = token.expires_ms is not None and token.expires_ms <= now_ms
+        self.advice = (
+            f"it has expired, says the clock of this machine: check {source}"
+            if expired
+            else f"check {source}, and the audience and scope that the broker wants"
+        )
+
+    def first(self) -> bytes:
+        """The token to begin with."""
+        return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
+
+    def answer(self, token: bytes) -> bytes | None:
+        """None if the broker has no objection; it tells an error only when we have given up (RFC 7628)."""
+        if not token:
+            return None
+        status = _status(token)
+        if status:
+            self.who = f"the token as {status}"
+        return oauthbearer.ABORT
+
+
+def _status(token: bytes) -> str:
+    """What the broker says of the token, before it refuses it."""
+    try:
+        said = json.loads(token[:_ERROR_BYTES_MAX])
+    except (ValueError, RecursionError):
+        return ""
+    status = said.get("status", "") if isinstance(said, dict) else ""
+    return repr(status) if isinstance(status, str) and status else ""

@@ -1,0 +1,84 @@
+"""Tokens of OAUTHBEARER: how long one holds, and when to get the next one. No I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odradek_client.errors import AuthenticationFailed
+
+#: No token is larger: it has to fit a request, and a header of HTTP.
+TOKEN_CHARACTERS_MAX = 262_144
+_JWT_PARTS = 3
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token. Times are milliseconds since the epoch; None: nobody has said."""
+
+    value: str = field(repr=False)
+    expires_ms: float | None = None
+    begins_ms: float | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class RefreshWindow:
+    """When a token is replaced, as by Kafka's `sasl.login.refresh` settings (KIP-255)."""
+
+    factor: float = 0.8
+    jitter: float = 0.05
+    min_period_ms: float = 60_000
+    buffer_ms: float = 300_000
+
+    def refresh_ms(self, token: Token, now_ms: float, random: float) -> float:
+        """When to get the next one, for a token that came now. `random`: from 0 to 1.
+
+        After `factor` of its time, but not within `buffer_ms` of its end, and not sooner than
+        `min_period_ms`; the last two do not count where the token does not hold so long.
+        """
+        if token.expires_ms is None:
+            return now_ms
+        factor = self.factor + self.jitter * random
+        if now_ms + self.min_period_ms + self.buffer_ms > token.expires_ms:
+            return now_ms + (token.expires_ms - now_ms) * factor
+        begins_ms = now_ms if token.begins_ms is None else min(token.begins_ms, now_ms)
+        refresh_ms = begins_ms + (token.expires_ms - begins_ms) * factor
+        return max(min(refresh_ms, token.expires_ms - self.buffer_ms), now_ms + self.min_period_ms)
+
+
+def token_of(
+    value: str, expires_ms: float | None = None, extensions: Mapping[str, str] | None = None
+) -> Token:
+    """A token from its text; one that is a JWT says itself how long it holds. AuthenticationFailed for a text
+    that is none."""
+    value = value.strip()
+    if not value:
+        raise AuthenticationFailed("the token is empty")
+    if len(value) > TOKEN_CHARACTERS_MAX:
+        raise AuthenticationFailed(f"the token has more than {TOKEN_CHARACTERS_MAX} characters")
+    claims = _claims(value)
+    if expires_ms is None:
+        expires_ms = _time_ms(claims.get("exp"))
+    return Token(value, expires_ms, _time_ms(claims.get("iat")), extensions or {})
+
+
+def _claims(value: str) -> Mapping[str, object]:
+    """Of a JWT, which is the broker's to check; none for any other token."""
+    parts = value.split(".")
+    if len(parts) != _JWT_PARTS:
+        return {}
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        claims = json.loads(base64.urlsafe_b64decode(padded))
+    except (ValueError, binascii.Error, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _time_ms(seconds: object) -> float | None:
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return float(seconds) * 1000 if number else None  # type: ignore[arg-type]

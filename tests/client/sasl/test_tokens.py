@@ -1,0 +1,58 @@
+"""How long tokens hold, and when they are replaced."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from odradek_client.errors import AuthenticationFailed
+from odradek_client.sasl.tokens import TOKEN_CHARACTERS_MAX, RefreshWindow, Token, token_of
+
+HOUR_MS = 3_600_000
+
+
+def jwt(claims: Any) -> str:
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.sig"
+
+
+def test_a_jwt_says_how_long_it_holds() -> None:
+    token = token_of(f" {jwt({'exp': 100, 'iat': 40.5})}\n")
+    assert (token.expires_ms, token.begins_ms) == (100_000, 40_500)
+    assert token.value == jwt({"exp": 100, "iat": 40.5}) and token.value not in repr(token)
+    assert token_of(jwt({"exp": 100}), 5000).expires_ms == 5000
+
+
+@pytest.mark.parametrize(
+    "odd", ["opaque", "a.b.c", "a.!!.c", jwt([1]), jwt({"exp": "x"}), jwt({"exp": True})]
+)
+def test_of_other_tokens_nobody_knows(odd: str) -> None:
+    assert token_of(odd) == Token(odd)
+
+
+def test_what_is_no_token() -> None:
+    with pytest.raises(AuthenticationFailed, match="empty"):
+        token_of(" \n")
+    with pytest.raises(AuthenticationFailed, match="characters"):
+        token_of("x" * (TOKEN_CHARACTERS_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("token", "random", "expected_ms"),
+    [
+        (Token("x", HOUR_MS), 0.0, 0.8 * HOUR_MS),
+        (Token("x", HOUR_MS), 1.0, 0.85 * HOUR_MS),
+        # Its buffer begins before 80 %.
+        (Token("x", 1_000_000), 0.0, 700_000),
+        # It holds too short for both limits, which do not count then.
+        (Token("x", 300_000), 0.0, 240_000),
+        # It began long ago: but not sooner than the shortest period.
+        (Token("x", 400_000, -HOUR_MS), 0.0, 60_000),
+        # Nobody knows: each time.
+        (Token("x"), 0.0, 0),
+    ],
+)
+def test_c74_when_a_token_is_replaced(token: Token, random: float, expected_ms: float) -> None:
+    assert RefreshWindow().refresh_ms(token, 0, random) == pytest.approx(expected_ms)
