@@ -107,14 +107,16 @@ class UserAdmin(AdminPart):
         """Store and delete credentials, one of each user; by user.
 
         Passwords are salted and hashed here, and not sent (C-78). Raises ClusterAuthorizationFailed, Refused
-        for what the broker does not take (a credential to delete that is not there, two of one user), and ValueError for an
-        empty name or password, a mechanism that is not known, and iterations below 4096 or above 16384.
+        for what the broker does not take (a credential to delete that is not there, two of one user), and
+        ValueError for an empty name or password, a mechanism that is not known, and iterations below 4096 or
+        above 16384.
         """
         by_user: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
         kinds = (UserScramCredentialUpsertion, UserScramCredentialDeletion)
         given = [alterations] if isinstance(alterations, kinds) else list(alterations)
         for alteration in given:
-            by_user.setdefault(alteration.user, []).append(_entry(alteration))
+            entry = _entry(alteration)
+            by_user.setdefault(entry.name, []).append(entry)
 
         async def ask(asked: list[str]) -> Outcomes[str, None]:
             entries = [entry for user in asked for entry in by_user[user]]
