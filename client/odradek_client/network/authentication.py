@@ -13,10 +13,11 @@ from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
-from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
+from odradek_protocol.schemas.sasl_handshake import (
+    TOKENS_IN_REQUESTS_SINCE,
+    SaslHandshakeRequest,
+)
 
-#: The version since which tokens come in SaslAuthenticate; before, they are bare frames.
-_TOKENS_IN_REQUESTS_SINCE = 1
 #: No mechanism has more messages.
 _STEPS_MAX = 8
 #: Of the session's lifetime, when it is renewed: between these (KIP-368).
@@ -91,10 +92,10 @@ async def _handshake(ask: Ask, versions: Versions, mechanism: str, *, tls: bool)
     served = versions.get(ApiKey.SASL_HANDSHAKE)
     if served is None:
         raise AuthenticationFailed(mismatches.wants_no_sasl(tls=tls))
-    if served[1] < _TOKENS_IN_REQUESTS_SINCE or ApiKey.SASL_AUTHENTICATE not in versions:
+    if served[1] < TOKENS_IN_REQUESTS_SINCE or ApiKey.SASL_AUTHENTICATE not in versions:
         raise AuthenticationFailed("the broker is too old: SASL is spoken with Kafka 1.0 and newer")
     request = SaslHandshakeRequest(mechanism=mechanism)
-    answer = await ask(request, _TOKENS_IN_REQUESTS_SINCE)
+    answer = await ask(request, TOKENS_IN_REQUESTS_SINCE)
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise AuthenticationFailed(
             mismatches.wants_no_sasl(tls=tls), code=ErrorCode.ILLEGAL_SASL_STATE

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from odradek_client.errors import ConfigError
 from odradek_client.sasl.exchanges import Password
@@ -26,6 +26,11 @@ LOGIN_MODULES: Mapping[str, str] = {
 }
 _EXTENSION = "extension_"
 _UNSECURED = "unsecuredLogin"
+_FILE = "file:///"
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?:[^/?#@\s]*@)?(?P<at>(?:\[[0-9A-Fa-f:.]+\]|[^/?#@:\s]+)(?::[0-9]{1,5})?)"
+    r"(?P<path>(?:/[^?#\s]*)?)(?:\?[^#\s]*)?"
+)
 
 #: Gives a secret, or what it refers to.
 Resolve = Callable[[str], str]
@@ -66,8 +71,8 @@ class TokenEndpoint:
     @property
     def shown(self) -> str:
         """The address without what may be secret in it."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        found = _URL.fullmatch(self.url)
+        return self.url if found is None else f"{found['scheme']}://{found['at']}{found['path']}"
 
 
 @dataclass(frozen=True)
@@ -169,10 +174,9 @@ def _token_source(
 def _endpoint(
     settings: SaslSettings, url: str, options: Mapping[str, str], resolve: Resolve
 ) -> TokenEndpoint:
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.path and not parts.netloc:
+    if url.startswith(_FILE):
         return TokenEndpoint(url=url)
-    if parts.scheme not in ("https", "http") or not parts.hostname:
+    if _URL.fullmatch(url) is None:
         raise ConfigError(
             f"sasl_oauthbearer_token_endpoint_url={url!r} must begin with https:// and a host, or be"
             " file:///PATH"

@@ -10,6 +10,9 @@ from __future__ import annotations
 from odradek_protocol.message import Message, array, field, message
 from odradek_protocol.primitives import INT16, STRING
 
+#: From here on tokens come in SaslAuthenticate; before, they are bare frames.
+TOKENS_IN_REQUESTS_SINCE = 1
+
 
 @message(key=17, versions="0-1", flexible="none")
 class SaslHandshakeRequest(Message):
