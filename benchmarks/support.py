@@ -104,6 +104,8 @@ def machine() -> dict[str, Any]:
 
 def parser(documentation: str | None) -> argparse.ArgumentParser:
     """With the options that every benchmark has."""
+    # Where nobody keeps byte code, every start of a broker would compile it again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     made = argparse.ArgumentParser(
         description=(documentation or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
