@@ -34,6 +34,9 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("status", "odradek.cli.broker:status", "Say whether it is running.", BROKER),
     CommandRow("cluster", "odradek.cli.cluster:cluster", "Show nodes, disks, features.", CLUSTER),
     CommandRow("config", "odradek.cli.configs:app", "Describe, set, delete settings.", CLUSTER),
+    CommandRow(
+        "user", "odradek.cli.users:app", "List, create, alter, delete users of SCRAM.", CLUSTER
+    ),
     CommandRow("quota", "odradek.cli.quotas:app", "Describe, set, delete quotas.", CLUSTER),
     CommandRow(
         "topic", "odradek.cli.topics:app", "List, create, alter, trim, delete topics.", DATA

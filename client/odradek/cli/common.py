@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
+from odradek.cli.client_config import DEFAULT_BOOTSTRAP, assignments, client_settings
 from odradek.cli.commands import fail
 from odradek.cli.streams import drop_output
 
@@ -23,9 +24,28 @@ if TYPE_CHECKING:
     from odradek_client.network.client import NetworkClient
     from odradek_client.structs import OffsetAndTimestamp
 
+__all__ = [
+    "DEFAULT_BOOTSTRAP",
+    "AsJson",
+    "Bootstrap",
+    "Client",
+    "ClientSettings",
+    "Progress",
+    "assignments",
+    "cell",
+    "client_settings",
+    "connected",
+    "console",
+    "offset_of",
+    "open_admin",
+    "print_table",
+    "progress",
+    "run",
+    "tell",
+]
+
 T = TypeVar("T")
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _PROGRESS_EVERY_S = 0.1
 #: A person waits so long for a broker that may not be there; -X default.api.timeout.ms waits longer.
 _START_TIMEOUT_MS = 3_500
@@ -47,27 +67,13 @@ Bootstrap = Annotated[
 ClientSettings = Annotated[
     list[str] | None,
     typer.Option(
-        "-X", metavar="KEY=VALUE", help="A setting of the client, by Kafka's name; repeatable."
+        "-X",
+        "--command-config",
+        metavar="KEY=VALUE|FILE",
+        help="A setting of the client, by Kafka's name, or a file of them; repeatable.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON Lines instead of text.")]
-
-
-def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
-    """`KEY=VALUE` texts as a mapping. Ends the program for one without a `=` or a key."""
-    settings = {}
-    for text in texts or []:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            fail(f"{option} {text!r} must be KEY=VALUE".lstrip(), 2)
-        settings[key.strip()] = value.strip()
-    return settings
-
-
-def client_settings(bootstrap: str, given: list[str] | None) -> dict[str, Any]:
-    """Keyword arguments for a client. Ends the program for an assignment without `=`."""
-    named = {key.replace(".", "_"): value for key, value in assignments(given, "-X").items()}
-    return {"bootstrap_servers": bootstrap, **named}
 
 
 class Client(Protocol):

@@ -411,7 +411,7 @@ def consume(
         "isolation_level": "read_committed" if read_committed else "read_uncommitted",
         "enable_auto_commit": group is not None,
         **({} if group is None else {"group_id": group}),
-        **client_settings(bootstrap, setting),
+        **client_settings(bootstrap, setting, "consumer"),
     }
     with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
         reading = Reading(printer, shown, count, group)

@@ -378,7 +378,10 @@ def produce(
         fail(str(error), 2)
     if not separator or line_format.key_delimiter == b"":
         fail("a delimiter must not be empty", 2)
-    settings = {"compression_type": compression, **client_settings(bootstrap, setting)}
+    settings = {
+        "compression_type": compression,
+        **client_settings(bootstrap, setting, "producer"),
+    }
     if transactional_id is not None:
         settings["transactional_id"] = transactional_id
     if not sys.stdin.isatty() or files:
