@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from odradek_broker.deferred import Deferred
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 
-#: The user of every connection: there is no authentication. The name is Kafka's.
+#: The user of a connection on which nobody has said who it is. The name is Kafka's.
 ANONYMOUS = "ANONYMOUS"
+
+
+@dataclass(frozen=True)
+class AuthenticationAnswer:
+    """What SaslAuthenticate is answered with. `lifetime_ms`: of the session; 0 for ever."""
+
+    error: ErrorCode
+    message: str | None
+    token: bytes = field(repr=False)
+    lifetime_ms: int
+
+
+class Authentication(Protocol):
+    """An authentication that is under way on the connection of a request."""
+
+    def versions_told(self) -> None:
+        """ApiVersions was answered with what is served."""
+        ...
+
+    def handshake(self, mechanism: str, version: int, /) -> tuple[ErrorCode, list[str]]:
+        """The code and the mechanisms to answer SaslHandshake with."""
+        ...
+
+    def authenticate(
+        self, token: bytes, /
+    ) -> AuthenticationAnswer | Deferred[AuthenticationAnswer]:
+        """What to answer SaslAuthenticate with."""
+        ...
 
 
 @dataclass(slots=True)
@@ -15,7 +46,8 @@ class RequestContext:
     """`host` is the peer's address; `connection_id` is unique while the broker runs.
 
     `user`: who sent it, as the connection's session has found out. `listener`: the name of the listener
-    that it came to. `size_bytes`: of the request's body. `throttle_ms`: how long the connection has to wait because of
+    that it came to. `authentication`: the one that this request belongs to, if it does.
+    `size_bytes`: of the request's body. `throttle_ms`: how long the connection has to wait because of
     the quota `throttled_by`; 0 if it has not.
     """
 
@@ -28,6 +60,7 @@ class RequestContext:
     listener: str = ""
     throttle_ms: int = 0
     throttled_by: str = ""
+    authentication: Authentication | None = None
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
         """A quota is exceeded; of several the longest wait counts (Q-06)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,15 +15,19 @@ from raw_client import RawClient
 
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Start brokers with settings; each is stopped at the end of the test."""
+    """Start brokers with settings; each is stopped at the end of the test. `keys`: settings whose names cannot be
+    those of parameters."""
     running: list[RunningBroker] = []
 
-    async def start(data_dir: str = "data", **settings: str) -> RunningBroker:
+    async def start(
+        data_dir: str = "data", keys: Mapping[str, str] | None = None, **settings: str
+    ) -> RunningBroker:
         given = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(tmp_path / data_dir),
             "group.initial.rebalance.delay.ms": "0",
             **{key.replace("_", "."): value for key, value in settings.items()},
+            **(keys or {}),
         }
         config, _ = parse_config(given)
         server = Server(config)

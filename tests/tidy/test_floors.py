@@ -16,9 +16,9 @@ from product_modules import MODULES, PACKAGES, imported_from, tree_of
 #: The broker's packages and root modules from the bottom to the top. Each may import what stands on
 #: lower floors, and nothing beside or above itself. A longer name counts before a shorter one.
 FLOORS: tuple[tuple[str, ...], ...] = (
+    ("deferred",),
     (
         "platform",
-        "deferred",
         "request",
         "re2",
         "topic_partition",
@@ -28,7 +28,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("explain.history",),
     ("storage",),
     ("partition",),
-    ("config", "security", "fetch", "faults"),
+    ("config", "fetch", "faults"),
+    ("security",),
     ("quotas",),
     ("metadata",),
     ("coordinator",),

@@ -81,6 +81,8 @@ SHELLS = {
     "odradek_broker.platform.log_lines": "sets up logging, once",
     "odradek_broker.platform.machine": "real clock, files and randomness behind the seams",
     "odradek_broker.server.host": "the machine: its sockets, threads and clocks",
+    "odradek_broker.server.jwks": "reads keys from a file or an address",
+    "odradek_broker.server.sasl_listeners": "reads files of users",
     "odradek_broker.server.server": "listens, accepts, drains",
     "odradek_broker.server.session": "owns a transport",
     "odradek_broker.server.tls": "reads certificates, makes contexts of them",

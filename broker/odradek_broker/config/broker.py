@@ -28,6 +28,7 @@ from odradek_broker.config.listeners import (
     is_this_machine,
     parse_address,
 )
+from odradek_broker.config.sasl import check_sasl, sasl_warnings
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
 from odradek_broker.config.types import (
     ConfigError,
@@ -124,10 +125,17 @@ class BrokerConfig(BrokerSettings):
         """(host, port) that clients are told, by listener; of those that say it (rule N-12)."""
         return advertised_addresses(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
-    def listener_text(self, listener: str, name: str) -> str | None:
-        """The given text of a setting for one listener alone; None if there is none."""
-        key = listener_key(listener, name)
+    def listener_text(self, listener: str, name: str, mechanism: str = "") -> str | None:
+        """The given text of a setting for one listener, or one mechanism of it, alone; None if there is none."""
+        key = listener_key(listener, name, mechanism)
         return next((given[key] for _, given in self.layers if key in given), None)
+
+    def mechanism_value(self, listener: str, mechanism: str, name: str) -> Value:
+        """The value of a setting for one mechanism of a listener; otherwise that of the listener."""
+        text = self.listener_text(listener, name, mechanism)
+        if text is None:
+            return self.listener_value(listener, name)
+        return PER_LISTENER[name].read(name, text)
 
     def listener_value(self, listener: str, name: str) -> Value:
         """The value of a setting for one listener; otherwise that of the broker."""
@@ -148,6 +156,9 @@ class BrokerConfig(BrokerSettings):
         """The settings of TLS of a listener."""
         names = [name for name in PER_LISTENER if name.startswith("ssl.")]
         values = {name.replace(".", "_"): self.listener_value(listener, name) for name in names}
+        if any(each.name == listener and each.protocol.is_sasl for each in self.broker_listeners):
+            # Only where it is said of the listener itself (KIP-684).
+            values["ssl_client_auth"] = self.listener_text(listener, "ssl.client.auth") or "none"
         return tls_settings(values)
 
     def _is_given(self, name: str) -> bool:
@@ -307,9 +318,13 @@ def _check_together(config: BrokerConfig) -> None:
     known = {
         each.name
         for each in config.broker_listeners
-        if each.protocol is SecurityProtocol.SSL
-        and config.listener_value(each.name, "ssl.client.auth") == "required"
+        if each.protocol.is_sasl
+        or (
+            each.protocol is SecurityProtocol.SSL
+            and config.listener_value(each.name, "ssl.client.auth") == "required"
+        )
     }
+    check_sasl(config, config.broker_listeners)
     check_reach(config, config.broker_listeners, frozenset(known))
     if not config.log_dirs:
         raise ConfigError("log.dirs", "", "at least one directory")
@@ -386,10 +401,12 @@ def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Not
     if kraft:
         text = "this broker is its own controller; taken, and not needed: " + ", ".join(kraft)
         notices.append(Notice("info", text))
+    notices += [Notice("warning", text) for text in sasl_warnings(config, config.broker_listeners)]
     names = {listener.name.lower() for listener in config.broker_listeners}
     for key in given:
         name = listener_of(key)
-        if name and name not in names:
+        controllers = {each.lower() for each in config.controller_listener_names}
+        if name and name not in names | controllers:
             notices.append(Notice("warning", f"{key} is for a listener that is not in listeners"))
     return notices
 
@@ -403,7 +420,7 @@ def _unused(key: str) -> Notice | None:
     if key.startswith(SECURITY_PREFIXES):
         return Notice(
             "warning",
-            f"{key} has no effect: this broker has no authentication, encryption or authorization",
+            f"{key} has no effect: this broker has no authorization",
         )
     if key in TOPIC_SETTINGS:
         broker_key = TOPIC_SETTINGS[key].broker_key

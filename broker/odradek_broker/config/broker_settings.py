@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
 from odradek_broker.config.listener_settings import ListenerSettings
+from odradek_broker.config.sasl_settings import SaslSettings
 from odradek_broker.config.types import (
     INT32_MAX,
     INT64_MAX,
@@ -36,7 +37,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(ListenerSettings):
+class BrokerSettings(SaslSettings, ListenerSettings):
     """Every setting, parsed and typed."""
 
     # --- Identity, addresses, directories ---

@@ -11,6 +11,12 @@ from functools import lru_cache
 from typing import Any
 
 from odradek_broker.config.principal_mapping import parse_rules
+from odradek_broker.config.sasl_settings import (
+    MECHANISMS,
+    PER_MECHANISM,
+    SaslSettings,
+    is_of_listeners,
+)
 from odradek_broker.config.types import (
     INT32_MAX,
     Check,
@@ -214,7 +220,7 @@ class ListenerSettings:
     )
 
 
-_ROWS = settings_of(ListenerSettings)
+_ROWS = settings_of(ListenerSettings) | settings_of(SaslSettings)
 
 #: What may be given for one listener alone, by key.
 PER_LISTENER: dict[str, Setting] = {
@@ -222,28 +228,36 @@ PER_LISTENER: dict[str, Setting] = {
     for name, row in _ROWS.items()
     if name in ("max.connections", "max.connection.creation.rate")
     or (name.startswith("ssl.") and row.effective and not row.ours)
+    or is_of_listeners(name, effective=row.effective)
 }
+_MECHANISMS = frozenset(name.lower() for name in MECHANISMS)
 
 
-def listener_key(listener: str, name: str) -> str:
-    """The key of a setting for one listener alone."""
-    return f"{PREFIX}{listener.lower()}.{name}"
+def listener_key(listener: str, name: str, mechanism: str = "") -> str:
+    """The key of a setting for one listener alone, or for one mechanism of it."""
+    own = f"{mechanism.lower()}.{name}" if mechanism else name
+    return f"{PREFIX}{listener.lower()}.{own}"
+
+
+def _parts(key: str) -> tuple[str, str]:
+    """(listener, setting) of a key that is for one listener or one of its mechanisms; empty for any other."""
+    if not key.startswith(PREFIX) or key != key.lower():
+        return "", ""
+    # Names of listeners have no dots.
+    listener, _, name = key.removeprefix(PREFIX).partition(".")
+    mechanism, _, of_mechanism = name.partition(".")
+    if mechanism in _MECHANISMS and of_mechanism in PER_MECHANISM:
+        return listener, of_mechanism
+    return (listener, name) if listener and name in PER_LISTENER else ("", "")
 
 
 @lru_cache(maxsize=1024)
 def listener_setting(key: str) -> Setting | None:
-    """The row of a key that is for one listener alone; None if it is none."""
-    if not key.startswith(PREFIX) or key != key.lower():
-        return None
-    for name, row in PER_LISTENER.items():
-        if key.endswith("." + name) and len(key) > len(PREFIX) + len(name) + 1:
-            return replace(row, name=key, synonyms=())
-    return None
+    """The row of a key that is for one listener alone, or one of its mechanisms; None if it is none."""
+    _, name = _parts(key)
+    return replace(PER_LISTENER[name], name=key, synonyms=()) if name else None
 
 
 def listener_of(key: str) -> str:
     """The listener, in lower case, of a key that is for one alone; empty for any other key."""
-    for name in PER_LISTENER:
-        if key.startswith(PREFIX) and key.endswith("." + name):
-            return key[len(PREFIX) : -len(name) - 1]
-    return ""
+    return _parts(key)[0]

@@ -30,9 +30,15 @@ class SecurityProtocol(StrEnum):
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether its connections begin with a TLS handshake."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
-#: The protocols that are served.
-SERVED = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
+    @property
+    def is_sasl(self) -> bool:
+        """Whether its clients authenticate by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True)
@@ -136,14 +142,6 @@ def check_listeners(settings: ListenerSettings, *, map_is_given: bool) -> None:
         raise ConfigError(
             "process.roles", write_value(settings.process_roles), "a list with broker"
         )
-    for listener in listeners:
-        if listener.protocol not in SERVED:
-            raise ConfigError(
-                "listeners",
-                shown,
-                f"listeners of {' or '.join(SERVED)}: {listener.name} is {listener.protocol},"
-                " which is not served yet",
-            )
     _check_advertised(settings, listeners, map_is_given)
 
 
@@ -163,7 +161,8 @@ def check_reach(
                 write_value(settings.listeners),
                 f"on this machine only, as {each.name}://127.0.0.1:{each.port} is: everybody who"
                 f" reaches {each.name} may read and change everything, because nobody has to"
-                " authenticate there (ssl.client.auth=required on a listener of SSL). If that is meant,"
+                " authenticate there (as at listeners of SASL_SSL and SASL_PLAINTEXT, and of SSL with"
+                " ssl.client.auth=required). If that is meant,"
                 " say so with --insecure or insecure.listeners=true",
             )
 

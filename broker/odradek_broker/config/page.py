@@ -31,13 +31,12 @@ is a warning that names the nearest known one. A bad value ends the program with
 code 2 and a line that says which value it was and what is allowed. Kafka's settings that mean nothing on one
 node (`num.io.threads`, `replica.*` and the like) are accepted and ignored; those of its quorum (`process.roles`,
 `controller.quorum.*`) are named in one log line at the start;
-settings for protection that this version does not have (`ssl.*`, `sasl.*`, `authorizer.class.name`) are a
-warning each.
+settings for protection that this version does not have (`authorizer.class.name`, `super.users`) are a warning each.
 
 Settings marked **dynamic** can be changed while the broker runs, for it or for all brokers
 (`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist
 in Kafka. Those that say so may be set for one listener alone: `listener.name.NAME.KEY`, with the name in lower
-case. Those marked **no effect** are checked and kept, but change nothing in this version: either
+case; or for one mechanism of one listener: `listener.name.NAME.plain.KEY`. Those marked **no effect** are checked and kept, but change nothing in this version: either
 one node has no use for them.
 If a key has synonyms, the first one that is set counts; synonyms are read-only.
 

@@ -76,8 +76,7 @@ _IGNORED_KEYS = """
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds auto.include.jmx.reporter
     auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable
-    broker.session.timeout.ms connection.failed.authentication.delay.ms
-    connections.max.reauth.ms control.plane.listener.name create.topic.policy.class.name
+    broker.session.timeout.ms control.plane.listener.name create.topic.policy.class.name
     early.start.listeners eligible.leader.replicas.enable
     fetch.purgatory.purge.interval.requests group.consumer.regex.refresh.interval.ms
     group.coordinator.append.linger.ms group.coordinator.new.enable group.coordinator.threads
@@ -89,7 +88,7 @@ _IGNORED_KEYS = """
     metric.reporters num.alter.log.dirs.replica.fetchers num.replica.alter.log.dirs.threads
     offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
     principal.builder.class producer.purgatory.purge.interval.requests
-    request.timeout.ms reserved.broker.max.id sasl.mechanism.inter.broker.protocol
+    request.timeout.ms reserved.broker.max.id
     security.providers server.max.startup.time.ms
     share.coordinator.state.topic.replication.factor socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes
@@ -119,6 +118,9 @@ IGNORED_PREFIXES = (
     "remote.log.",
     "replica.",
     "replication.quota.",
+    "sasl.kerberos.",
+    "sasl.login.",
+    "sasl.oauthbearer.",
     "share.coordinator.",
     "zookeeper.",
 )
@@ -126,12 +128,12 @@ IGNORED_PREFIXES = (
 #: Prefixes of keys that promise protection which this broker does not give. Each is a warning.
 SECURITY_PREFIXES = (
     "authorizer.class.name",
-    "sasl.",
     "super.users",
 )
 
 #: Keys whose absence a user would feel, and what to say of each. Each is a warning.
 UNSUPPORTED_KEYS = {
+    "sasl.client.callback.handler.class": "classes of Java cannot run here",
     "ssl.engine.factory.class": "classes of Java cannot run here",
     "client.quota.callback.class": (
         "quotas are those that are set for users, client ids and addresses (odradek quota)"

@@ -40,6 +40,8 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
         for text in (request.client_software_name, request.client_software_version):
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.authentication is not None:
+        context.authentication.versions_told()
     supported = []
     if context.api_version >= FEATURES_FROM_0_SINCE:
         supported = [

@@ -1,10 +1,11 @@
-"""SaslAuthenticate (key 36) where there is nothing to be authenticated: after authentication, and at listeners
-without SASL (N-24)."""
+"""SaslAuthenticate (key 36): a token of an authentication (N-25); ILLEGAL_SASL_STATE where there is nothing to be
+authenticated (N-24)."""
 
 from __future__ import annotations
 
+from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
-from odradek_broker.request import RequestContext
+from odradek_broker.request import AuthenticationAnswer, RequestContext
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -14,9 +15,21 @@ from odradek_protocol.schemas.sasl_authenticate import (
 
 def handle(
     node: Node, context: RequestContext, request: SaslAuthenticateRequest
-) -> SaslAuthenticateResponse:
-    """ILLEGAL_SASL_STATE, in Kafka's words."""
+) -> SaslAuthenticateResponse | Deferred[SaslAuthenticateResponse]:
+    """The mechanism's answer, or ILLEGAL_SASL_STATE in Kafka's words."""
+    if context.authentication is not None:
+        answer = context.authentication.authenticate(bytes(request.auth_bytes))
+        return answer.map(_response) if isinstance(answer, Deferred) else _response(answer)
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",
+    )
+
+
+def _response(answer: AuthenticationAnswer) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=answer.error,
+        error_message=answer.message,
+        auth_bytes=answer.token,
+        session_lifetime_ms=answer.lifetime_ms,
     )

@@ -1,5 +1,5 @@
-"""SaslHandshake (key 17) where there is nothing to be authenticated: after authentication, and at listeners without
-SASL (N-24)."""
+"""SaslHandshake (key 17): the mechanism by which a client is to be authenticated (N-25); ILLEGAL_SASL_STATE where there is
+nothing to be authenticated (N-24)."""
 
 from __future__ import annotations
 
@@ -12,5 +12,8 @@ from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest, SaslHa
 def handle(
     node: Node, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """ILLEGAL_SASL_STATE, as in Kafka."""
+    """The mechanisms of the listener, or ILLEGAL_SASL_STATE."""
+    if context.authentication is not None:
+        error, mechanisms = context.authentication.handshake(request.mechanism, context.api_version)
+        return SaslHandshakeResponse(error_code=error, mechanisms=mechanisms)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

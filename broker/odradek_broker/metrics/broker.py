@@ -98,6 +98,10 @@ class BrokerMetrics:
         self.received_total = 0
         self.sent_total = 0
         self.connections_refused_total = 0
+        #: By listener, mechanism, whether it was a repeated one, and whether it failed.
+        self.authentications: dict[tuple[str, str, bool, bool], int] = {}
+        #: Connections whose session was over.
+        self.sessions_expired_total = 0
         #: By quota: requests that were throttled, and for how long together.
         self.throttled_requests: dict[str, int] = {}
         self.throttle_time_ms: dict[str, int] = {}
@@ -145,6 +149,20 @@ class BrokerMetrics:
     def connection_refused(self) -> None:
         """Count a connection that was closed because of a bad request."""
         self.connections_refused_total += 1
+
+    def authenticated(self, listener: str, mechanism: str, *, again: bool) -> None:
+        """Count an authentication, or a repeated one."""
+        self._count_authentication(listener, mechanism, again, False)
+
+    def authentication_failed(self, listener: str, mechanism: str, *, again: bool) -> None:
+        """Count one that failed; an empty mechanism where none was chosen."""
+        self._count_authentication(listener, mechanism, again, True)
+
+    def _count_authentication(
+        self, listener: str, mechanism: str, again: bool, failed: bool
+    ) -> None:
+        key = listener, mechanism, again, failed
+        self.authentications[key] = self.authentications.get(key, 0) + 1
 
     def flushed(self, time_s: float) -> None:
         """Count a flush to disk and its time."""

@@ -57,6 +57,11 @@ def _broker_families(metrics: BrokerMetrics) -> Iterator[Metric]:
         ("odradek_appended_bytes", "Bytes of batches appended to logs.", metrics.appended_total),
         ("odradek_fetched_bytes", "Bytes of batches handed out.", metrics.fetched_total),
         (
+            "odradek_sessions_expired",
+            "Connections closed because their session was over.",
+            metrics.sessions_expired_total,
+        ),
+        (
             "odradek_connections_refused",
             "Connections closed because of what came over them.",
             metrics.connections_refused_total,
@@ -77,6 +82,15 @@ def _broker_families(metrics: BrokerMetrics) -> Iterator[Metric]:
         throttled.add_metric([quota], count)
         throttle_time.add_metric([quota], metrics.throttle_time_ms[quota] / 1000)
     yield from (throttled, throttle_time)
+    authentications = Counter(
+        "odradek_authentications",
+        "Authentications by SASL, and repeated ones.",
+        labels=["listener", "mechanism", "kind", "result"],
+    )
+    for (listener, mechanism, again, failed), count in sorted(metrics.authentications.items()):
+        kind, result = "again" if again else "first", "failed" if failed else "successful"
+        authentications.add_metric([listener, mechanism, kind, result], count)
+    yield authentications
     yield Gauge("odradek_connections", "Open connections.", value=metrics.connections.value)
 
 

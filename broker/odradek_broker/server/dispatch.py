@@ -21,6 +21,7 @@ from odradek_broker.node import Node
 from odradek_broker.request import (
     ANONYMOUS,
     AnswerTooLarge,
+    Authentication,
     CloseConnection,
     HandlerReply,
     NoResponse,
@@ -59,7 +60,7 @@ _PERCENT_US = 10_000
 class Peer:
     """The other end of a connection, and the name of the listener that it came to.
 
-    `user`: who it is; ANONYMOUS where nobody has to say. `throttle_ms`: how long it has to wait; who lets
+    `user`: who it is; ANONYMOUS where nobody has to say. `authentication`: while it says so. `throttle_ms`: how long it has to wait; who lets
     it wait takes it.
     """
 
@@ -68,6 +69,7 @@ class Peer:
     listener: str = ""
     user: str = ANONYMOUS
     throttle_ms: int = 0
+    authentication: Authentication | None = None
 
 
 #: The buffers of a frame; None where nothing is sent; or the end of the connection.
@@ -136,6 +138,7 @@ class Dispatcher:
             peer.connection_id,
             user=peer.user,
             listener=peer.listener,
+            authentication=peer.authentication,
         )
         if version not in api.versions:
             return self._unsupported(api, context, header.correlation_id)

@@ -28,9 +28,10 @@ from odradek_broker.server.acceptors import Acceptors
 from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.event_loop import LoopScheduler
-from odradek_broker.server.host import Host, Listener, RealHost
+from odradek_broker.server.host import Background, Host, Listener, RealHost
 from odradek_broker.server.http import HttpServer
 from odradek_broker.server.peer_log import PeerLog
+from odradek_broker.server.sasl_listeners import SaslListeners
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_broker.server.tls import TlsListener, check_changed, open_http_tls, open_tls
@@ -127,6 +128,9 @@ class Server:
         self._peer_log = PeerLog(lambda: clock.monotonic_ms() / 1000)
         #: By listener.
         self._tls: dict[str, TlsListener] = {}
+        self._sasl: SaslListeners
+        #: Threads of it.
+        self._beside: list[Background] = []
         #: (host, port) as bound, by listener.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._http: HttpServer | None = None
@@ -150,6 +154,7 @@ class Server:
             self._tls[_HTTP_LISTEN] = http_tls
         for listener_with_tls in self._tls.values():
             listener_with_tls.refused = self.metrics.connection_refused
+        self._sasl = self._open_sasl(loop)
         bound = self._bind()
         try:
             budget = self._host.open_files()
@@ -217,6 +222,23 @@ class Server:
                 listener.close()
             raise
         return bound
+
+    def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners:
+        """StartError."""
+        host = self._host
+        # One thread for each, so that neither waits for the other.
+        hashing, fetching = host.background(loop), host.background(loop)
+        self._beside += [hashing, fetching]
+        return SaslListeners(
+            self.config,
+            credentials=lambda: self.node.metadata.scram_credentials,
+            clock=host.clock,
+            randomness=host.randomness,
+            peer_log=self._peer_log,
+            metrics=self.metrics,
+            hashing=hashing,
+            fetching=fetching,
+        )
 
     def _new_dispatcher(self) -> Dispatcher:
         control_bytes_max = self.config.max_control_request_bytes
@@ -353,6 +375,7 @@ class Server:
             self.metrics,
             self._closed,
             listener=listener,
+            sasl=self._sasl.get(listener),
             admit=lambda peer, transport: self._admit(session, peer, transport),
         )
         self._sessions[session] = ""
@@ -368,7 +391,7 @@ class Server:
             self._sessions[session] = peer.host
         self._acceptors.pace()
         tls = self._tls.get(peer.listener)
-        if tls is not None and not admission.reason:
+        if tls is not None and not admission.reason and self._sasl.get(peer.listener) is None:
             try:
                 peer.user = tls.user_of(transport.get_extra_info("ssl_object"))
             except ValueError as problem:
@@ -418,6 +441,8 @@ class Server:
         for session in list(self._sessions):
             session.close_after_answers()
         await self._drained()
+        for thread in self._beside:
+            thread.refuse()
         if self._writing is not None:
             await asyncio.wait([self._writing])
         # No thread may be at work in the directory when it is opened again.
@@ -471,6 +496,7 @@ class Server:
         connections that have changed."""
         for tls in self._tls.values():
             tls.refresh(self.node.metadata.config)
+        self._sasl.refresh()
         self._close_excess()
         self._acceptors.pace()
         report = self.node.keep_house()

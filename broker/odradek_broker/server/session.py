@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import structlog
@@ -19,12 +20,16 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.quotas.connections import Admission
 from odradek_broker.request import CloseConnection
+from odradek_broker.server.authentication import Authentication, AuthenticationFailed
 from odradek_broker.server.dispatch import Dispatcher, EncodedReply, Peer
+from odradek_broker.server.sasl_listener import SaslListener
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol.codec import Buffer, gather
 from odradek_protocol.connection import FrameReceiver, FrameTooLarge, TlsBytes
 
 log = structlog.get_logger("odradek.session")
+
+Answer = Callable[[memoryview], EncodedReply | Deferred[EncodedReply]]
 
 #: How long a connection that is hung up may take for the responses to its earlier requests.
 _HANG_UP_S = 5.0
@@ -58,7 +63,7 @@ class Session(asyncio.BufferedProtocol):
     """Owns a transport. `on_closed` is called once, when the connection is gone.
 
     `listener`: the name of the one that it came to. `admit`: told the peer, whose user it finds out, and
-    the transport; says whether the connection may stay.
+    the transport; says whether the connection may stay. `sasl`: who connects has to authenticate first.
     """
 
     def __init__(
@@ -71,14 +76,26 @@ class Session(asyncio.BufferedProtocol):
         on_closed: Callable[[Session], None],
         *,
         listener: str = "",
+        sasl: SaslListener | None = None,
         admit: Callable[[Peer, asyncio.BaseTransport], Admission] = lambda *_: Admission(),
     ) -> None:
-        self._dispatcher = dispatcher
         self._receiver = receiver
         self._limits = limits
         self._metrics = metrics
         self._on_closed = on_closed
         self._peer = Peer("", peer_id, listener)
+        self._sasl = sasl
+        self._authentication: Authentication | None = None
+        self._authentication_timer: asyncio.TimerHandle | None = None
+        if sasl is not None:
+            self._max_frame_bytes = receiver.max_frame_bytes
+            receiver.max_frame_bytes = sasl.receive_bytes_max
+            self._authentication = Authentication(
+                sasl, self._peer, dispatcher.answer, self._authenticated
+            )
+            self._answer: Answer = self._authentication.answer
+        else:
+            self._answer = partial(dispatcher.answer, self._peer)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
         self._backlog: deque[memoryview] = deque()
@@ -88,6 +105,8 @@ class Session(asyncio.BufferedProtocol):
         self._peer_reads = True
         self._reading = True
         self._draining = False
+        #: Nothing more is taken: an authentication has failed, and its answer waits.
+        self._ending = False
         self._admit = admit
         self._working = False
         #: Loop time until which the peer has to wait because of a quota; 0 if it has not.
@@ -123,7 +142,9 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
         admission = self._admit(self._peer, transport)
-        if admission.reason:
+        if not admission.reason and self._sasl is not None:
+            self._begin_authentication(self._sasl)
+        elif admission.reason:
             log.warning(f"refused a connection: {admission.reason}", peer=self._peer.host)
             self._reading = False
             transport.pause_reading()
@@ -162,6 +183,7 @@ class Session(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._end_muting()
+        self._end_strangeness()
         self._backlog.clear()
         slots, self._slots = self._slots, deque()
         self._limits.bytes_held -= self._bytes_held
@@ -237,6 +259,7 @@ class Session(asyncio.BufferedProtocol):
                 or (self._bytes_held >= limits.in_flight_bytes_max and self._slots)
                 or (limits.bytes_held >= limits.total_bytes_max and self._slots)
                 or (self._producing and not _is_produce(backlog[0]))
+                or (self._authentication is not None and self._authentication.busy)
             ):
                 break
             if not self._handle(backlog.popleft()):
@@ -246,16 +269,16 @@ class Session(asyncio.BufferedProtocol):
     def _handle(self, frame: memoryview) -> bool:
         """Handle one request; False if the connection is closed."""
         try:
-            reply = self._dispatcher.answer(self._peer, frame)
+            reply = self._answer(frame)
         except CloseConnection as error:
-            self._hang_up(str(error))
+            self._end(error)
             return False
         except Exception:
             log.exception("a request failed unexpectedly", peer=self._peer.host)
             self.abort()
             return False
         if isinstance(reply, CloseConnection):
-            self._hang_up(str(reply))
+            self._end(reply)
             return False
         if self._peer.throttle_ms:
             self._mute()
@@ -296,7 +319,7 @@ class Session(asyncio.BufferedProtocol):
             slot = slots.popleft()
             self._hold(slot, -slot.bytes_held)
             if isinstance(slot.reply, CloseConnection):
-                self._hang_up(str(slot.reply))
+                self._end(slot.reply)
             elif slot.reply is not None:
                 self._write(slot.reply)
         if self._backlog:
@@ -368,7 +391,11 @@ class Session(asyncio.BufferedProtocol):
         if transport is None:
             return
         wanted = (
-            not self._backlog and self._peer_reads and not self._muted_until and not self._draining
+            not self._backlog
+            and self._peer_reads
+            and not self._muted_until
+            and not self._draining
+            and not self._ending
         )
         if wanted != self._reading:
             self._reading = wanted
@@ -379,6 +406,50 @@ class Session(asyncio.BufferedProtocol):
         if self._draining and self.quiet:
             self._send()
             transport.close()
+
+    # --- Authentication ---
+
+    def _begin_authentication(self, sasl: SaslListener) -> None:
+        if sasl.begin(self._peer.host):
+            self._authentication_timer = self._loop.call_later(sasl.timeout_s, self._too_late)
+        else:
+            self._metrics.connection_refused()
+            self.abort()
+
+    def _too_late(self) -> None:
+        if self._sasl is not None and not self._ending:
+            self._sasl.late(self._peer.host)
+            self.abort()
+
+    def _authenticated(self) -> None:
+        """The client is known: it may send what others may."""
+        self._receiver.max_frame_bytes = self._max_frame_bytes
+        self._end_strangeness()
+
+    def _end_strangeness(self) -> None:
+        if self._authentication_timer is not None:
+            self._authentication_timer.cancel()
+            self._authentication_timer = None
+            assert self._sasl is not None
+            self._sasl.ended(self._peer.host)
+
+    def _end(self, reason: CloseConnection) -> None:
+        """Close, and after a failed authentication tell the client before, when its time has come."""
+        if not isinstance(reason, AuthenticationFailed):
+            self._hang_up(str(reason))
+            return
+        self._ending = True
+        self._backlog.clear()
+        self._metrics.connection_refused()
+        self._update_reading()
+        self._loop.call_later(reason.delay_ms / 1000, self._tell_failure, reason.reply)
+
+    def _tell_failure(self, reply: EncodedReply) -> None:
+        if self._transport is not None:
+            if isinstance(reply, list):
+                self._write(reply)
+            self._loop.call_later(_HANG_UP_S, self.abort)
+            self.close_after_answers()
 
     def _hang_up(self, reason: str) -> None:
         """Close after the responses to earlier requests, which may take _HANG_UP_S."""

@@ -15,7 +15,6 @@ import structlog
 
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.config.listener_settings import listener_key
-from odradek_broker.config.listeners import SecurityProtocol
 from odradek_broker.config.principal_mapping import parse_rules, principal_of
 from odradek_broker.config.types import ConfigError
 from odradek_broker.request import ANONYMOUS
@@ -130,7 +129,7 @@ def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
     handshakes: Counter[str] = Counter()
     found = {}
     for each in config.broker_listeners:
-        if each.protocol is SecurityProtocol.SSL:
+        if each.protocol.is_encrypted:
             try:
                 found[each.name] = TlsListener(each.name, config, handshakes, peer_log)
             except TlsError as error:

@@ -84,7 +84,7 @@ def test_n17_names_count_in_any_case_and_addresses_come_by_listener() -> None:
     [
         ({"listeners": "PLAINTEXT://a:1,B://b:1"}, "listeners", "listener.security.protocol.map"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "listeners", "PLAINTEXT is not"),
-        ({"listeners": "SASL_SSL://a:1"}, "listeners", "not served yet"),
+        ({"listeners": "SASL_SSL://a:1"}, "sasl.enabled.mechanisms", "Kerberos"),
         ({"listener.security.protocol.map": "A"}, "listener.security.protocol.map", "'A'"),
         ({"listener.security.protocol.map": "A:TLS"}, "listener.security.protocol.map", "A:TLS"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "0.0.0.0"),

@@ -651,6 +651,8 @@ def test_a20_each_topic_is_asked_for_once() -> None:
 #: Requests that ask nobody, and why.
 OPEN_TO_ALL = {
     ApiKey.API_VERSIONS: "what a client asks before anybody knows who it is",
+    ApiKey.SASL_HANDSHAKE: "by which a client says who it is",
+    ApiKey.SASL_AUTHENTICATE: "by which a client says who it is",
 }
 
 

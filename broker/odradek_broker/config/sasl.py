@@ -1,0 +1,268 @@
+"""What the settings of SASL say together: mechanisms, users and validation of tokens, by listener.
+
+Nothing is opened here. What is given as a reference (`${env:NAME}`) is looked up by whoever uses the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from odradek_broker.config.listener_settings import listener_key
+from odradek_broker.config.listeners import Listener, SecurityProtocol
+from odradek_broker.config.sasl_settings import MECHANISMS, UNSECURED_VALIDATOR
+from odradek_broker.config.types import ConfigError, Value, write_value
+from odradek_protocol.sasl.jaas import JaasError, LoginModule, parse_jaas
+from odradek_protocol.tls.settings import TlsError
+
+_ENABLED = "sasl.enabled.mechanisms"
+_JAAS = "sasl.jaas.config"
+_USERS_FILE = "sasl.plain.users.file"
+_HANDLER = "sasl.server.callback.handler.class"
+_REAUTH = "connections.max.reauth.ms"
+_JWKS = "sasl.oauthbearer.jwks.endpoint.url"
+#: Options of PlainLoginModule that are users.
+_USER = "user_"
+#: The login module of each mechanism, without its package.
+_MODULES = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+}
+
+
+class Settings(Protocol):
+    """The parsed configuration, as this module sees it."""
+
+    def listener_text(self, listener: str, name: str, mechanism: str = "", /) -> str | None:
+        """See `BrokerConfig`."""
+        ...
+
+    def listener_value(self, listener: str, name: str, /) -> Value:
+        """See `BrokerConfig`."""
+        ...
+
+    def mechanism_value(self, listener: str, mechanism: str, name: str, /) -> Value:
+        """See `BrokerConfig`."""
+        ...
+
+
+@dataclass(frozen=True)
+class UnsecuredTokens:
+    """How tokens without a signature are looked at. Names are of claims."""
+
+    principal_claim: str = "sub"
+    scope_claim: str = "scope"
+    required_scope: tuple[str, ...] = ()
+    clock_skew_ms: int = 0
+
+
+@dataclass(frozen=True)
+class SignedTokens:
+    """How signed tokens are validated."""
+
+    jwks_url: str
+    refresh_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    audiences: tuple[str, ...]
+    issuer: str
+    scope_claim: str
+    subject_claim: str
+    clock_skew_s: int
+    algorithms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SaslListenerSettings:
+    """All settings of SASL of one listener. `max_reauth_ms`: by mechanism; 0 for no limit."""
+
+    name: str
+    mechanisms: tuple[str, ...]
+    max_reauth_ms: Mapping[str, int]
+    #: Users of PLAIN by name, with their passwords.
+    plain_users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    plain_users_file: str = ""
+    tokens: SignedTokens | UnsecuredTokens | None = None
+
+
+#: Looks a reference to a secret up, if a text is one. TlsError.
+Resolve = Callable[[str], str]
+_REFERENCE = "${"
+
+
+def sasl_settings(
+    config: Settings, listener: str, resolve: Resolve | None = None
+) -> SaslListenerSettings:
+    """What a listener of SASL is to do. ConfigError names the setting to change.
+
+    Without `resolve` what is only referred to is not among the users, and not checked.
+    """
+    mechanisms = config.listener_value(listener, _ENABLED)
+    assert isinstance(mechanisms, tuple)
+    if not set(mechanisms) <= set(MECHANISMS):
+        raise ConfigError(
+            _ENABLED,
+            write_value(mechanisms),
+            f"one or more of {', '.join(MECHANISMS)} for the listener {listener}: Kerberos (GSSAPI),"
+            " which is Kafka's default, is not served",
+        )
+    modules = {name: _login_module(config, listener, name, resolve) for name in mechanisms}
+    max_reauth_ms = {
+        name: _int(config.mechanism_value(listener, name, _REAUTH)) for name in modules
+    }
+    users: dict[str, str] = {}
+    users_file = str(config.listener_value(listener, _USERS_FILE))
+    if "PLAIN" in mechanisms:
+        users = _plain_users(config, listener, modules["PLAIN"])
+        unseen = modules["PLAIN"] is UNSEEN
+        if not users and not users_file and not unseen:
+            raise ConfigError(
+                _USERS_FILE,
+                "",
+                f"a file with the users of PLAIN; or {listener_key(listener, _JAAS, 'PLAIN')} names them,"
+                " or sasl.enabled.mechanisms does without PLAIN",
+            )
+    tokens = None
+    if "OAUTHBEARER" in mechanisms:
+        tokens = _tokens(config, listener, modules["OAUTHBEARER"])
+    return SaslListenerSettings(
+        listener, mechanisms, max_reauth_ms, users, users_file if "PLAIN" in modules else "", tokens
+    )
+
+
+def check_sasl(config: Settings, listeners: Iterable[Listener]) -> None:
+    """See that each listener of SASL has all it needs. ConfigError names the setting to change."""
+    for each in listeners:
+        if each.protocol.is_sasl:
+            sasl_settings(config, each.name)
+
+
+def sasl_warnings(config: Settings, listeners: Iterable[Listener]) -> list[str]:
+    """What is taken, and dangerous."""
+    found = []
+    for each in listeners:
+        if not each.protocol.is_sasl:
+            continue
+        settings = sasl_settings(config, each.name)
+        clear = [name for name in settings.mechanisms if name in ("PLAIN", "OAUTHBEARER")]
+        if (
+            each.protocol is SecurityProtocol.SASL_PLAINTEXT
+            and clear
+            and not each.this_machine_only
+        ):
+            found.append(
+                f"the listener {each.name} takes passwords or tokens ({', '.join(clear)}) that cross the"
+                " network unencrypted: give it the protocol SASL_SSL"
+            )
+        if isinstance(settings.tokens, UnsecuredTokens):
+            found.append(
+                f"the listener {each.name} takes tokens without a signature: everybody can be any user"
+            )
+    return found
+
+
+def _int(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+#: A login module that is only referred to.
+UNSEEN = LoginModule("", {})
+
+
+def _login_module(
+    config: Settings, listener: str, mechanism: str, resolve: Resolve | None
+) -> LoginModule | None:
+    """What sasl.jaas.config says of a mechanism; None if it says nothing."""
+    key = listener_key(listener, _JAAS, mechanism)
+    text = config.listener_text(listener, _JAAS, mechanism)
+    if text is None:
+        return None
+    if resolve is None and text.strip().startswith(_REFERENCE):
+        return UNSEEN
+    try:
+        modules = parse_jaas(text if resolve is None else resolve(text))
+    except JaasError as error:
+        raise ConfigError(key, "(hidden)", f"a login module and its options: {error}") from None
+    except TlsError as error:
+        raise ConfigError(key, "(hidden)", str(error)) from None
+    wanted = _MODULES[mechanism]
+    if len(modules) != 1 or modules[0].short_name != wanted:
+        raise ConfigError(key, "(hidden)", f"one login module, {wanted}")
+    return modules[0]
+
+
+def _plain_users(config: Settings, listener: str, module: LoginModule | None) -> dict[str, str]:
+    options = {} if module is None else module.options
+    users = {name[len(_USER) :]: text for name, text in options.items() if name.startswith(_USER)}
+    key = listener_key(listener, _JAAS, "PLAIN")
+    for name, password in users.items():
+        if not name or not password:
+            raise ConfigError(
+                key, "(hidden)", 'a list of users with passwords: user_NAME="PASSWORD"'
+            )
+    return users
+
+
+def _tokens(
+    config: Settings, listener: str, module: LoginModule | None
+) -> SignedTokens | UnsecuredTokens:
+    options = {} if module is None else module.options
+    handler = config.listener_text(listener, _HANDLER, "OAUTHBEARER")
+    url = str(config.listener_value(listener, _JWKS))
+    if module is UNSEEN and handler is None and not url:
+        return UnsecuredTokens()
+    unsecured = [name for name in options if name.startswith("unsecured")]
+    if handler == UNSECURED_VALIDATOR or (handler is None and unsecured and not url):
+        return _unsecured(listener, options)
+    if not url:
+        raise ConfigError(
+            _JWKS,
+            "",
+            "the address of the keys that tokens of OAUTHBEARER are signed with, https://... or"
+            " file:///...; for tokens without a signature, in development,"
+            f" {listener_key(listener, _HANDLER, 'OAUTHBEARER')}={UNSECURED_VALIDATOR}",
+        )
+    if not url.startswith(("https://", "http://", "file://")):
+        raise ConfigError(_JWKS, url, "an address that begins with https://, http:// or file://")
+    value = config.listener_value
+
+    def texts(name: str) -> tuple[str, ...]:
+        found = value(listener, f"sasl.oauthbearer.{name}")
+        assert isinstance(found, tuple)
+        return found
+
+    return SignedTokens(
+        jwks_url=url,
+        refresh_ms=_int(value(listener, "sasl.oauthbearer.jwks.endpoint.refresh.ms")),
+        retry_backoff_ms=_int(value(listener, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms")),
+        retry_backoff_max_ms=_int(
+            value(listener, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")
+        ),
+        audiences=texts("expected.audience"),
+        issuer=str(value(listener, "sasl.oauthbearer.expected.issuer")),
+        scope_claim=str(value(listener, "sasl.oauthbearer.scope.claim.name")),
+        subject_claim=str(value(listener, "sasl.oauthbearer.sub.claim.name")),
+        clock_skew_s=_int(value(listener, "sasl.oauthbearer.clock.skew.seconds")),
+        algorithms=texts("algorithms"),
+    )
+
+
+def _unsecured(listener: str, options: Mapping[str, str]) -> UnsecuredTokens:
+    """By the options of Kafka's unsecured validator."""
+    skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0")
+    if not skew.isdecimal() or int(skew) > 86_400_000:
+        raise ConfigError(
+            listener_key(listener, _JAAS, "OAUTHBEARER"),
+            "(hidden)",
+            "with at most 86400000 as unsecuredValidatorAllowableClockSkewMs",
+        )
+    return UnsecuredTokens(
+        options.get("unsecuredValidatorPrincipalClaimName", "sub"),
+        options.get("unsecuredValidatorScopeClaimName", "scope"),
+        tuple(options.get("unsecuredValidatorRequiredScope", "").split()),
+        int(skew),
+    )

@@ -1,0 +1,186 @@
+"""The settings of authentication at listeners of SASL_PLAINTEXT and SASL_SSL, by Kafka's names.
+
+Most may be given for one listener (`listener.name.NAME.KEY`), some for one mechanism of it
+(`listener.name.NAME.MECHANISM.KEY`, all in lower case).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from odradek_broker.config.types import (
+    INT32_MAX,
+    INT64_MAX,
+    Kind,
+    any_of,
+    at_least,
+    between,
+    one_of,
+    setting,
+)
+
+#: The mechanisms that are served.
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+#: The classes that stand for what is built in here.
+VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+UNSECURED_VALIDATOR = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
+    "OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+_OLD_VALIDATOR = (
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler"
+)
+
+_OF_ONE = " May be set for one listener."
+_OF_MECHANISM = " May be set for one mechanism of one listener."
+
+
+def _oauth(kind: Kind, default: object, doc: str, *check: Any) -> Any:
+    return setting(kind, default, doc + _OF_ONE, *check)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaslSettings:
+    """Every setting of SASL, parsed and typed."""
+
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        Kind.LIST,
+        ("GSSAPI",),
+        "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. The "
+        "default is Kafka's, and not served." + _OF_ONE,
+        any_of("GSSAPI", *MECHANISMS),
+    )
+    sasl_jaas_config: str = setting(
+        Kind.PASSWORD,
+        "",
+        "What a mechanism knows of its users, as Kafka writes it: for PLAIN, PlainLoginModule with an option "
+        'user_NAME="PASSWORD" for each. It counts only for one mechanism of one listener: '
+        "listener.name.NAME.plain.sasl.jaas.config.",
+        sensitive=True,
+    )
+    sasl_plain_users_file: str = setting(
+        Kind.STRING,
+        "",
+        "A file with the users of PLAIN and the hashes of their passwords, one NAME:HASH in each line. It is "
+        "read again when it changes." + _OF_ONE,
+        ours=True,
+    )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        Kind.STRING, "GSSAPI", "Accepted: there are no other brokers to talk to.", effective=False
+    )
+    sasl_mechanism_controller_protocol: str = setting(
+        Kind.STRING, "GSSAPI", "Accepted: this broker is its own controller.", effective=False
+    )
+    sasl_server_max_receive_size: int = setting(
+        Kind.INT,
+        524_288,
+        "The largest request in bytes before a client is authenticated.",
+        between(1, INT32_MAX),
+    )
+    sasl_server_callback_handler_class: str = setting(
+        Kind.STRING,
+        "",
+        "How tokens are validated. Kafka's class OAuthBearerValidatorCallbackHandler stands for tokens that "
+        "are signed, OAuthBearerUnsecuredValidatorCallbackHandler for tokens without a signature, which are "
+        "for development only. It counts only for the mechanism oauthbearer of a listener.",
+        one_of("", VALIDATOR, _OLD_VALIDATOR, UNSECURED_VALIDATOR),
+    )
+    connections_max_reauth_ms: int = setting(
+        Kind.LONG,
+        0,
+        "How long a client may go on before it has to authenticate again; one that does not is "
+        "disconnected with its next request. 0: for ever, or until its token expires."
+        + _OF_MECHANISM,
+        between(0, INT64_MAX),
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        Kind.INT,
+        100,
+        "How long a failed authentication waits for its answer, and its connection for its end. After several "
+        "failures from one address it is longer.",
+        between(0, 600_000),
+    )
+    sasl_authentication_timeout_ms: int = setting(
+        Kind.INT,
+        30_000,
+        "How long a client may take to authenticate before it is disconnected.",
+        between(1, 600_000),
+        ours=True,
+    )
+    max_sasl_authentications_per_ip: int = setting(
+        Kind.INT,
+        200,
+        "Most connections of one IP address that have not authenticated; more are closed.",
+        at_least(1),
+        ours=True,
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = _oauth(
+        Kind.STRING,
+        "",
+        "Where the public keys are that tokens are signed with, as JWKS: https://..., or file:///... for a "
+        "file.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _oauth(
+        Kind.LONG,
+        3_600_000,
+        "How long the keys are used before they are read again.",
+        between(1_000, INT64_MAX),
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _oauth(
+        Kind.LONG,
+        100,
+        "How long to wait before the keys are read again after that has failed.",
+        at_least(1),
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _oauth(
+        Kind.LONG, 10_000, "The longest such wait, after several failures.", at_least(1)
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = _oauth(
+        Kind.LIST, (), "Tokens must be for one of these audiences; empty: for any."
+    )
+    sasl_oauthbearer_expected_issuer: str = _oauth(
+        Kind.STRING, "", "Tokens must be of this issuer; empty: of any."
+    )
+    sasl_oauthbearer_scope_claim_name: str = _oauth(
+        Kind.STRING, "scope", "The claim of a token that holds its scopes."
+    )
+    sasl_oauthbearer_sub_claim_name: str = _oauth(
+        Kind.STRING, "sub", "The claim of a token that holds the name of the user."
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = _oauth(
+        Kind.INT,
+        30,
+        "How far the clocks of the broker and of who makes tokens may be apart.",
+        between(0, 3_600),
+    )
+    sasl_oauthbearer_algorithms: tuple[str, ...] = setting(
+        Kind.LIST,
+        ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
+        "The algorithms that tokens may be signed with." + _OF_ONE,
+        any_of(
+            *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+            *("ES256", "ES384", "ES512", "EdDSA"),
+        ),
+        ours=True,
+    )
+
+
+#: What may be given for one mechanism of one listener.
+PER_MECHANISM = (
+    "sasl.jaas.config",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
+
+def is_of_listeners(name: str, *, effective: bool) -> bool:
+    """Whether a setting of SASL may be given for one listener."""
+    return effective and (
+        (name.startswith("sasl.") and name not in _OF_THE_BROKER)
+        or name == "connections.max.reauth.ms"
+    )
+
+
+_OF_THE_BROKER = frozenset({"sasl.server.max.receive.size", "sasl.authentication.timeout.ms"})

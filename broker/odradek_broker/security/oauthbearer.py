@@ -1,0 +1,274 @@
+"""OAUTHBEARER at a listener: tokens that are signed with the keys of a JWKS, and tokens without a signature for
+development (KIP-255, KIP-768).
+
+A token that is refused is answered by a challenge that says so, and ends the exchange with what the client says
+then (RFC 7628, section 3.2.3).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from odradek_broker.config.sasl import SignedTokens, UnsecuredTokens
+from odradek_broker.deferred import Deferred
+from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Refused, Step
+from odradek_protocol.sasl.errors import SaslMessageError
+from odradek_protocol.sasl.oauthbearer import ABORT, parse_oauthbearer
+
+#: No token is longer; the largest receive size bounds it as well.
+_TOKEN_CHARACTERS_MAX = 65_536
+_NAME_CHARACTERS_MAX = 1_024
+_INVALID = "invalid_token"
+_INSUFFICIENT = "insufficient_scope"
+
+
+class TokenRefused(Exception):
+    """A token that is not taken. The text has nothing of it; `status` and `scope` are what the client is told."""
+
+    def __init__(self, reason: str, status: str = _INVALID, scope: str = "") -> None:
+        super().__init__(reason)
+        self.status = status
+        self.scope = scope
+
+
+class Validator(Protocol):
+    """Finds out whose a token is."""
+
+    def validate(self, token: str, /) -> Authenticated | Deferred[Authenticated | TokenRefused]:
+        """TokenRefused, raised at once or as the value that comes later."""
+        ...
+
+
+class OAuthBearerMechanism:
+    """OAUTHBEARER, with this validator."""
+
+    def __init__(self, validator: Validator) -> None:
+        self._validator = validator
+
+    def begin(self, host: str) -> Exchange:
+        """A client begins."""
+        return _OAuthBearerExchange(self._validator)
+
+
+class _OAuthBearerExchange:
+    def __init__(self, validator: Validator) -> None:
+        self._validator = validator
+        #: After a token that was refused: what the client is told, and why.
+        self._error = ""
+        self._reason = ""
+
+    def step(self, token: bytes) -> Step | Deferred[Step]:
+        if self._error and token == ABORT:
+            return Refused(self._reason, self._error)
+        try:
+            message = parse_oauthbearer(token)
+        except SaslMessageError as problem:
+            return Refused(str(problem))
+        if self._error:
+            return Refused("OAUTHBEARER: another token after one that was refused")
+        wanted = message.authorization_id
+        try:
+            if len(message.token) > _TOKEN_CHARACTERS_MAX:
+                raise TokenRefused(f"it has more than {_TOKEN_CHARACTERS_MAX} characters")
+            found = self._validator.validate(message.token)
+        except TokenRefused as problem:
+            return self._refused(problem)
+        if isinstance(found, Deferred):
+            return found.map(lambda value: self._ended(value, wanted))
+        return self._ended(found, wanted)
+
+    def _ended(self, found: Authenticated | TokenRefused, wanted: str) -> Step:
+        if isinstance(found, TokenRefused):
+            return self._refused(found)
+        if wanted not in ("", found.user):
+            told = (
+                f"Authentication failed: Client requested an authorization id ({wanted}) that is"
+                f" different from the token's principal name ({found.user})"
+            )
+            return Refused("OAUTHBEARER: an authorization id that is not the token's", told)
+        return found
+
+    def _refused(self, problem: TokenRefused) -> Step:
+        told = {"status": problem.status}
+        if problem.scope:
+            told["scope"] = problem.scope
+        self._error = json.dumps(told, separators=(",", ":"))
+        self._reason = f"OAUTHBEARER: {problem}"
+        return Challenge(self._error.encode())
+
+
+# --- Claims ---------------------------------------------------------------------------------------
+
+
+def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
+    """A claim that is a time, in seconds since 1970. TokenRefused for anything else."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TokenRefused(f"its claim {name} is no time")
+    if not 0 <= value < 1e14:
+        raise TokenRefused(f"its claim {name} is no time")
+    return int(value * 1000)
+
+
+def _user(claims: Mapping[str, Any], name: str) -> str:
+    user = claims.get(name)
+    if not isinstance(user, str) or not user.strip():
+        raise TokenRefused(f"it has no claim {name} with the name of its user")
+    if len(user) > _NAME_CHARACTERS_MAX:
+        raise TokenRefused(f"its claim {name} has more than {_NAME_CHARACTERS_MAX} characters")
+    return user.strip()
+
+
+def _check_times(claims: Mapping[str, Any], now_ms: int, skew_ms: int) -> int:
+    """The time at which a token expires; TokenRefused if it is not valid now."""
+    expires_ms = _time_ms(claims, "exp")
+    begins_ms, issued_ms = _time_ms(claims, "nbf"), _time_ms(claims, "iat")
+    if expires_ms is None:
+        raise TokenRefused("it has no claim exp, which says when it expires")
+    if now_ms >= expires_ms + skew_ms:
+        raise TokenRefused("it has expired")
+    if begins_ms is not None and now_ms < begins_ms - skew_ms:
+        raise TokenRefused("it is not valid yet (nbf)")
+    if issued_ms is not None and now_ms < issued_ms - skew_ms:
+        raise TokenRefused("it was issued in the future (iat)")
+    return expires_ms
+
+
+def _scopes(claims: Mapping[str, Any], name: str) -> frozenset[str]:
+    value = claims.get(name, ())
+    if isinstance(value, str):
+        return frozenset(value.split())
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return frozenset(value)
+    raise TokenRefused(f"its claim {name} is neither a text nor a list of texts")
+
+
+# --- Tokens without a signature ---
+
+
+class UnsecuredValidator:
+    """Takes the word of whoever comes. `now_ms`: wall time."""
+
+    def __init__(self, settings: UnsecuredTokens, now_ms: Callable[[], int]) -> None:
+        self._settings = settings
+        self._now_ms = now_ms
+
+    def validate(self, token: str) -> Authenticated:
+        """TokenRefused."""
+        header, payload, signature = _parts(token)
+        settings = self._settings
+        if header.get("alg") != "none" or signature:
+            raise TokenRefused("it is signed, and this listener takes tokens without a signature")
+        user = _user(payload, settings.principal_claim)
+        expires_ms = _check_times(payload, self._now_ms(), settings.clock_skew_ms)
+        missing = set(settings.required_scope) - _scopes(payload, settings.scope_claim)
+        if missing:
+            raise TokenRefused(
+                "it lacks a scope that is required",
+                _INSUFFICIENT,
+                " ".join(settings.required_scope),
+            )
+        return Authenticated(user, expires_at_ms=expires_ms)
+
+
+def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise TokenRefused("it is no JWT of three parts")
+    header, payload = (_json(part) for part in parts[:2])
+    return header, payload, parts[2]
+
+
+def _json(part: str) -> dict[str, Any]:
+    try:
+        data = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        value = json.loads(data)
+    except (binascii.Error, ValueError, RecursionError):
+        raise TokenRefused("it is no JWT: its parts are not JSON") from None
+    if not isinstance(value, dict):
+        raise TokenRefused("it is no JWT: its parts are not objects")
+    return value
+
+
+# --- Signed tokens ---
+
+
+class KeySource(Protocol):
+    """Where the keys are; see `odradek_broker.server.jwks`."""
+
+    def key(self, key_id: str | None, /) -> Any | Deferred[Any]:
+        """The key (a `jwt.PyJWK`) with this id, or the only one there is; None if there is none."""
+        ...
+
+
+class SignedValidator:
+    """Validates signatures and claims. `now_ms`: wall time. Wants the package PyJWT."""
+
+    def __init__(self, settings: SignedTokens, keys: KeySource, now_ms: Callable[[], int]) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._now_ms = now_ms
+
+    def validate(self, token: str) -> Authenticated | Deferred[Authenticated | TokenRefused]:
+        """TokenRefused, or a Deferred where the keys have to be read first."""
+        header, _, _ = _parts(token)
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if algorithm not in self._settings.algorithms:
+            raise TokenRefused("it is signed by an algorithm that is not taken")
+        if key_id is not None and not isinstance(key_id, str):
+            raise TokenRefused("the id of its key is no text")
+        key = self._keys.key(key_id)
+        if not isinstance(key, Deferred):
+            return self._with_key(token, algorithm, key)
+
+        def finish(found: Any) -> Authenticated | TokenRefused:
+            try:
+                return self._with_key(token, algorithm, found)
+            except TokenRefused as problem:
+                return problem
+
+        return key.map(finish)
+
+    def _with_key(self, token: str, algorithm: str, key: Any) -> Authenticated:
+        import jwt
+
+        if key is None:
+            raise TokenRefused("it is signed with a key that is not in the JWKS")
+        settings = self._settings
+        if key.algorithm_name and key.algorithm_name != algorithm:
+            raise TokenRefused("it is signed by an algorithm that is not that of its key")
+        try:
+            # Times are checked here, as all others, by the broker's clock.
+            claims = jwt.decode(
+                token,
+                key.key,
+                algorithms=[algorithm],
+                audience=list(settings.audiences) or None,
+                issuer=settings.issuer or None,
+                options={
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                    "verify_aud": bool(settings.audiences),
+                    "verify_iss": bool(settings.issuer),
+                    "require": ["exp", "iat"],
+                },
+            )
+        except jwt.InvalidAudienceError:
+            raise TokenRefused("it is for another audience") from None
+        except jwt.InvalidIssuerError:
+            raise TokenRefused("it is of another issuer") from None
+        except jwt.MissingRequiredClaimError as problem:
+            raise TokenRefused(f"it has no claim {problem.claim}") from None
+        except (jwt.PyJWTError, ValueError, TypeError):
+            raise TokenRefused("its signature is wrong, or it is no JWT") from None
+        expires_ms = _check_times(claims, self._now_ms(), settings.clock_skew_s * 1000)
+        _scopes(claims, settings.scope_claim)
+        return Authenticated(_user(claims, settings.subject_claim), expires_at_ms=expires_ms)

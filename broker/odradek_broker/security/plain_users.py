@@ -1,0 +1,210 @@
+"""The users of PLAIN: those that the configuration names with their passwords, and those of a file with hashes.
+
+A wrong password and an unknown user take the same time, in which nothing else waits: hashes are made beside the loop,
+one at a time, and the addresses that ask take turns. A password that was right is remembered by a keyed hash of it, so that a client that connects
+again costs nothing (A-44).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.security.passwords import (
+    PasswordHash,
+    PasswordHashError,
+    parse_password_hash,
+)
+from odradek_broker.security.sasl import OTHER_USER, Authenticated, Exchange, Refused, Step
+from odradek_protocol.sasl.errors import SaslMessageError
+from odradek_protocol.sasl.plain import parse_plain
+
+WRONG = "Authentication failed: Invalid username or password"
+BUSY = "too many passwords are waiting to be checked"
+#: Users of a file, and the characters of a name.
+_USERS_MAX = 100_000
+_NAME_CHARACTERS_MAX = 1_024
+#: Passwords that were right, and are remembered.
+_REMEMBERED_MAX = 10_000
+#: Passwords of one address that wait to be checked, and addresses; more are refused at once.
+_WAITING_MAX = 100
+_ADDRESSES_WAITING_MAX = 1_000
+#: No password is longer: what a hash takes depends on it.
+_PASSWORD_CHARACTERS_MAX = 1_024
+
+Work = Callable[[], None]
+Done = Callable[[Exception | None], None]
+#: Does the work beside the loop, and calls back on it with what ended the work.
+Beside = Callable[[Work, Done], None]
+
+
+class UsersFileError(ValueError):
+    """A file of users that cannot be used: line and problem."""
+
+
+def parse_users(text: str) -> dict[str, PasswordHash]:
+    """The users of a file: NAME:HASH in each line; empty lines and those with # at the beginning do not count.
+
+    UsersFileError.
+    """
+    users: dict[str, PasswordHash] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        # Hashes have no colon.
+        name, colon, hashed = line.rpartition(":")
+        if not colon or not name or len(name) > _NAME_CHARACTERS_MAX:
+            raise UsersFileError(f"line {number} must be NAME:HASH")
+        if name in users:
+            raise UsersFileError(f"line {number} has a user that was there before")
+        if len(users) >= _USERS_MAX:
+            raise UsersFileError(f"line {number} is of more than {_USERS_MAX} users")
+        try:
+            users[name] = parse_password_hash(hashed)
+        except PasswordHashError as problem:
+            raise UsersFileError(f"line {number} has no usable hash: {problem}") from None
+    return users
+
+
+class _Queue:
+    """Work that waits for its turn: the addresses take turns, so that none holds up another for long."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._beside = beside
+        #: By address, in the order of their turns.
+        self._waiting: dict[str, deque[tuple[Work, Done]]] = {}
+        self._running = False
+
+    def add(self, host: str, work: Work, done: Done) -> bool:
+        """False if too much waits already."""
+        own = self._waiting.get(host)
+        if own is None:
+            if len(self._waiting) >= _ADDRESSES_WAITING_MAX:
+                return False
+            own = self._waiting[host] = deque()
+        if len(own) >= _WAITING_MAX:
+            return False
+        own.append((work, done))
+        self._next()
+        return True
+
+    def _next(self) -> None:
+        if self._running or not self._waiting:
+            return
+        host, own = next(iter(self._waiting.items()))
+        work, done = own.popleft()
+        del self._waiting[host]
+        if own:
+            self._waiting[host] = own
+        self._running = True
+
+        def over(problem: Exception | None) -> None:
+            self._running = False
+            done(problem)
+            self._next()
+
+        self._beside(work, over)
+
+
+class PlainUsers:
+    """Who they are. `passwords`: in the clear, by name. `secret`: 32 random bytes of this process."""
+
+    def __init__(self, passwords: Mapping[str, str], secret: bytes, beside: Beside) -> None:
+        self._passwords = dict(passwords)
+        self._secret = secret
+        self._queue = _Queue(beside)
+        self._hashes: dict[str, PasswordHash] = {}
+        #: Name to the keyed hash of the password that was right.
+        self._right: dict[str, bytes] = {}
+        #: For names that nobody has: of no password, and as costly as the others.
+        self._nobody = PasswordHash(secret, secret)
+
+    def knows(self, name: str) -> bool:
+        """Whether somebody has this name."""
+        return name in self._passwords or name in self._hashes
+
+    def use_hashes(self, hashes: Mapping[str, PasswordHash]) -> None:
+        """These are the users with hashes from now on."""
+        self._right.clear()
+        self._hashes = dict(hashes)
+        if self._hashes:
+            like = next(iter(self._hashes.values()))
+            self._nobody = replace(like, salt=self._secret, key=self._secret)
+
+    def check(self, host: str, name: str, password: str) -> bool | Deferred[bool] | None:
+        """Whether it is this user's password; None if too many of its address wait already."""
+        seen = self._keyed(password)
+        given = self._passwords.get(name)
+        if hmac.compare_digest(self._keyed(given or ""), seen) and given:
+            return True
+        if not self._hashes or len(password) > _PASSWORD_CHARACTERS_MAX:
+            return False
+        if hmac.compare_digest(self._right.get(name, b""), seen):
+            return True
+        held = self._hashes.get(name)
+        against = held or self._nobody
+        answer: Deferred[bool] = Deferred()
+        found: list[bool] = []
+
+        def done(problem: Exception | None) -> None:
+            # The file may have changed meanwhile.
+            right = found == [True] and held is not None and self._hashes.get(name) is held
+            if right:
+                self._remember(name, seen)
+            answer.resolve(right)
+
+        taken = self._queue.add(host, lambda: found.append(against.fits(password)), done)
+        return answer if taken else None
+
+    def _keyed(self, password: str) -> bytes:
+        return hmac.digest(self._secret, hashlib.sha256(password.encode()).digest(), "sha256")
+
+    def _remember(self, name: str, seen: bytes) -> None:
+        self._right.pop(name, None)
+        while len(self._right) >= _REMEMBERED_MAX:
+            del self._right[next(iter(self._right))]
+        self._right[name] = seen
+
+
+class PlainMechanism:
+    """PLAIN, for these users."""
+
+    def __init__(self, users: PlainUsers) -> None:
+        self._users = users
+
+    def begin(self, host: str) -> Exchange:
+        """A client begins."""
+        return _PlainExchange(self._users, host)
+
+
+class _PlainExchange:
+    def __init__(self, users: PlainUsers, host: str) -> None:
+        self._users = users
+        self._host = host
+
+    def step(self, token: bytes) -> Step | Deferred[Step]:
+        try:
+            message = parse_plain(token)
+        except SaslMessageError as problem:
+            return Refused(str(problem), str(problem))
+        name = message.username
+        if message.authorization_id not in ("", name):
+            return Refused(OTHER_USER, OTHER_USER)
+        right = self._users.check(self._host, name, message.password)
+        if isinstance(right, Deferred):
+            return right.map(lambda is_right: self._ended(name, is_right))
+        if right is None:
+            return Refused(BUSY, BUSY)
+        return self._ended(name, right)
+
+    def _ended(self, name: str, right: bool) -> Step:
+        if right:
+            return Authenticated(name)
+        # Whatever a stranger sends as a name may be a password.
+        who = f"a wrong password for user {name!r}" if self._users.knows(name) else "no such user"
+        return Refused(f"PLAIN: {who}", WRONG)

@@ -1,0 +1,275 @@
+"""The authentication of one connection at a listener of SASL, before anything else and again later.
+
+ApiVersions and SaslHandshake, then tokens: bare frames behind SaslHandshake 0, SaslAuthenticate behind 1. The
+states are a table (N-25); what a failure costs its peer is decided in `sasl_listener.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.request import AuthenticationAnswer, CloseConnection
+from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Refused, Step
+from odradek_broker.server.dispatch import EncodedReply, Peer
+from odradek_broker.server.sasl_listener import SaslListener
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+
+#: A client may not begin again within so long of the last time, as in Kafka (KIP-368).
+_AGAIN_MS = 1_000
+_KEY_BYTES = 2
+_SIZE_BYTES = 4
+
+
+class State(Enum):
+    """What a connection is waiting for."""
+
+    INITIAL = "ApiVersions or SaslHandshake"
+    HANDSHAKE = "SaslHandshake"
+    TOKENS = "a token"
+    MESSAGES = "SaslAuthenticate"
+    OTHER_MECHANISM = "nothing: another mechanism than before"
+    COMPLETE = "requests"
+    FAILED = "its end"
+
+
+class Event(Enum):
+    """What happens to it."""
+
+    VERSIONS_TOLD = "ApiVersions was answered"
+    HANDSHAKE_0 = "a mechanism was chosen, tokens follow"
+    HANDSHAKE_1 = "a mechanism was chosen, SaslAuthenticate follows"
+    HANDSHAKE_OTHER = "another mechanism than before was chosen"
+    AUTHENTICATED = "the last token was right"
+    BEGUN_AGAIN = "SaslHandshake of who is authenticated"
+    FAILED = "it failed"
+
+
+_CHOSEN = {Event.HANDSHAKE_0: State.TOKENS, Event.HANDSHAKE_1: State.MESSAGES}
+
+#: What follows from what; anything else is a mistake of this program.
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.INITIAL, Event.VERSIONS_TOLD): State.HANDSHAKE,
+    **{(State.INITIAL, event): state for event, state in _CHOSEN.items()},
+    **{(State.HANDSHAKE, event): state for event, state in _CHOSEN.items()},
+    (State.HANDSHAKE, Event.HANDSHAKE_OTHER): State.OTHER_MECHANISM,
+    (State.TOKENS, Event.AUTHENTICATED): State.COMPLETE,
+    (State.MESSAGES, Event.AUTHENTICATED): State.COMPLETE,
+    (State.COMPLETE, Event.BEGUN_AGAIN): State.HANDSHAKE,
+    **{(state, Event.FAILED): State.FAILED for state in State if state is not State.FAILED},
+}
+
+#: The requests that each state takes.
+_LEGAL = {
+    State.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
+    State.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
+    State.MESSAGES: (ApiKey.SASL_AUTHENTICATE,),
+}
+
+
+class AuthenticationFailed(CloseConnection):
+    """The connection ends after `delay_ms`; `reply` is sent then, if there is one."""
+
+    def __init__(self, reason: str, reply: EncodedReply, delay_ms: int) -> None:
+        super().__init__(reason)
+        self.reply = reply
+        self.delay_ms = delay_ms
+
+
+Dispatch = Callable[[Peer, memoryview], EncodedReply | Deferred[EncodedReply]]
+
+
+class Authentication:
+    """Of one connection. `dispatch`: answers requests. `completed`: called when the client is known for the
+    first time."""
+
+    def __init__(
+        self,
+        listener: SaslListener,
+        peer: Peer,
+        dispatch: Dispatch,
+        completed: Callable[[], None],
+    ) -> None:
+        self._listener = listener
+        self._peer = peer
+        self._dispatch = dispatch
+        self._completed = completed
+        self.state = State.INITIAL
+        #: Whether a token is being looked at; what comes behind it has to wait.
+        self.busy = False
+        self._mechanism = ""
+        #: The mechanism of the first time; empty until then.
+        self._known_by = ""
+        self._exchange: Exchange
+        self._failure: Refused | None = None
+        #: Time by the steady clock; None: for ever.
+        self._expires_at_ms: int | None = None
+        self._began_again_ms: int | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the client has been authenticated."""
+        return bool(self._known_by)
+
+    def answer(self, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
+        """The reply to one frame. CloseConnection, AuthenticationFailed among them, if there is none."""
+        if self.state is State.COMPLETE:
+            if not self._begins_again(frame):
+                self._check_session()
+                return self._dispatch(self._peer, frame)
+            self._move(Event.BEGUN_AGAIN)
+        if self.state is State.TOKENS:
+            return self._answer_token(bytes(frame))
+        self._check_key(frame)
+        self._peer.authentication = self
+        try:
+            reply = self._dispatch(self._peer, frame)
+        finally:
+            self._peer.authentication = None
+        if not isinstance(reply, Deferred):
+            return self._checked(reply)
+        # Not `map`: whoever gives up on the reply gives up on its source.
+        checked: Deferred[EncodedReply] = Deferred()
+        checked.on_abandon = reply.abandon
+        reply.then(lambda value: checked.resolve(self._checked(value)))
+        return checked
+
+    # --- What the handlers say (see `odradek_broker.request.Authentication`) ---
+
+    def versions_told(self) -> None:
+        """ApiVersions was answered with what is served."""
+        self._move(Event.VERSIONS_TOLD)
+
+    def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, list[str]]:
+        """The code and the mechanisms to answer SaslHandshake with."""
+        enabled = list(self._listener.mechanisms)
+        if mechanism not in self._listener.mechanisms:
+            self._fail(Refused("it wants a mechanism that is not enabled"))
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
+        if self.known and mechanism != self._known_by:
+            self._move(Event.HANDSHAKE_OTHER)
+            return ErrorCode.NONE, enabled
+        self._mechanism = mechanism
+        self._exchange = self._listener.mechanisms[mechanism].begin(self._peer.host)
+        self._move(Event.HANDSHAKE_1 if version else Event.HANDSHAKE_0)
+        return ErrorCode.NONE, enabled
+
+    def authenticate(self, token: bytes) -> AuthenticationAnswer | Deferred[AuthenticationAnswer]:
+        """What to answer SaslAuthenticate with."""
+        step = self._step(token)
+        return step.map(self._stepped) if isinstance(step, Deferred) else self._stepped(step)
+
+    # --- Steps ---
+
+    def _move(self, event: Event) -> None:
+        following = TRANSITIONS.get((self.state, event))
+        if following is None:
+            raise RuntimeError(f"{event.name} in the state {self.state.name}")
+        self.state = following
+
+    def _fail(self, failure: Refused) -> None:
+        self._failure = failure
+        self._move(Event.FAILED)
+
+    def _check_key(self, frame: memoryview) -> None:
+        key = int.from_bytes(frame[:_KEY_BYTES], "big", signed=True)
+        if key in _LEGAL.get(self.state, ()):
+            return
+        if self.state is State.OTHER_MECHANISM:
+            reason = f"it wants another mechanism than {self._known_by}, which it began with"
+        else:
+            known = key in ApiKey.__members__.values()
+            what = ApiKey(key).name if known else f"unknown key {key}"
+            reason = f"it sent {what} in the place of {self.state.value}"
+        self._fail(Refused(reason))
+        raise self._failed(Refused(reason), None)
+
+    def _step(self, token: bytes) -> Step | Deferred[Step]:
+        step = self._exchange.step(token)
+        if isinstance(step, Deferred) and not step.done:
+            self.busy = True
+            step.then(lambda _: self._not_busy())
+        return step
+
+    def _not_busy(self) -> None:
+        self.busy = False
+
+    def _stepped(self, step: Step) -> AuthenticationAnswer:
+        if isinstance(step, Challenge):
+            return AuthenticationAnswer(ErrorCode.NONE, None, step.token, 0)
+        if isinstance(step, Authenticated) and self.known and step.user != self._peer.user:
+            told = (
+                "Cannot change principals during re-authentication from"
+                f" User.{self._peer.user}: User.{step.user}"
+            )
+            step = Refused("it wants to be another user than before", told)
+        if isinstance(step, Refused):
+            self._fail(step)
+            again = "re-authentication" if self.known else "authentication"
+            told = step.told or (
+                f"Authentication failed during {again} due to invalid credentials with SASL mechanism"
+                f" {self._mechanism}"
+            )
+            return AuthenticationAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, told, b"", 0)
+        return AuthenticationAnswer(ErrorCode.NONE, None, step.token, self._complete(step))
+
+    def _complete(self, end: Authenticated) -> int:
+        """The client is known; how long its session lasts, in ms; 0: for ever."""
+        self._move(Event.AUTHENTICATED)
+        lifetime_ms = self._listener.session_lifetime_ms(self._mechanism, end.expires_at_ms)
+        self._expires_at_ms = None
+        if lifetime_ms is not None:
+            self._expires_at_ms = self._listener.now_ms() + lifetime_ms
+        first = not self.known
+        self._known_by = self._mechanism
+        self._peer.user = end.user
+        self._listener.succeeded(self._mechanism, again=not first)
+        if first:
+            self._completed()
+        return lifetime_ms or 0
+
+    def _answer_token(self, token: bytes) -> EncodedReply | Deferred[EncodedReply]:
+        def bare(answer: AuthenticationAnswer) -> EncodedReply:
+            # A failure has no answer here.
+            size = len(answer.token).to_bytes(_SIZE_BYTES, "big")
+            return self._checked(None if answer.error else [size + answer.token])
+
+        answer = self.authenticate(token)
+        return answer.map(bare) if isinstance(answer, Deferred) else bare(answer)
+
+    def _checked(self, reply: EncodedReply) -> EncodedReply:
+        """The reply; AuthenticationFailed if it is the last one."""
+        failure = self._failure
+        if failure is None or isinstance(reply, CloseConnection):
+            return reply
+        return self._failed(failure, reply)
+
+    def _failed(self, failure: Refused, reply: EncodedReply) -> AuthenticationFailed:
+        delay_ms = self._listener.failed(
+            self._peer.host, self._mechanism, failure.reason, again=self.known
+        )
+        return AuthenticationFailed(failure.reason, reply, delay_ms)
+
+    # --- Afterwards ---
+
+    def _begins_again(self, frame: memoryview) -> bool:
+        """Whether a SaslHandshake begins an authentication; otherwise it is answered as out of place."""
+        if int.from_bytes(frame[:_KEY_BYTES], "big", signed=True) != ApiKey.SASL_HANDSHAKE:
+            return False
+        if self._expires_at_ms is None:
+            return False
+        now_ms, last_ms = self._listener.now_ms(), self._began_again_ms
+        if last_ms is not None and now_ms - last_ms < _AGAIN_MS:
+            return False
+        self._began_again_ms = now_ms
+        return True
+
+    def _check_session(self) -> None:
+        if self._expires_at_ms is not None and self._listener.now_ms() > self._expires_at_ms:
+            self._listener.expired()
+            raise CloseConnection(
+                "its session has expired, and it has not authenticated again"
+                " (connections.max.reauth.ms, or its token)"
+            )

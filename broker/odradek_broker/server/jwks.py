@@ -1,0 +1,171 @@
+"""The public keys that tokens are signed with: a JWKS from a file or an address, read beside the loop (A-47).
+
+The keys are read again after a while, and when a token has a key that is not among them; not more often than the
+settings say. While they cannot be read, the old ones stay.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from odradek_broker.config.sasl import SignedTokens
+from odradek_broker.deferred import Deferred
+from odradek_broker.security.plain_users import Beside
+from odradek_broker.server.errors import StartError
+
+if TYPE_CHECKING:
+    import jwt
+
+log = structlog.get_logger("odradek.sasl")
+
+_FILE = "file://"
+_BYTES_MAX = 1_048_576
+_TIMEOUT_S = 10.0
+_KEYS_MAX = 1_000
+#: A key with a secret: who validates with it could sign with it.
+_SYMMETRIC = "oct"
+#: A token with an unknown key has the keys read again, at most so often.
+_UNKNOWN_EVERY_MS = 10_000
+
+
+class JwksError(Exception):
+    """Keys that cannot be read."""
+
+
+def read_jwks(url: str) -> bytes:
+    """The bytes behind an address. JwksError."""
+    try:
+        if url.startswith(_FILE):
+            with open(url.removeprefix(_FILE), "rb") as file:
+                data: bytes = file.read(_BYTES_MAX + 1)
+        else:
+            request = urllib.request.Request(url, headers={"Accept": "application/json"})
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+                data = answer.read(_BYTES_MAX + 1)
+    except urllib.error.HTTPError as error:
+        raise JwksError(f"the answer is {error.code}") from None
+    except (OSError, ValueError) as error:
+        raise JwksError(str(getattr(error, "reason", error))) from None
+    if len(data) > _BYTES_MAX:
+        raise JwksError(f"it is larger than {_BYTES_MAX} bytes")
+    return data
+
+
+def parse_jwks(data: bytes) -> list[jwt.PyJWK]:
+    """The public keys of a JWKS. JwksError."""
+    import jwt
+
+    try:
+        found = json.loads(data)
+        texts = found["keys"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise JwksError('it is no JWKS: an object with the list "keys"') from None
+    keys = []
+    for each in (texts if isinstance(texts, list) else [])[:_KEYS_MAX]:
+        try:
+            key = jwt.PyJWK.from_dict(each)
+        except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
+            # There are kinds of keys that nobody here knows.
+            continue
+        if key.key_type != _SYMMETRIC and key.public_key_use in (None, "sig"):
+            keys.append(key)
+    if not keys:
+        raise JwksError("it has no public key for signatures")
+    return keys
+
+
+class JwksKeys:
+    """The keys of one listener. `beside`: a thread beside the loop. `now_ms`: a steady clock.
+
+    StartError if there is no PyJWT, or a file has no keys.
+    """
+
+    def __init__(self, settings: SignedTokens, beside: Beside, now_ms: Callable[[], int]) -> None:
+        self._settings = settings
+        self._beside = beside
+        self._now_ms = now_ms
+        self._keys: list[Any] = []
+        self._read_ms: int | None = None
+        self._tried_ms: int | None = None
+        self._failures = 0
+        #: Resolved when the reading that is under way is over.
+        self._reading: Deferred[None] | None = None
+        try:
+            import jwt  # noqa: F401
+        except ImportError:
+            raise StartError(
+                "OAUTHBEARER with signed tokens wants the package PyJWT: pip install 'odradek[oauth]'"
+            ) from None
+        if settings.jwks_url.startswith(_FILE):
+            try:
+                self._use(read_jwks(settings.jwks_url))
+            except JwksError as problem:
+                raise StartError(
+                    f"sasl.oauthbearer.jwks.endpoint.url {settings.jwks_url}: {problem}"
+                ) from None
+        else:
+            self._read()
+
+    def key(self, key_id: str | None) -> Any | Deferred[Any]:
+        """The key with this id, or the only one where a token names none; None if there is none. Deferred where
+        the keys are read first."""
+        found = self._find(key_id)
+        now_ms = self._now_ms()
+        if found is not None:
+            if self._read_ms is None or now_ms - self._read_ms >= self._settings.refresh_ms:
+                self._read_if_due(now_ms, self._backoff_ms)
+            return found
+        wait_ms = self._backoff_ms if self._failures or not self._keys else _UNKNOWN_EVERY_MS
+        self._read_if_due(now_ms, wait_ms)
+        if self._reading is None:
+            return None
+        return self._reading.map(lambda _: self._find(key_id))
+
+    @property
+    def _backoff_ms(self) -> int:
+        settings = self._settings
+        longer_ms = settings.retry_backoff_ms << min(max(self._failures - 1, 0), 20)
+        return min(longer_ms, settings.retry_backoff_max_ms)
+
+    def _find(self, key_id: str | None) -> Any:
+        if key_id is None:
+            return self._keys[0] if len(self._keys) == 1 else None
+        return next((each for each in self._keys if each.key_id == key_id), None)
+
+    def _read_if_due(self, now_ms: int, wait_ms: int) -> None:
+        if self._reading is None and (self._tried_ms is None or now_ms - self._tried_ms >= wait_ms):
+            self._read()
+
+    def _read(self) -> None:
+        self._tried_ms = self._now_ms()
+        reading: Deferred[None] = Deferred()
+        self._reading = reading
+        read: list[bytes] = []
+
+        def done(problem: Exception | None) -> None:
+            self._reading = None
+            try:
+                if problem is not None:
+                    raise JwksError(str(problem))
+                self._use(read[0])
+            except JwksError as why:
+                self._failures += 1
+                log.error(
+                    "cannot read the keys that tokens are signed with",
+                    url=self._settings.jwks_url,
+                    problem=str(why),
+                )
+            reading.resolve(None)
+
+        self._beside(lambda: read.append(read_jwks(self._settings.jwks_url)), done)
+
+    def _use(self, data: bytes) -> None:
+        self._keys = parse_jwks(data)
+        self._read_ms = self._tried_ms = self._now_ms()
+        self._failures = 0

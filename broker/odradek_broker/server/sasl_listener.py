@@ -1,0 +1,144 @@
+"""What the authentications of one listener have in common, and what an address may cost that has not
+authenticated (N-27).
+
+`Strangers` counts connections without a user by address, and the failures of an address: after some of them each
+answer waits longer. Who authenticates is not held up by the failures of others at its address.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.config.sasl import SaslListenerSettings
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.platform.seams import Clock
+from odradek_broker.security.sasl import Mechanism
+from odradek_broker.server.peer_log import PeerLog
+
+#: Failures of an address that cost it nothing more, and within which time they count.
+_FREE_FAILURES = 5
+_FAILURES_MS = 60_000
+#: What the next one waits longer, and the longest such wait; it doubles.
+_LONGER_MS = 200
+_LONGEST_MS = 10_000
+#: Addresses whose failures are remembered.
+_ADDRESSES_MAX = 10_000
+
+
+class Strangers:
+    """What is known of addresses whose clients are not. `now_ms`: a steady clock."""
+
+    def __init__(self, most_per_address: int, now_ms: Callable[[], int]) -> None:
+        self._most = most_per_address
+        self._now_ms = now_ms
+        self._connections: Counter[str] = Counter()
+        #: By address: how many failures, and when the last one was.
+        self._failures: dict[str, tuple[int, int]] = {}
+
+    def begin(self, host: str) -> bool:
+        """Count a connection without a user; False if its address has too many. `ended` is told of the others."""
+        if self._connections[host] >= self._most:
+            return False
+        self._connections[host] += 1
+        return True
+
+    def ended(self, host: str) -> None:
+        """A connection has a user, or is gone."""
+        self._connections[host] -= 1
+        if self._connections[host] <= 0:
+            del self._connections[host]
+
+    def failed(self, host: str, delay_ms: int) -> int:
+        """Count a failure; how long its answer has to wait."""
+        now_ms = self._now_ms()
+        times, last_ms = self._failures.pop(host, (0, now_ms))
+        times = times + 1 if now_ms - last_ms < _FAILURES_MS else 1
+        while len(self._failures) >= _ADDRESSES_MAX:
+            del self._failures[next(iter(self._failures))]
+        self._failures[host] = times, now_ms
+        if times <= _FREE_FAILURES:
+            return delay_ms
+        longer_ms = _LONGER_MS << min(times - _FREE_FAILURES - 1, 10)
+        return delay_ms + min(longer_ms, _LONGEST_MS)
+
+
+class SaslListener:
+    """One listener with SASL: its mechanisms by name, in the order of the setting."""
+
+    def __init__(
+        self,
+        settings: SaslListenerSettings,
+        mechanisms: Mapping[str, Mechanism],
+        config: BrokerConfig,
+        strangers: Strangers,
+        clock: Clock,
+        peer_log: PeerLog,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self.name = settings.name
+        self.mechanisms = mechanisms
+        self._strangers = strangers
+        #: The largest frame before a client is known.
+        self.receive_bytes_max = config.sasl_server_max_receive_size
+        #: How long that may take.
+        self.timeout_s = config.sasl_authentication_timeout_ms / 1000
+        self._max_reauth_ms = settings.max_reauth_ms
+        self._delay_ms = config.connection_failed_authentication_delay_ms
+        self._clock = clock
+        self._peer_log = peer_log
+        self._metrics = metrics
+
+    def now_ms(self) -> int:
+        """By the steady clock."""
+        return int(self._clock.monotonic_ms())
+
+    def session_lifetime_ms(self, mechanism: str, expires_at_ms: int | None) -> int | None:
+        """How long a session lasts that begins now, with credentials that expire at this wall time, if they do;
+        None: for ever (N-28)."""
+        most_ms = self._max_reauth_ms[mechanism]
+        found = [most_ms] if most_ms > 0 else []
+        if expires_at_ms is not None:
+            found.append(max(expires_at_ms - self._clock.wall_ms(), 0))
+        return min(found, default=None)
+
+    def succeeded(self, mechanism: str, *, again: bool) -> None:
+        """Count an authentication."""
+        self._metrics.authenticated(self.name, mechanism, again=again)
+
+    def failed(self, host: str, mechanism: str, reason: str, *, again: bool) -> int:
+        """Count and tell one that failed; how long its answer has to wait, in ms."""
+        self._metrics.authentication_failed(self.name, mechanism, again=again)
+        self._peer_log.warn("refused an authentication", host, reason, listener=self.name)
+        return self._strangers.failed(host, self._delay_ms)
+
+    def begin(self, host: str) -> bool:
+        """Whether a connection without a user may stay; `ended` is told when it has one, or is gone."""
+        if self._strangers.begin(host):
+            return True
+        self._peer_log.warn(
+            "refused a connection",
+            host,
+            "its address has too many that have not authenticated (max.sasl.authentications.per.ip)",
+            listener=self.name,
+        )
+        return False
+
+    def ended(self, host: str) -> None:
+        """A connection that had begun has a user, or is gone."""
+        self._strangers.ended(host)
+
+    def late(self, host: str) -> None:
+        """A client took too long."""
+        self._metrics.authentication_failed(self.name, "", again=False)
+        self._peer_log.tell(
+            "closed a connection",
+            host,
+            f"it did not authenticate within {self.timeout_s:g} s (sasl.authentication.timeout.ms)",
+            listener=self.name,
+        )
+
+    def expired(self) -> None:
+        """Count a connection whose session was over."""
+        self._metrics.sessions_expired_total += 1

@@ -1,0 +1,421 @@
+"""Authentication at the listeners: what is taken when, what a failure looks like, and how long a session lasts."""
+
+from __future__ import annotations
+
+import struct
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_in_loop import RunningBroker, StartBroker
+from odradek_broker.metadata.scram import credential_record
+from odradek_broker.security.sasl import OTHER_USER
+from odradek_broker.server.authentication import TRANSITIONS, Event, State
+from odradek_broker.server.errors import StartError
+from odradek_broker.server.sasl_listener import Strangers
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.sasl.scram import ScramMechanism, new_credential
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.metadata import MetadataRequest
+from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
+from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
+from raw_client import RawClient
+from sasl_clients import (
+    LISTENER,
+    authenticate,
+    handshake,
+    plain,
+    plain_token,
+    plain_users,
+    scram,
+    user_of,
+)
+from waiting import until
+
+USERS = plain_users(alice="secret", bob="geheim")
+SOFTWARE = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+SCRAM = {
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+}
+
+
+async def serves(client: RawClient) -> bool:
+    return (await client.call(MetadataRequest(topics=[]), 9)).cluster_id is not None
+
+
+async def with_users(start_broker: StartBroker, **more: str) -> RunningBroker:
+    keys = LISTENER | USERS | {key.replace("_", "."): value for key, value in more.items()}
+    return await start_broker(keys=keys)
+
+
+# --- The order ------------------------------------------------------------------------------------
+
+
+def test_n25_the_table_has_an_end_and_no_way_back_from_it() -> None:
+    assert not any(state is State.FAILED for state, _ in TRANSITIONS)
+    for state in State:
+        if state is not State.FAILED:
+            assert TRANSITIONS[state, Event.FAILED] is State.FAILED
+    known = {State.INITIAL}
+    for _ in State:
+        known |= {TRANSITIONS[each] for each in product(known, Event) if each in TRANSITIONS}
+    assert known == set(State)
+
+
+@pytest.mark.parametrize("versions_first", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_a43_n25_a_client_says_who_it_is(
+    start_broker: StartBroker, versions_first: bool, version: int
+) -> None:
+    broker = await with_users(start_broker)
+    client = await broker.client()
+    if versions_first:
+        assert (await client.call(SOFTWARE)).error_code == 0
+    answer = await plain(client, "alice", "secret", version)
+    assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+    assert await user_of(client, broker) == "alice"
+    assert await serves(client)
+
+
+async def test_n25_versions_that_are_refused_do_not_count(start_broker: StartBroker) -> None:
+    client = await (await with_users(start_broker)).client()
+    refused = await client.call(ApiVersionsRequest(client_software_name="!"))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    client.writer.write(struct.pack(">ihhih", 10, 18, 99, 7, -1))
+    unsupported = await client.receive_frame()
+    assert unsupported[4:6] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
+    assert (await client.call(SOFTWARE)).error_code == 0
+    assert (await plain(client, "alice", "secret")).error_code == 0
+
+
+async def test_n25_bare_tokens_come_behind_the_first_handshake(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker)
+    client = await broker.client()
+    assert (await handshake(client, "PLAIN", 0)).error_code == 0
+    token = plain_token("bob", "geheim")
+    client.writer.write(len(token).to_bytes(4, "big") + token)
+    assert await client.receive_frame() == b""
+    assert await user_of(client, broker) == "bob"
+    assert await serves(client)
+
+
+async def test_n26_bare_tokens_that_are_wrong_have_no_answer(start_broker: StartBroker) -> None:
+    client = await (await with_users(start_broker)).client()
+    await handshake(client, "PLAIN", 0)
+    token = plain_token("bob", "secret")
+    client.writer.write(len(token).to_bytes(4, "big") + token)
+    assert await client.closed()
+
+
+async def test_n25_a_mechanism_that_is_not_enabled(start_broker: StartBroker) -> None:
+    client = await (await with_users(start_broker)).client()
+    answer = await handshake(client, "SCRAM-SHA-256")
+    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert answer.mechanisms == ["PLAIN"]
+    assert await client.closed()
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [MetadataRequest(topics=[])],
+        [SaslAuthenticateRequest(auth_bytes=plain_token("alice", "secret"))],
+        [SOFTWARE, MetadataRequest(topics=[])],
+        [SOFTWARE, SOFTWARE],
+        [SaslHandshakeRequest(mechanism="PLAIN"), SOFTWARE],
+        [SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeRequest(mechanism="PLAIN")],
+        [SaslHandshakeRequest(mechanism="PLAIN"), MetadataRequest(topics=[])],
+    ],
+)
+async def test_n13_n25_anything_else_ends_the_connection(
+    start_broker: StartBroker, requests: list[Any]
+) -> None:
+    broker = await with_users(start_broker)
+    client = await broker.client()
+    for request in requests[:-1]:
+        assert (await client.call(request)).error_code == 0
+    client.send(requests[-1])
+    assert await client.closed()
+    assert sum(broker.server.metrics.authentications.values()) == 1
+    assert await serves_others(broker)
+
+
+async def serves_others(broker: RunningBroker) -> bool:
+    other = await broker.client()
+    return (await plain(other, "bob", "geheim")).error_code == 0 and await serves(other)
+
+
+# --- Failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [
+        (plain_token("alice", "wrong"), "Authentication failed: Invalid username or password"),
+        (plain_token("nobody", "secret"), "Authentication failed: Invalid username or password"),
+        (
+            plain_token("alice", "secret", "bob"),
+            OTHER_USER,
+        ),
+    ],
+)
+async def test_n13_n26_a_failure_is_told_and_ends_the_connection(
+    start_broker: StartBroker, token: bytes, told: str
+) -> None:
+    broker = await with_users(start_broker)
+    client = await broker.client()
+    await handshake(client, "PLAIN")
+    answer = await authenticate(client, token)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert (answer.error_message, answer.auth_bytes) == (told, b"")
+    assert await client.closed()
+    assert await serves_others(broker)
+
+
+async def test_n26_a_failure_waits_for_its_time(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, connection_failed_authentication_delay_ms="600000")
+    client = await broker.client()
+    await handshake(client, "PLAIN")
+    client.send(SaslAuthenticateRequest(auth_bytes=plain_token("alice", "wrong")))
+    metrics = broker.server.metrics
+    await until(lambda: bool(metrics.authentications))
+    client.send(MetadataRequest(topics=[]))
+    assert await serves_others(broker)
+    assert metrics.authentications == {
+        ("SASL_PLAINTEXT", "PLAIN", False, True): 1,
+        ("SASL_PLAINTEXT", "PLAIN", False, False): 1,
+    }
+    assert not client.reader._buffer  # type: ignore[attr-defined]
+
+
+async def test_n26_the_log_has_no_name_that_nobody_has(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = await with_users(start_broker)
+    for user in ("hunter2", "alice"):
+        await plain(await broker.client(), user, "wrong-password")
+    logged = capsys.readouterr()
+    text = logged.out + logged.err
+    assert "no such user" in text
+    assert "a wrong password for user 'alice'" in text
+    assert "hunter2" not in text
+    assert "wrong-password" not in text
+
+
+# --- What strangers may cost ----------------------------------------------------------------------
+
+
+async def test_n27_a_large_frame_ends_the_connection(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, sasl_server_max_receive_size="200")
+    client = await broker.client()
+    client.writer.write((201).to_bytes(4, "big"))
+    assert await client.closed()
+    client = await broker.client()
+    assert (await plain(client, "alice", "secret")).error_code == 0
+    # Now it may send what others may.
+    await client.create_topic("t" * 200)
+
+
+async def test_n27_time_is_limited_until_a_client_is_known(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, sasl_authentication_timeout_ms="100")
+    known, slow = await broker.client(), await broker.client()
+    assert (await plain(known, "alice", "secret")).error_code == 0
+    assert await slow.closed()
+    assert await serves(known)
+
+
+async def test_n27_an_address_has_so_many_strangers(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, max_sasl_authentications_per_ip="2")
+    known = await broker.client()
+    await plain(known, "alice", "secret")
+    others = [await broker.client() for _ in range(2)]
+    for each in others:
+        await each.call(SOFTWARE)
+    assert await (await broker.client()).closed()
+    others[0].close()
+    await until(lambda: len(broker.server._sessions) == 2)
+    assert await serves_others(broker)
+    assert await serves(known)
+
+
+def test_n27_failures_of_an_address_make_it_wait() -> None:
+    now_ms = 0
+    strangers = Strangers(1, lambda: now_ms)
+    waits = [strangers.failed("a", 100) for _ in range(14)]
+    assert waits[:5] == [100] * 5
+    assert waits[5:8] == [300, 500, 900]
+    assert waits[-1] == 10_100
+    assert strangers.failed("b", 100) == 100
+    now_ms = 60_000
+    assert strangers.failed("a", 100) == 100
+
+
+# --- Sessions -------------------------------------------------------------------------------------
+
+
+async def test_n28_a_session_goes_on_when_its_client_comes_again(
+    start_broker: StartBroker,
+) -> None:
+    broker = await with_users(start_broker, connections_max_reauth_ms="60000")
+    client = await broker.client()
+    answer = await plain(client, "alice", "secret")
+    assert answer.session_lifetime_ms == 60_000
+    session: Any = next(iter(broker.server._sessions))
+    first_ms = session._authentication._expires_at_ms
+    answer = await plain(client, "alice", "secret")
+    assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
+    assert session._authentication._expires_at_ms >= first_ms
+    # Not more than once a second.
+    assert (await handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await serves(client)
+    assert broker.server.metrics.authentications["SASL_PLAINTEXT", "PLAIN", True, False] == 1
+
+
+async def test_n28_another_user_is_refused(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, connections_max_reauth_ms="60000")
+    client = await broker.client()
+    await plain(client, "alice", "secret")
+    answer = await plain(client, "bob", "geheim")
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert answer.error_message == (
+        "Cannot change principals during re-authentication from User.alice: User.bob"
+    )
+    assert await client.closed()
+
+
+async def test_n28_another_mechanism_is_refused(start_broker: StartBroker) -> None:
+    keys = LISTENER | USERS | {"connections.max.reauth.ms": "60000"}
+    keys["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256"
+    broker = await start_broker(keys=keys)
+    client = await broker.client()
+    await plain(client, "alice", "secret")
+    assert (await handshake(client, "SCRAM-SHA-256")).error_code == 0
+    client.send(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abc"))
+    assert await client.closed()
+
+
+async def test_n28_a_wrong_password_ends_a_session(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, connections_max_reauth_ms="60000")
+    client = await broker.client()
+    await plain(client, "alice", "secret")
+    answer = await plain(client, "alice", "wrong")
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert await client.closed()
+
+
+async def test_n28_a_request_after_the_end_of_a_session(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, connections_max_reauth_ms="60000")
+    late, again = await broker.client(), await broker.client()
+    for client in (late, again):
+        await plain(client, "alice", "secret")
+    sessions: list[Any] = list(broker.server._sessions)
+    for session in sessions:
+        session._authentication._expires_at_ms = 0
+    late.send(MetadataRequest(topics=[]))
+    assert await late.closed()
+    assert broker.server.metrics.sessions_expired_total == 1
+    assert (await plain(again, "alice", "secret")).error_code == 0
+    assert await serves(again)
+
+
+async def test_n24_n28_without_an_end_nobody_comes_again(start_broker: StartBroker) -> None:
+    client = await (await with_users(start_broker)).client()
+    await plain(client, "alice", "secret")
+    assert (await handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    answer = await authenticate(client, plain_token("alice", "secret"))
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await serves(client)
+
+
+# --- SCRAM ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+async def test_a45_scram_takes_the_credentials_of_the_metadata(
+    start_broker: StartBroker, mechanism: ScramMechanism
+) -> None:
+    broker = await start_broker(keys=LISTENER | SCRAM)
+    client = await broker.client()
+    refused = await scram(client, mechanism, "a,b=c", "secret")
+    assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert refused.error_message == (
+        "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+        f" {mechanism.mechanism}"
+    )
+    assert await client.closed()
+    credential = new_credential(mechanism, "secret", b"0123456789", 8192)
+    broker.node.commit_metadata([credential_record("a,b=c", mechanism, credential)])
+    client = await broker.client()
+    assert (await scram(client, mechanism, "a,b=c", "secret")).error_code == 0
+    assert await user_of(client, broker) == "a,b=c"
+    assert await serves(client)
+    client.close()
+    for user, password, more in (
+        ("a,b=c", "Secret", {}),
+        ("a,b=c", "secret", {"authorization_id": "other"}),
+        ("a,b=c", "secret", {"extensions": {"tokenauth": "true"}}),
+        ("nobody", "secret", {}),
+    ):
+        answer = await scram(await broker.client(), mechanism, user, password, **more)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+# --- The users file -------------------------------------------------------------------------------
+
+
+async def test_a44_users_of_a_file_come_and_go(start_broker: StartBroker, tmp_path: Path) -> None:
+    from odradek_broker.security.passwords import hash_password
+
+    def line(name: str, password: str) -> str:
+        return f"{name}:{hash_password(password, b'0123456789abcdef')}\n"
+
+    path = tmp_path / "users"
+    path.write_text(line("carol", "secret"))
+    keys = LISTENER | {"sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": str(path)}
+    broker = await start_broker(keys=keys)
+    for _ in range(2):
+        assert (await plain(await broker.client(), "carol", "secret")).error_code == 0
+    path.write_text("# nobody else\n\n" + line("dave:x", "other"))
+    broker.server._sasl.refresh()
+    assert (await plain(await broker.client(), "carol", "secret")).error_code
+    assert (await plain(await broker.client(), "dave:x", "other")).error_code == 0
+    path.write_text("dave:plain text\n")
+    broker.server._sasl.refresh()
+    assert (await plain(await broker.client(), "dave:x", "other")).error_code == 0
+
+
+async def test_a44_a_file_that_cannot_be_used_keeps_the_broker_from_starting(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "users"
+    path.write_text("carol:secret\n")
+    keys = LISTENER | {"sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": str(path)}
+    with pytest.raises(StartError, match="line 1") as raised:
+        await start_broker(keys=keys)
+    assert "secret" not in str(raised.value)
+    keys["sasl.plain.users.file"] = str(tmp_path / "none")
+    with pytest.raises(StartError, match="cannot read"):
+        await start_broker(keys=keys)
+
+
+async def test_n27_wrong_passwords_hold_up_nobody_who_is_known(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    from odradek_broker.security.passwords import hash_password
+
+    path = tmp_path / "users"
+    path.write_text(f"carol:{hash_password('secret', b'0123456789abcdef')}\n")
+    keys = LISTENER | {"sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": str(path)}
+    broker = await start_broker(keys=keys)
+    assert (await plain(await broker.client(), "carol", "secret")).error_code == 0
+    guesses = [await broker.client() for _ in range(10)]
+    for number, each in enumerate(guesses):
+        await handshake(each, "PLAIN")
+        each.send(SaslAuthenticateRequest(auth_bytes=plain_token("carol", str(number))))
+    known = await broker.client()
+    assert (await plain(known, "carol", "secret")).error_code == 0
+    assert await serves(known)
+    answer = await guesses[0].receive()
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
