@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from odradek_broker.config.authorizer_settings import read_super_users
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
@@ -40,7 +41,9 @@ from odradek_broker.quotas.entities import IP, QuotaEntity, QuotaKey, quota_enti
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.replica_manager import REOPEN_INTERVAL_MS, ReplicaManager
+from odradek_broker.security.audit import AuditLog
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
+from odradek_broker.security.standard_authorizer import StandardAuthorizer
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
 from odradek_broker.storage.errors import StorageError
@@ -101,9 +104,9 @@ class Node:
         self.node_id = config.node_id
         self.cluster_id = logs.cluster_id
         self._advertised: dict[str, tuple[str, int]] = {}
-        #: Asked by handlers before anything else (A-20).
-        self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.metadata = ClusterMetadata(config, randomness)
+        #: Asked by handlers before anything else (A-20).
+        self.authorizer = self._authorizer()
         #: What clients are held to; kept in step with the quotas of the metadata.
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         #: How many connections there may be, and from where.
@@ -174,6 +177,18 @@ class Node:
         )
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
+
+    def _authorizer(self) -> Authorizer:
+        """The one that the settings name; without one everything is allowed (A-19)."""
+        config = self.config
+        if not config.authorizer_class_name:
+            return ALLOW_EVERYTHING
+        return StandardAuthorizer(
+            self.metadata.acls,
+            read_super_users(config.super_users),
+            AuditLog(self.clock.monotonic_ms, lambda: self.metadata.config.authorizer_log_allowed),
+            open_without_acls=config.allow_everyone_if_no_acl_found,
+        )
 
     # --- Start and end ---
 

@@ -46,8 +46,8 @@ class RequestContext:
     """`host` is the peer's address; `connection_id` is unique while the broker runs.
 
     `user`: who sent it, as the connection's session has found out. `listener`: the name of the listener
-    that it came to. `authentication`: the one that this request belongs to, if it does.
-    `size_bytes`: of the request's body. `throttle_ms`: how long the connection has to wait because of
+    that it came to. `authentication`: the one that this request belongs to, if it does. `api_name`: what it asks, like
+    Fetch. `size_bytes`: of the request's body. `throttle_ms`: how long the connection has to wait because of
     the quota `throttled_by`; 0 if it has not.
     """
 
@@ -61,6 +61,7 @@ class RequestContext:
     throttle_ms: int = 0
     throttled_by: str = ""
     authentication: Authentication | None = None
+    api_name: str = ""
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
         """A quota is exceeded; of several the longest wait counts (Q-06)."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.oracle import differences, tested_clients
 from tests.oracle.batches import differences as batch_differences
+from tests.oracle.rights import differences as right_differences
 
 from odradek_protocol.keys import APIS, Api, ApiKey
 
@@ -96,6 +97,7 @@ def batches() -> Iterator[str]:
 def answers() -> Iterator[str]:
     """Answers that differ on purpose: an item for each reason that a row gives."""
     reasons = dict.fromkeys(row.reason for row in differences.DIFFERENCES)
+    reasons |= dict.fromkeys(row.reason for row in right_differences.DIFFERENCES)
     return (f"- {reason}" for reason in reasons)
 
 

@@ -49,6 +49,11 @@ class RuleList:
         enough = {operation} | _IMPLIED_BY.get(operation, set())
         return any(not rule.deny and rule.operation in enough for rule in found)
 
+    def would_allow(
+        self, context: RequestContext, operation: Operation, resource: Resource, /
+    ) -> bool:
+        return self.allows(context, operation, resource)
+
     def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:

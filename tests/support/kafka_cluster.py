@@ -134,7 +134,7 @@ def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIF
         raise KafkaUnavailable(f"Maven could not fetch Kafka's jars:\n{done.stdout[-2000:]}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -264,7 +264,7 @@ class KafkaCluster:
     def __init__(
         self, folder: Path, nodes: int = 1, settings: Mapping[str, str] | None = None
     ) -> None:
-        ports = _free_ports(2 * nodes)
+        ports = free_ports(2 * nodes)
         voters = ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in range(nodes))
         many = {}
         if nodes > 1:

@@ -41,7 +41,6 @@ from odradek_broker.config.unsupported import (
     IGNORED_KEYS,
     IGNORED_PREFIXES,
     NO_EFFECT_SETTINGS,
-    SECURITY_PREFIXES,
     UNSUPPORTED_KEYS,
 )
 from odradek_broker.storage.log_config import LogConfig
@@ -391,7 +390,7 @@ def _is_ignored(key: str) -> bool:
 
 def is_unsupported(key: str) -> bool:
     """Whether a key is a setting of Kafka's that this broker has no row for."""
-    return _is_ignored(key) or key in UNSUPPORTED_KEYS or key.startswith(SECURITY_PREFIXES)
+    return _is_ignored(key) or key in UNSUPPORTED_KEYS
 
 
 def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Notice]:
@@ -417,11 +416,6 @@ def _unused(key: str) -> Notice | None:
         return None
     if key in UNSUPPORTED_KEYS:
         return Notice("warning", f"{key} is not supported: {UNSUPPORTED_KEYS[key]}")
-    if key.startswith(SECURITY_PREFIXES):
-        return Notice(
-            "warning",
-            f"{key} has no effect: this broker has no authorization",
-        )
     if key in TOPIC_SETTINGS:
         broker_key = TOPIC_SETTINGS[key].broker_key
         text = f"{key} is a setting of topics"

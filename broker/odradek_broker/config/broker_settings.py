@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
+from odradek_broker.config.authorizer_settings import AuthorizerSettings
 from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.sasl_settings import SaslSettings
 from odradek_broker.config.types import (
@@ -37,7 +38,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(SaslSettings, ListenerSettings):
+class BrokerSettings(AuthorizerSettings, SaslSettings, ListenerSettings):
     """Every setting, parsed and typed."""
 
     # --- Identity, addresses, directories ---

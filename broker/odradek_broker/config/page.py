@@ -30,8 +30,7 @@ and who may reach them, are in [security](security.md). An unknown key
 is a warning that names the nearest known one. A bad value ends the program with exit
 code 2 and a line that says which value it was and what is allowed. Kafka's settings that mean nothing on one
 node (`num.io.threads`, `replica.*` and the like) are accepted and ignored; those of its quorum (`process.roles`,
-`controller.quorum.*`) are named in one log line at the start;
-settings for protection that this version does not have (`authorizer.class.name`, `super.users`) are a warning each.
+`controller.quorum.*`) are named in one log line at the start.
 
 Settings marked **dynamic** can be changed while the broker runs, for it or for all brokers
 (`kafka-configs.sh --entity-type brokers`, IncrementalAlterConfigs). Those marked **ours** do not exist

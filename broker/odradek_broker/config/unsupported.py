@@ -72,7 +72,7 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
 #: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so that a
 #: server.properties can be used as it is.
 _IGNORED_KEYS = """
-    advertised.host.name advertised.port allow.everyone.if.no.acl.found
+    advertised.host.name advertised.port
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds auto.include.jmx.reporter
     auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable
@@ -123,12 +123,6 @@ IGNORED_PREFIXES = (
     "sasl.oauthbearer.",
     "share.coordinator.",
     "zookeeper.",
-)
-
-#: Prefixes of keys that promise protection which this broker does not give. Each is a warning.
-SECURITY_PREFIXES = (
-    "authorizer.class.name",
-    "super.users",
 )
 
 #: Keys whose absence a user would feel, and what to say of each. Each is a warning.

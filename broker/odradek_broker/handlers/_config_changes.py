@@ -12,7 +12,7 @@ from odradek_broker.metadata.configs.changes import ChangeResult, ResourceChange
 from odradek_broker.metadata.configs.resources import configured_resource
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Authorizer, Operation, may_use_configs
+from odradek_broker.security.authorizer import Authorizer, Operation, denial, may_use_configs
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
@@ -55,7 +55,10 @@ def change_configs(
         resource = configured_resource(changes.resource_type, changes.resource_name)
         error = may_use_configs(authorizer, context, Operation.ALTER_CONFIGS, resource)
         if error:
-            refused.append(ChangeResult(changes.resource_type, changes.resource_name, error))
+            message = denial(Operation.ALTER_CONFIGS, resource)
+            refused.append(
+                ChangeResult(changes.resource_type, changes.resource_name, error, message)
+            )
         else:
             allowed.append(changes)
     records, results = alter_configs(node.metadata, allowed)

@@ -13,7 +13,7 @@ from odradek_broker.metadata.commit import when_durable
 from odradek_broker.node import Node
 from odradek_broker.quotas.entities import quota_entity
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -31,7 +31,9 @@ def handle(
     wanted = [_wanted(entry) for entry in request.entries]
     if not node.authorizer.allows(context, Operation.ALTER_CONFIGS, CLUSTER):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _response([EntityResult(entity, denied) for entity in {w.entity: 0 for w in wanted}])
+        message = denial(Operation.ALTER_CONFIGS, CLUSTER)
+        entities = {each.entity: None for each in wanted}
+        return _response([EntityResult(entity, denied, message) for entity in entities])
     records, results = alter_client_quotas(node.metadata, wanted)
     if request.validate_only:
         return _response(results)

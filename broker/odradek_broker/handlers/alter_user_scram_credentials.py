@@ -12,7 +12,7 @@ from odradek_broker.metadata.scram import (
 )
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -29,7 +29,8 @@ def handle(
         users = {each.name for each in request.deletions}
         users |= {each.name for each in request.upsertions}
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _response([ScramResult(user, denied) for user in sorted(users)])
+        message = denial(Operation.ALTER, CLUSTER)
+        return _response([ScramResult(user, denied, message) for user in sorted(users)])
     records, results = alter_scram_credentials(
         node.metadata,
         [ScramDeletion(each.name, each.mechanism) for each in request.deletions],

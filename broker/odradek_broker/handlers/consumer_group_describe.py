@@ -52,13 +52,15 @@ def _shown(
     request: ConsumerGroupDescribeRequest,
     held: DescribedConsumerGroup,
 ) -> DescribedConsumerGroup:
-    """A group whose topics the client may not know of is not shown at all, as in Kafka."""
+    """A group with partitions that the client may not know of is not shown at all, as in Kafka."""
     if held.error_code:
         return held
-    names = {name for member in held.members for name in member.subscribed_topic_names}
-    for member in held.members:
-        for assignment in (member.assignment, member.target_assignment):
-            names |= {part.topic_name for part in assignment.topic_partitions}
+    names = {
+        part.topic_name
+        for member in held.members
+        for assignment in (member.assignment, member.target_assignment)
+        for part in assignment.topic_partitions
+    }
     if denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
         return consumer_not_described(
             held.group_id,

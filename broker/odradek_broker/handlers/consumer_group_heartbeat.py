@@ -7,7 +7,12 @@ from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
 from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_broker.security.authorizer import (
+    Operation,
+    denied_topics,
+    group,
+    visible_topics,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -30,5 +35,9 @@ def handle(
     # Kafka shows a member's host the way Java prints an address.
     host = f"/{context.host}"
     return node.groups.consumer_heartbeat(
-        request, context.api_version, context.client_id or "", host
+        request,
+        context.api_version,
+        context.client_id or "",
+        host,
+        visible_topics(authorizer, context),
     )

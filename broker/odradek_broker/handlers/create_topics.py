@@ -14,7 +14,7 @@ from odradek_broker.metadata.topics.checks import TopicResult
 from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, may_create_topic
+from odradek_broker.security.authorizer import Operation, denial, may_create_topic
 from odradek_broker.security.authorizer import topic as topic_resource
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_topics import (
@@ -42,7 +42,13 @@ def handle(
         node.quotas.mutations(context, QUOTA_ERROR_SINCE),
     )
     results += [
-        TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names if name in denied
+        TopicResult(
+            name,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            denial(Operation.CREATE, topic_resource(name)),
+        )
+        for name in names
+        if name in denied
     ]
 
     def respond() -> CreateTopicsResponse:

@@ -13,7 +13,7 @@ from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.topics.delete_topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, topic
+from odradek_broker.security.authorizer import Operation, denial, topic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_topics import (
     QUOTA_ERROR_SINCE,
@@ -53,7 +53,7 @@ def _sort_out(
     node: Node, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
     """The topics that this client may delete, and the refusals of the others. A refusal names a topic
-    that was given by id only to those who may describe it."""
+    that was given by id only to those who may describe it, and they are told too that one does not exist."""
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
     for ref in wanted:
@@ -61,9 +61,20 @@ def _sort_out(
         if name is None or node.authorizer.allows(context, Operation.DELETE, topic(name)):
             allowed.append(ref)
             continue
-        may_know = node.authorizer.allows(context, Operation.DESCRIBE, topic(name))
+        may_know = node.authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
+        if may_know and name not in node.metadata.topics:
+            allowed.append(ref)
+            continue
         shown = name if may_know else ref.name
-        refused.append(DeleteResult(shown, ref.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        message = None if shown is None else denial(Operation.DELETE, topic(shown))
+        refused.append(
+            DeleteResult(
+                shown,
+                ref.topic_id,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                message or "You do not have the right DELETE on the topic.",
+            )
+        )
     return allowed, refused
 
 

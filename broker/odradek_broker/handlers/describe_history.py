@@ -170,7 +170,9 @@ def _partitions_that_know(
     """One state for every partition; a few that were not used since the start are opened."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
-    readable = _Rights(lambda name: node.authorizer.allows(context, Operation.READ, topic(name)))
+    readable = _Rights(
+        lambda name: node.authorizer.would_allow(context, Operation.READ, topic(name))
+    )
     # The broker's own topics last: it is not about them that one asks.
     partitions = sorted(
         node.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
@@ -200,15 +202,15 @@ def _may_see(node: Node, context: RequestContext, event: Event) -> bool:
     if name is not None and not _may_describe_id(node, context, str(name)):
         return False
     if name is None and not event.partitions:
-        return node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER)
+        return node.authorizer.would_allow(context, Operation.DESCRIBE, CLUSTER)
     return all(
-        node.authorizer.allows(context, Operation.READ, topic(where))
+        node.authorizer.would_allow(context, Operation.READ, topic(where))
         for where, _ in event.partitions
     )
 
 
 def _may_describe_id(node: Node, context: RequestContext, name: str) -> bool:
-    return node.authorizer.allows(context, Operation.DESCRIBE, transactional_id(name))
+    return node.authorizer.would_allow(context, Operation.DESCRIBE, transactional_id(name))
 
 
 # --- The answer ---
@@ -227,10 +229,10 @@ def _answer(
     if request.limit >= 0:
         events = events[max(len(events) - request.limit, 0) :]
     may_describe = _Rights(
-        lambda name: node.authorizer.allows(context, Operation.DESCRIBE, topic(name))
+        lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
     )
     may_describe_group = _Rights(
-        lambda name: node.authorizer.allows(context, Operation.DESCRIBE, group(name))
+        lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, group(name))
     )
     return DescribeHistoryResponse(
         error_code=_E.NONE,

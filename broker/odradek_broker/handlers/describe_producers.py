@@ -6,7 +6,7 @@ from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics.checks import check_topic_name
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, denied_topics
+from odradek_broker.security.authorizer import Operation, denial, denied_topics, topic
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_protocol.constants import NO_OFFSET
@@ -34,7 +34,11 @@ def handle(
     answers = []
     for asked in request.topics:
         partitions = [
-            _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            _failed(
+                index,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                denial(Operation.READ, topic(asked.name)),
+            )
             if asked.name in denied
             else _partition(node, asked.name, index)
             for index in dict.fromkeys(asked.partition_indexes)

@@ -56,7 +56,7 @@ def _state(node: Node, context: RequestContext, held: Transaction) -> Transactio
         topics=[
             TopicData(topic=name, partitions=indexes)
             for name, indexes in by_topic.items()
-            if node.authorizer.allows(context, Operation.DESCRIBE, topic(name))
+            if node.authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
         ],
     )
 

@@ -6,7 +6,7 @@ from odradek_broker.coordinator.groups.responses import join_error
 from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, group
+from odradek_broker.security.authorizer import Operation, group, visible_topics
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import (
     NULL_PROTOCOL_SINCE,
@@ -23,9 +23,15 @@ def handle(
     # Kafka shows a member's host the way Java prints an address.
     host = f"/{context.host}"
     if node.authorizer.allows(context, Operation.READ, group(request.group_id)):
-        joined = node.groups.join(request, version, context.client_id or "", host)
+        joined = node.groups.join(
+            request,
+            version,
+            context.client_id or "",
+            host,
+            visible_topics(node.authorizer, context),
+        )
     else:
-        refusal = join_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id)
+        refusal = join_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
         joined = Deferred.of(refusal)
     if version >= NULL_PROTOCOL_SINCE:
         return joined

@@ -25,7 +25,7 @@ def handle(
     """The groups that pass both filters and that the client may describe."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    sees_all = node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER)
+    sees_all = node.authorizer.would_allow(context, Operation.DESCRIBE, CLUSTER)
 
     def passes(found: GroupSummary) -> bool:
         return (
@@ -33,7 +33,7 @@ def handle(
             and (not types or found.group_type in types)
             and (
                 sees_all
-                or node.authorizer.allows(context, Operation.DESCRIBE, group(found.group_id))
+                or node.authorizer.would_allow(context, Operation.DESCRIBE, group(found.group_id))
             )
         )
 

@@ -46,7 +46,7 @@ def handle(
             and (not producer_ids or held.producer_id in producer_ids)
             and (request.duration_filter < 0 or now_ms - held.start_ms > request.duration_filter)
             and (pattern is None or pattern.matches(held.transactional_id))
-            and node.authorizer.allows(
+            and node.authorizer.would_allow(
                 context, Operation.DESCRIBE, transactional_id(held.transactional_id)
             )
         )

@@ -24,6 +24,7 @@ from odradek_broker.security.authorizer import (
     authorized_operations,
     cluster_operations,
     denied_topics,
+    hidden_topics,
     may_create_topic,
 )
 from odradek_broker.security.authorizer import topic as topic_resource
@@ -122,7 +123,8 @@ class _Answer:
     def respond(self) -> MetadataResponse:
         node = self._node
         if self._all:
-            denied = self._denied(node.metadata.topics)
+            names = node.metadata.topics
+            denied = hidden_topics(node.authorizer, self._context, names)
             topics = [
                 self._topic(topic)
                 for topic in list(node.metadata.topics.values())

@@ -18,7 +18,12 @@ from odradek_broker.coordinator.groups.offsets import (
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_broker.security.authorizer import (
+    Operation,
+    denied_topics,
+    group,
+    hidden_topics,
+)
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
@@ -87,7 +92,8 @@ def _fetch(
     if partitions is None:
 
         def without_hidden(found: FetchedOffsets) -> FetchedOffsets:
-            hidden = denied(part.topic for part in found.parts)
+            topics = (part.topic for part in found.parts)
+            hidden = hidden_topics(node.authorizer, context, topics)
             if not hidden:
                 return found
             shown = [part for part in found.parts if part.topic not in hidden]

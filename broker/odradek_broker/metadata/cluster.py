@@ -1,7 +1,7 @@
-"""Cluster metadata: topics, partitions, settings, quotas, credentials and producer ids, replayed from their own log.
+"""Cluster metadata: topics, partitions, settings, quotas, credentials, ACLs and producer ids, replayed from their own log.
 
-State changes only in `replay`, in service and at restart alike (D4). What is to be
-recorded is decided in `topics/`, `configs/`, `client_quotas/` and `scram.py`, which read this state and return records.
+State changes only in `replay`, in service and at restart alike (D4). What is to be recorded is decided in `topics/`,
+`configs/`, `client_quotas/`, `acls/` and `scram.py`, which read this state and return records.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.types import ConfigError
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.entities import QuotaEntity, QuotaKey, quota_entity
+from odradek_broker.security.acls import Acl, AclIndex
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
 from odradek_protocol.stored.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -83,7 +87,7 @@ class ClusterMetadata:
         self.config = config
         self.node_id = config.node_id
         self.topics: dict[str, Topic] = {}
-        #: Raised when a topic or a partition is created or removed. Soft state.
+        #: Raised when a topic or a partition is created or removed, or who may know of one changes. Soft state.
         self.topics_version = 0
         self._static = config
         #: Told of settings before they are recorded: ConfigError if something else than their form is wrong.
@@ -98,6 +102,8 @@ class ClusterMetadata:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: The SCRAM credentials of each user. Changed by `replay` only.
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+        #: Who may do what, where an authorizer goes by it. Changed by `replay` only.
+        self.acls = AclIndex()
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
         # Soft state: the block in use and the one being made durable. A restart skips what is
@@ -194,6 +200,14 @@ class ClusterMetadata:
             if not taken and topic_id[0] >> 2 != _BASE64_DASH:
                 return topic_id
         raise MetadataError("the source of randomness gives no usable topic id")
+
+    def new_acl_id(self) -> bytes:
+        """A new id of an ACL."""
+        for _ in range(_ID_TRIES_MAX):
+            acl_id = self._random.uuid()
+            if not self.acls.has_id(acl_id) and acl_id not in _RESERVED_IDS:
+                return acl_id
+        raise MetadataError("the source of randomness gives no usable id for an ACL")
 
     # --- Decisions that need no admin request ---
 
@@ -382,6 +396,29 @@ class ClusterMetadata:
         if not held:
             del self.scram_credentials[record.name]
 
+    def _replay_acl(self, record: AccessControlEntryRecord) -> None:
+        try:
+            acl = Acl(
+                AclResourceType(record.resource_type),
+                record.resource_name,
+                PatternType(record.pattern_type),
+                record.principal,
+                record.host,
+                AclOperation(record.operation),
+                AclPermission(record.permission_type),
+            )
+            self.acls.add(record.id, acl)
+            # Expressions of groups may match other topics now (A-67).
+            self.topics_version += 1
+        except ValueError as problem:
+            raise MetadataError(f"an ACL cannot be used: {problem}") from problem
+
+    def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        if not self.acls.has_id(record.id):
+            raise MetadataError(f"the unknown ACL {record.id.hex()} is removed")
+        self.acls.remove(record.id)
+        self.topics_version += 1
+
     def _use_dynamic_settings(self) -> None:
         """Combine static and dynamic settings; they are not used if they do not fit together.
 
@@ -422,4 +459,6 @@ _REPLAY: dict[type[Message], _Replay] = {
     ProducerIdsRecord: ClusterMetadata._replay_producer_ids,  # type: ignore[dict-item]
     UserScramCredentialRecord: ClusterMetadata._replay_scram_credential,  # type: ignore[dict-item]
     RemoveUserScramCredentialRecord: ClusterMetadata._replay_remove_scram_credential,  # type: ignore[dict-item]
+    AccessControlEntryRecord: ClusterMetadata._replay_acl,  # type: ignore[dict-item]
+    RemoveAccessControlEntryRecord: ClusterMetadata._replay_remove_acl,  # type: ignore[dict-item]
 }

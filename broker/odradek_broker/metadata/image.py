@@ -14,10 +14,12 @@ from odradek_broker.quotas.entities import quota_entity
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.message import Message
 from odradek_protocol.stored.cluster_metadata import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -36,7 +38,7 @@ class MetadataImage:
 
     def __init__(self) -> None:
         #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
-        #: ("scram", user); `_PRODUCER_IDS`.
+        #: ("scram", user); ("ACL", id); `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
         #: What has become of some of them since a snapshot began; None: it is gone.
         self._changes: dict[Any, _Entry | None] = {}
@@ -127,6 +129,12 @@ class MetadataImage:
     ) -> None:
         self._set(("scram", record.name), str(record.mechanism), None)
 
+    def _replay_acl(self, record: AccessControlEntryRecord, value: bytes) -> None:
+        self._put(("ACL", record.id), value)
+
+    def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord, value: bytes) -> None:
+        self._put(("ACL", record.id), None)
+
     def _set(self, key: object, name: str, value: bytes | None) -> None:
         """One of the settings behind a key; None removes it."""
         held = cast(dict[str, bytes], self._get(key) or {})
@@ -180,4 +188,6 @@ _REPLAY: dict[type[Message], _Replay] = {
     ProducerIdsRecord: MetadataImage._replay_producer_ids,  # type: ignore[dict-item]
     UserScramCredentialRecord: MetadataImage._replay_scram_credential,  # type: ignore[dict-item]
     RemoveUserScramCredentialRecord: MetadataImage._replay_remove_scram_credential,  # type: ignore[dict-item]
+    AccessControlEntryRecord: MetadataImage._replay_acl,  # type: ignore[dict-item]
+    RemoveAccessControlEntryRecord: MetadataImage._replay_remove_acl,  # type: ignore[dict-item]
 }

@@ -7,37 +7,16 @@ that an operation needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import Enum
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from odradek_broker.request import RequestContext
+from odradek_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek_protocol.errors import ErrorCode
 
-
-class ResourceType(Enum):
-    """Kafka's ResourceType."""
-
-    TOPIC = "Topic"
-    GROUP = "Group"
-    CLUSTER = "Cluster"
-    TRANSACTIONAL_ID = "TransactionalId"
-
-
-class Operation(Enum):
-    """Kafka's AclOperation."""
-
-    READ = "Read"
-    WRITE = "Write"
-    CREATE = "Create"
-    DELETE = "Delete"
-    ALTER = "Alter"
-    DESCRIBE = "Describe"
-    CLUSTER_ACTION = "ClusterAction"
-    DESCRIBE_CONFIGS = "DescribeConfigs"
-    ALTER_CONFIGS = "AlterConfigs"
-    IDEMPOTENT_WRITE = "IdempotentWrite"
-    TWO_PHASE_COMMIT = "TwoPhaseCommit"
+#: Kafka's ResourceType and AclOperation.
+ResourceType = AclResourceType
+Operation = AclOperation
 
 
 class Resource(NamedTuple):
@@ -47,7 +26,7 @@ class Resource(NamedTuple):
     name: str
 
 
-CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
+CLUSTER = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def topic(name: str) -> Resource:
@@ -65,11 +44,25 @@ def transactional_id(name: str) -> Resource:
     return Resource(ResourceType.TRANSACTIONAL_ID, name)
 
 
+def denial(operation: Operation, resource: Resource) -> str:
+    """What clients without a right are told."""
+    what = resource.type.name.lower().replace("_", " ")
+    name = "" if resource == CLUSTER else f" {resource.name!r}"
+    return f"You do not have the right {operation.name} on the {what}{name}."
+
+
 class Authorizer(Protocol):
     """Decides on requests. It is asked once per right and request, and must answer at once."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
-        """Whether the sender of this request may do the operation."""
+        """Whether the sender of this request may do the operation. A denial is told to the audit log."""
+        ...
+
+    def would_allow(
+        self, context: RequestContext, operation: Operation, resource: Resource, /
+    ) -> bool:
+        """The same where the answer of the request leaves something out, or another right would do: that is
+        no denial that anybody has to hear of."""
         ...
 
     def allows_any(
@@ -86,6 +79,12 @@ class AllowEverything:
         """Always true."""
         return True
 
+    def would_allow(
+        self, context: RequestContext, operation: Operation, resource: Resource, /
+    ) -> bool:
+        """Always true."""
+        return True
+
     def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
@@ -94,11 +93,33 @@ class AllowEverything:
 
 
 ALLOW_EVERYTHING = AllowEverything()
+#: What the APIs of ACLs say then.
+NO_AUTHORIZER = "No Authorizer is configured. (authorizer.class.name)"
 
 
 # --- Questions of several handlers --------------------------------------------------------------
 
 _NO_TOPICS: frozenset[str] = frozenset()
+
+
+def hidden_topics(
+    authorizer: Authorizer, context: RequestContext, names: Iterable[str]
+) -> frozenset[str]:
+    """The topics that an answer about all of them leaves out: this client may not describe them."""
+    if authorizer is ALLOW_EVERYTHING:
+        return _NO_TOPICS
+    return frozenset(
+        name
+        for name in dict.fromkeys(names)
+        if not authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
+    )
+
+
+def visible_topics(
+    authorizer: Authorizer, context: RequestContext
+) -> Callable[[frozenset[str]], frozenset[str]]:
+    """What leaves out the topics that this client may not describe."""
+    return lambda names: names - hidden_topics(authorizer, context, names)
 
 
 def denied_topics(
@@ -134,34 +155,20 @@ def may_use_configs(
     return _CONFIGS_DENIED[resource.type]
 
 
-#: Operations on each kind of resource, with Kafka's AclOperation codes (KIP-430).
-_OPERATION_CODES: dict[ResourceType, dict[Operation, int]] = {
-    ResourceType.TOPIC: {
-        Operation.READ: 3,
-        Operation.WRITE: 4,
-        Operation.CREATE: 5,
-        Operation.DELETE: 6,
-        Operation.ALTER: 7,
-        Operation.DESCRIBE: 8,
-        Operation.DESCRIBE_CONFIGS: 10,
-        Operation.ALTER_CONFIGS: 11,
-    },
-    ResourceType.GROUP: {
-        Operation.READ: 3,
-        Operation.DELETE: 6,
-        Operation.DESCRIBE: 8,
-        Operation.DESCRIBE_CONFIGS: 10,
-        Operation.ALTER_CONFIGS: 11,
-    },
-    ResourceType.CLUSTER: {
-        Operation.CREATE: 5,
-        Operation.ALTER: 7,
-        Operation.DESCRIBE: 8,
-        Operation.CLUSTER_ACTION: 9,
-        Operation.DESCRIBE_CONFIGS: 10,
-        Operation.ALTER_CONFIGS: 11,
-        Operation.IDEMPOTENT_WRITE: 12,
-    },
+#: Operations on each kind of resource, of which clients may be told (KIP-430).
+_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER),
+        *(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+    ),
+    ResourceType.GROUP: (
+        *(Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+        *(Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+    ),
+    ResourceType.CLUSTER: (
+        *(Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION),
+        *(Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE),
+    ),
 }
 #: The answer to a client that did not ask for its operations.
 UNKNOWN_OPERATIONS = -(2**31)
@@ -172,22 +179,22 @@ def authorized_operations(
 ) -> int:
     """This client's operations on a topic, a group or the cluster: bit n for Kafka's operation n."""
     return sum(
-        1 << code
-        for operation, code in _OPERATION_CODES[resource.type].items()
-        if authorizer.allows(context, operation, resource)
+        1 << operation
+        for operation in _OPERATIONS[resource.type]
+        if authorizer.would_allow(context, operation, resource)
     )
 
 
 def cluster_operations(authorizer: Authorizer, context: RequestContext) -> int:
     """`authorized_operations` on the cluster; none for a client that may not describe it."""
-    if not authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
+    if not authorizer.would_allow(context, Operation.DESCRIBE, CLUSTER):
         return 0
     return authorized_operations(authorizer, context, CLUSTER)
 
 
 def may_create_topic(authorizer: Authorizer, context: RequestContext, name: str) -> bool:
     """CREATE on the cluster, or on a topic of this name (A-11, A-17)."""
-    return authorizer.allows(context, Operation.CREATE, CLUSTER) or authorizer.allows(
+    return authorizer.would_allow(context, Operation.CREATE, CLUSTER) or authorizer.allows(
         context, Operation.CREATE, topic(name)
     )
 
@@ -199,13 +206,13 @@ def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: in
 
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
     """IDEMPOTENT_WRITE, or WRITE on any topic: for a producer id without a transactional id (A-04)."""
-    return authorizer.allows(context, Operation.IDEMPOTENT_WRITE, CLUSTER) or authorizer.allows_any(
-        context, Operation.WRITE, ResourceType.TOPIC
-    )
+    return authorizer.would_allow(
+        context, Operation.IDEMPOTENT_WRITE, CLUSTER
+    ) or authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)
 
 
 def may_write_markers(authorizer: Authorizer, context: RequestContext) -> bool:
     """ALTER, for tools that end a hanging transaction, or CLUSTER_ACTION, for brokers (A-08)."""
-    return authorizer.allows(context, Operation.ALTER, CLUSTER) or authorizer.allows(
+    return authorizer.would_allow(context, Operation.ALTER, CLUSTER) or authorizer.allows(
         context, Operation.CLUSTER_ACTION, CLUSTER
     )

@@ -139,6 +139,7 @@ class Dispatcher:
             user=peer.user,
             listener=peer.listener,
             authentication=peer.authentication,
+            api_name=api.name,
         )
         if version not in api.versions:
             return self._unsupported(api, context, header.correlation_id)

@@ -116,6 +116,27 @@ class RemoveUserScramCredentialRecord(Message):
     mechanism: int = field(INT8)
 
 
+@message(key=18, versions="0", flexible="0+")
+class AccessControlEntryRecord(Message):
+    """An ACL exists. Numbers as in `odradek_protocol.acls`."""
+
+    id: bytes = field(UUID)
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    pattern_type: int = field(INT8)
+    principal: str = field(STRING)
+    host: str = field(STRING)
+    operation: int = field(INT8)
+    permission_type: int = field(INT8)
+
+
+@message(key=19, versions="0", flexible="0+")
+class RemoveAccessControlEntryRecord(Message):
+    """An ACL is gone."""
+
+    id: bytes = field(UUID)
+
+
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
@@ -125,6 +146,8 @@ MetadataRecord = (
     | ClientQuotaRecord
     | ProducerIdsRecord
     | RemoveUserScramCredentialRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
 )
 
 RECORD_TYPES: dict[int, type[Message]] = {
@@ -133,6 +156,7 @@ RECORD_TYPES: dict[int, type[Message]] = {
         *(TopicRecord, PartitionRecord, ConfigRecord),
         *(RemoveTopicRecord, ClientQuotaRecord, ProducerIdsRecord),
         *(UserScramCredentialRecord, RemoveUserScramCredentialRecord),
+        *(AccessControlEntryRecord, RemoveAccessControlEntryRecord),
     )
 }
 

@@ -117,7 +117,7 @@ def test_a_topic_setting_names_the_brokers_one() -> None:
 
 
 def test_a_setting_that_promises_protection_is_a_warning() -> None:
-    for key in ("authorizer.class.name", "ssl.engine.factory.class", "super.users"):
+    for key in ("ssl.engine.factory.class", "client.quota.callback.class"):
         _, notices = parse_config({key: "x"})
         assert [notice.level for notice in notices] == ["warning"]
 
@@ -265,6 +265,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
     asked |= {"max.connections.per.ip", "max.connections.per.ip.overrides"}
     asked |= {"max.connection.creation.rate", "producer.id.expiration.ms"}
     asked |= {f"log.cleaner.{name}" for name in cleaner}
+    asked |= {"authorizer.log.allowed"}
     stores: tuple[str, ...] = (
         "keystore.type",
         "keystore.location",

@@ -42,7 +42,7 @@ class _Denies:
     def allows(self, *_: object) -> bool:
         return False
 
-    allows_any = allows
+    would_allow = allows_any = allows
 
 
 def upsertion(user: str, mechanism: int = 1, iterations: int = 4096, **more: Any) -> ScramUpsertion:

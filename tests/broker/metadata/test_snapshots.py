@@ -37,11 +37,13 @@ from odradek_protocol.records import iter_batches
 from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
 from odradek_protocol.stored.cluster_metadata import (
     RECORD_TYPES,
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
     QuotaEntityData,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     decode_record,
@@ -87,6 +89,7 @@ def state_of(metadata: ClusterMetadata) -> object:
         metadata._configs,
         metadata.client_quotas,
         metadata.scram_credentials,
+        dict(metadata.acls.by_id),
         metadata._next_producer_id,
     )
 
@@ -175,6 +178,22 @@ def _histories(rng: random.Random, metadata: ClusterMetadata) -> Iterator[list[M
                     key=rng.choice(["producer_byte_rate", "request_percentage"]),
                     value=rng.random(),
                     remove=rng.random() < 0.3,
+                )
+            ]
+        elif rng.random() < 0.2 and metadata.acls.by_id:
+            gone = rng.choice(list(metadata.acls.by_id))
+            yield [RemoveAccessControlEntryRecord(id=gone)]
+        elif rng.random() < 0.2:
+            yield [
+                AccessControlEntryRecord(
+                    id=metadata.new_acl_id(),
+                    resource_type=2,
+                    resource_name=f"acl{rng.random()}",
+                    pattern_type=3,
+                    principal="User:u",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
                 )
             ]
         elif rng.random() < 0.4:

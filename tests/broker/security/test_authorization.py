@@ -30,6 +30,7 @@ from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.alter_configs import AlterableConfig as ReplacingConfig
 from odradek_protocol.schemas.alter_configs import AlterConfigsRequest
 from odradek_protocol.schemas.alter_configs import AlterConfigsResource as ReplacedResource
+from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -69,6 +70,10 @@ from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest
+from odradek_protocol.stored.cluster_metadata import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
 from raw_client import RawClient, batch_of, produce_request
 
 E = ErrorCode
@@ -619,6 +624,60 @@ async def test_a18_settings_of_a_group_want_rights_on_the_group(
     found = {one.resource_name: one.error_code for one in (await client.call(changed)).responses}
     assert found == {"g": E.NONE, "h": E.GROUP_AUTHORIZATION_FAILED}
     assert broker.node.metadata.overrides(32, "h") == {}
+
+
+# --- regular expressions of consumer groups ---
+
+
+def beat(epoch: int, member_id: str = "m", **more: Any) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="cg",
+        member_id=member_id,
+        member_epoch=epoch,
+        rebalance_timeout_ms=60_000,
+        topic_partitions=[],
+        **more,
+    )
+
+
+async def test_a67_an_expression_matches_what_the_member_may_describe(
+    client: RawClient, broker: RunningBroker, rules: RuleList
+) -> None:
+    await client.call(FindCoordinatorRequest(key="cg"), 3)
+    ids = {topic_id(broker, name): name for name in ("seen", "hidden")}
+
+    def assigned(answer: Any) -> set[str]:
+        assert answer.error_code == E.NONE
+        return {ids[part.topic_id] for part in answer.assignment.topic_partitions}
+
+    allow(rules, O.READ, GROUP, "cg")
+    allow(rules, O.DESCRIBE, TOPIC, "seen")
+    join = beat(0, subscribed_topic_regex="seen|hidden")
+    joined = await client.call(join, 1)
+    assert assigned(joined) == {"seen"}
+    allow(rules, O.DESCRIBE, TOPIC, "hidden")
+    # Replaying an ACL would tell it; here the rules are no ACLs.
+    broker.node.metadata.topics_version += 1
+    again = await client.call(beat(0, subscribed_topic_regex="seen|hidden"), 1)
+    assert assigned(again) == {"seen", "hidden"}
+
+
+async def test_a67_acls_that_change_are_looked_at_anew(broker: RunningBroker) -> None:
+    metadata = broker.node.metadata
+    before = metadata.topics_version
+    acl = AccessControlEntryRecord(
+        id=b"a" * 16,
+        resource_type=2,
+        resource_name="t",
+        pattern_type=3,
+        principal="User:u",
+        host="*",
+        operation=8,
+        permission_type=3,
+    )
+    metadata.replay(acl)
+    metadata.replay(RemoveAccessControlEntryRecord(id=acl.id))
+    assert metadata.topics_version == before + 2
 
 
 # --- A-19, A-20 ---

@@ -24,7 +24,7 @@ from odradek_broker.coordinator.groups.classic.states import GroupState
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
-from odradek_broker.coordinator.groups.consumer.settings import Topics
+from odradek_broker.coordinator.groups.consumer.settings import Topics, Visible, every_topic
 from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
 from odradek_broker.coordinator.groups.offsets import (
@@ -172,13 +172,18 @@ class GroupCoordinator:
     # --- Requests ---
 
     def join(
-        self, request: JoinGroupRequest, api_version: int, client_id: str, client_host: str
+        self,
+        request: JoinGroupRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        visible: Visible = every_topic,
     ) -> Deferred[JoinGroupResponse]:
         client_id = client_id[:CLIENT_ID_MAX_CHARS]
         return self.shards.ask(
             request.group_id,
             lambda shard, deferred, now: shard.join(
-                JoinCall(request, deferred, api_version, client_id, client_host), now
+                JoinCall(request, deferred, api_version, client_id, client_host, visible), now
             ),
             lambda error: join_error(error, request.member_id),
         )
@@ -210,12 +215,13 @@ class GroupCoordinator:
         api_version: int,
         client_id: str,
         client_host: str,
+        visible: Visible = every_topic,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
         client_id = client_id[:CLIENT_ID_MAX_CHARS]
         return self.shards.ask(
             request.group_id,
             lambda shard, deferred, now: shard.consumer_heartbeat(
-                HeartbeatCall(request, deferred, api_version, client_id, client_host), now
+                HeartbeatCall(request, deferred, api_version, client_id, client_host, visible), now
             ),
             heartbeat_error,
         )

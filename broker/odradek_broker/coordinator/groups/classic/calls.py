@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odradek_broker.coordinator.groups.consumer.settings import Visible, every_topic
 from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.deferred import Deferred
 from odradek_protocol.errors import ErrorCode
@@ -22,13 +23,14 @@ CLIENT_ID_MAX_CHARS = 255
 
 @dataclass(frozen=True, slots=True)
 class JoinCall:
-    """A JoinGroup request, and what its connection says about the member."""
+    """A JoinGroup request, what its connection says about the member, and what its user may see."""
 
     request: JoinGroupRequest
     deferred: Deferred[JoinGroupResponse]
     api_version: int
     client_id: str
     client_host: str
+    visible: Visible = every_topic
 
     @property
     def rebalance_timeout_ms(self) -> int:

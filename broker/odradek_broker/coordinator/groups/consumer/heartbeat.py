@@ -25,6 +25,8 @@ from odradek_broker.coordinator.groups.consumer.settings import (
     ConsumerGroupSettings,
     Refusal,
     Topics,
+    Visible,
+    every_topic,
     heartbeat_interval_ms,
 )
 from odradek_broker.coordinator.groups.consumer.states import MemberState
@@ -56,13 +58,14 @@ _E = ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCall:
-    """A ConsumerGroupHeartbeat, and what its connection says about the member."""
+    """A ConsumerGroupHeartbeat, what its connection says about the member, and what its user may see."""
 
     request: ConsumerGroupHeartbeatRequest
     deferred: Deferred[ConsumerGroupHeartbeatResponse]
     api_version: int
     client_id: str
     client_host: str
+    visible: Visible = every_topic
 
 
 def heartbeat_error(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
@@ -138,7 +141,7 @@ class ConsumerProtocol:
         update = self._subscribe(group, member_id, request)
         before = update.member
         out.records += opened.records
-        update.member = _updated(before, call)
+        update.member, update.visible = _updated(before, call), call.visible
         self._check_pattern(update)
         member = update_member(update, self._config, self._topics, now)
         out.records += [*update.records, *opened.ending]

@@ -17,7 +17,12 @@ from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerMember,
 )
 from odradek_broker.coordinator.groups.consumer.partitions import Partitions
-from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
+from odradek_broker.coordinator.groups.consumer.settings import (
+    ConsumerGroupSettings,
+    Topics,
+    Visible,
+    every_topic,
+)
 from odradek_broker.coordinator.groups.consumer.subscriptions import (
     Subscriptions,
     resolve_subscriptions,
@@ -31,7 +36,7 @@ class MemberUpdate:
     """A request of a member: what it was, what it is now, and what is to be written about it.
 
     `before` None: it is new. `replaced`: the static member whose place it takes (G-131), whose
-    records are among `records` already. `owned`: what it says that it owns.
+    records are among `records` already. `owned`: what it says that it owns. `visible`: what its user may see.
     """
 
     group: ConsumerGroup
@@ -40,6 +45,7 @@ class MemberUpdate:
     owned: Partitions | None
     replaced: ConsumerMember | None = None
     records: list[Record] = field(default_factory=list)
+    visible: Visible = every_topic
 
     def members(self) -> dict[str, ConsumerMember]:
         """The group's members, this one as it is now."""
@@ -67,7 +73,9 @@ def update_member(
     wanted = None if known is None else (known.topics, known.pattern)
     subscriptions = Subscriptions(group.epoch, group.topics, group.patterns, [])
     if wanted != (member.topics, member.pattern) or group.topics_version != topics.topics_version:
-        subscriptions = resolve_subscriptions(group, update.members(), known, member, topics, now)
+        subscriptions = resolve_subscriptions(
+            group, update.members(), known, member, topics, now, update.visible
+        )
         update.records += subscriptions.records
         group.topics_version = topics.topics_version
     target, target_epoch = update.target_of(member.member_id), group.assignment_epoch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from odradek_protocol.errors import ErrorCode
@@ -23,6 +23,15 @@ class ConsumerGroupSettings(Protocol):
     def group_consumer_migration_policy(self) -> str: ...
     @property
     def group_max_size(self) -> int: ...
+
+
+#: The topics among some that a member may know of (A-67).
+Visible = Callable[[frozenset[str]], frozenset[str]]
+
+
+def every_topic(names: frozenset[str]) -> frozenset[str]:
+    """All of them."""
+    return names
 
 
 class Topics(Protocol):

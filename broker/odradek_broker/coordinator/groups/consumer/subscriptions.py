@@ -15,7 +15,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerMember,
     TopicMetadata,
 )
-from odradek_broker.coordinator.groups.consumer.settings import Topics
+from odradek_broker.coordinator.groups.consumer.settings import Topics, Visible, every_topic
 from odradek_broker.coordinator.runtime import Instant, Record
 from odradek_broker.re2.parser import PatternError, compile_pattern
 
@@ -41,17 +41,18 @@ def resolve_subscriptions(
     member: ConsumerMember,
     topics: Topics,
     now: Instant,
+    visible: Visible = every_topic,
 ) -> Subscriptions:
     """Resolve what `members` are subscribed to; if anything is new, the group epoch grows.
 
     `member` is the one that has changed, `before` what it was, None if it is new. One that asks for
-    no topic asks for nothing.
+    no topic asks for nothing. `visible`: what its user may know of; expressions match nothing else (A-67).
     """
     records: list[Record] = []
     patterns: dict[str, frozenset[str]] = {}
     for pattern in [each.pattern for each in members.values()]:
         if pattern and pattern not in patterns:
-            names = patterns[pattern] = _resolve(pattern, topics)
+            names = patterns[pattern] = visible(_resolve(pattern, topics))
             if names != group.patterns.get(pattern):
                 version = topics.topics_version
                 records.append(

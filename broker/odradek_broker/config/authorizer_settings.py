@@ -1,0 +1,60 @@
+"""The settings of authorization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek_broker.config.types import Check, Kind, setting
+
+#: The one authorizer that there is; also called so by Kafka.
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def read_super_users(text: str) -> tuple[str, ...]:
+    """The principals in a value of super.users. ValueError if one is no TYPE:NAME."""
+    found = tuple(part.strip() for part in text.split(";") if part.strip())
+    for principal in found:
+        kind, colon, name = principal.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(principal)
+    return found
+
+
+def _are_principals(text: str) -> bool:
+    try:
+        read_super_users(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthorizerSettings:
+    """Who may do what, and which of it is logged."""
+
+    authorizer_class_name: str = setting(
+        Kind.STRING,
+        "",
+        f"Who decides what clients may do: {STANDARD_AUTHORIZER} goes by ACLs; empty: everything is"
+        " allowed.",
+        Check(
+            f"{STANDARD_AUTHORIZER}, or empty; other classes of Java cannot run here",
+            lambda name: name in ("", STANDARD_AUTHORIZER),
+        ),
+    )
+    super_users: str = setting(
+        Kind.STRING,
+        "",
+        "Principals that may do everything, separated by semicolons: User:alice;User:bob.",
+        Check("principals separated by semicolons, like User:alice;User:bob", _are_principals),
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        Kind.BOOLEAN, False, "Whether everybody may do everything with a resource without ACLs."
+    )
+    authorizer_log_allowed: bool = setting(
+        Kind.BOOLEAN,
+        False,
+        "Log a line for what is allowed too, not only for what is denied.",
+        dynamic=True,
+        ours=True,
+    )

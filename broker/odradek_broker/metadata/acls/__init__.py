@@ -1,0 +1,1 @@
+"""ACLs: created, deleted, and filters of them."""

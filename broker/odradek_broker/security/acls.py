@@ -1,0 +1,190 @@
+"""ACLs, and the index in which those of a resource are found (KIP-11, KIP-290)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+
+from odradek_protocol.acls import (
+    WILDCARD,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+)
+
+
+class Acl(NamedTuple):
+    """One ACL. `principal`: "User:alice"; `host`: an address, or `*`."""
+
+    resource_type: AclResourceType
+    name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: AclPermission
+
+    def __str__(self) -> str:
+        return (
+            f"{self.permission.name} {self.operation.name} to {self.principal} from {self.host}"
+            f" on {self.pattern_type.name} {self.resource_type.name} {self.name}"
+        )
+
+
+@dataclass(frozen=True)
+class AclFilter:
+    """Which ACLs are meant. None and ANY fit everything; PatternType.MATCH: what holds for `name`."""
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+
+    def fits(self, acl: Acl) -> bool:
+        """Whether the ACL is meant."""
+        return (
+            self.resource_type in (AclResourceType.ANY, acl.resource_type)
+            and self.pattern_type in (PatternType.ANY, PatternType.MATCH, acl.pattern_type)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission in (AclPermission.ANY, acl.permission)
+            and self._fits_name(acl)
+        )
+
+    def _fits_name(self, acl: Acl) -> bool:
+        if self.name is None or self.name == acl.name:
+            return True
+        if self.pattern_type is not PatternType.MATCH:
+            return False
+        if acl.pattern_type is PatternType.PREFIXED:
+            return self.name.startswith(acl.name)
+        return acl.name == WILDCARD
+
+
+@lru_cache(maxsize=4096)
+def plain_host(host: str) -> str:
+    """An address in one form, however it is written: Java writes IPv6 with all its zeros."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)
+
+
+#: The ACLs of one pattern, by principal.
+Bucket = dict[str, list[Acl]]
+
+
+@dataclass
+class _OfType:
+    """The ACLs of one type of resource, by name. `lengths`: of prefixes, with how many have it."""
+
+    literal: dict[str, Bucket] = field(default_factory=dict)
+    prefixed: dict[str, Bucket] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
+
+    def buckets(self, name: str) -> Iterator[Bucket]:
+        """What holds for a name, in no order that counts."""
+        for literal in {name, WILDCARD}:
+            found = self.literal.get(literal)
+            if found is not None:
+                yield found
+        size = len(name)
+        for length in self.lengths:
+            if length <= size:
+                found = self.prefixed.get(name[:length])
+                if found is not None:
+                    yield found
+
+    def add(self, acl: Acl) -> None:
+        held = self._held(acl)
+        if acl.name not in held and held is self.prefixed:
+            length = len(acl.name)
+            self.lengths[length] = self.lengths.get(length, 0) + 1
+        held.setdefault(acl.name, {}).setdefault(acl.principal, []).append(acl)
+
+    def remove(self, acl: Acl) -> None:
+        held = self._held(acl)
+        bucket = held[acl.name]
+        bucket[acl.principal].remove(acl)
+        if not bucket[acl.principal]:
+            del bucket[acl.principal]
+        if bucket:
+            return
+        del held[acl.name]
+        if held is self.prefixed:
+            length = len(acl.name)
+            self.lengths[length] -= 1
+            if not self.lengths[length]:
+                del self.lengths[length]
+
+    def _held(self, acl: Acl) -> dict[str, Bucket]:
+        return self.prefixed if acl.pattern_type is PatternType.PREFIXED else self.literal
+
+
+class AclIndex:
+    """All ACLs. Changed by replaying records only (D4)."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[bytes, Acl] = {}
+        self._ids: dict[Acl, bytes] = {}
+        self._types: dict[AclResourceType, _OfType] = {}
+        #: Raised with every change.
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, acl: Acl) -> bool:
+        return acl in self._ids
+
+    def has_id(self, acl_id: bytes) -> bool:
+        """Whether an ACL has this id."""
+        return acl_id in self._by_id
+
+    def add(self, acl_id: bytes, acl: Acl) -> None:
+        """ValueError if the id or the ACL is there already."""
+        if acl_id in self._by_id or acl in self._ids:
+            raise ValueError(f"the ACL {acl} is created twice")
+        self.version += 1
+        self._by_id[acl_id] = acl
+        self._ids[acl] = acl_id
+        self._types.setdefault(acl.resource_type, _OfType()).add(acl)
+
+    def remove(self, acl_id: bytes) -> None:
+        """KeyError if no ACL has this id."""
+        acl = self._by_id.pop(acl_id)
+        self.version += 1
+        del self._ids[acl]
+        self._types[acl.resource_type].remove(acl)
+
+    def buckets(self, kind: AclResourceType, name: str) -> Iterator[Bucket]:
+        """The ACLs that hold for a resource."""
+        found = self._types.get(kind)
+        return iter(()) if found is None else found.buckets(name)
+
+    def of_type(self, kind: AclResourceType) -> Iterator[Acl]:
+        """All of one type of resource."""
+        found = self._types.get(kind, _OfType())
+        for held in (found.literal, found.prefixed):
+            for bucket in held.values():
+                for acls in bucket.values():
+                    yield from acls
+
+    def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
+        """(id, ACL) of those that a filter means, oldest first."""
+        return [(acl_id, acl) for acl_id, acl in self._by_id.items() if wanted.fits(acl)]
+
+    @property
+    def by_id(self) -> Mapping[bytes, Acl]:
+        return self._by_id

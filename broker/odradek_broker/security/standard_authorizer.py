@@ -1,0 +1,186 @@
+"""Kafka's StandardAuthorizer: rights by the ACLs in the cluster's metadata (rules A-60 to A-66)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from odradek_broker.request import RequestContext
+from odradek_broker.security.acls import Acl, AclIndex, plain_host
+from odradek_broker.security.audit import AuditLog
+from odradek_broker.security.authorizer import Operation, Resource, ResourceType
+from odradek_protocol.acls import (
+    EVERYBODY,
+    USER_PREFIX,
+    WILDCARD,
+    AclPermission,
+    PatternType,
+)
+
+#: Allowing one of these allows it too (A-20). Denials imply nothing.
+_IMPLIED_BY = {
+    Operation.DESCRIBE: frozenset(
+        {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+_DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
+_ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
+#: Decisions that are kept, until an ACL changes. Longer names are no names of topics, and decided each time.
+_DECISIONS_MAX = 20_000
+_NAME_MAX = 249
+#: Kafka asks for a topic of this name, to find out who may do everything.
+_ANY_NAME = "hardcode"
+
+
+class Decision(NamedTuple):
+    """Whether it is allowed, and what decided."""
+
+    allowed: bool
+    rule: str
+
+
+_SUPER_USER = Decision(True, "super user")
+_NO_ACL_FITS = Decision(False, "no ACL allows it")
+_NO_ACLS_DENIED = Decision(False, "the resource has no ACLs")
+_NO_ACLS_ALLOWED = Decision(True, "the resource has no ACLs (allow.everyone.if.no.acl.found)")
+
+
+class StandardAuthorizer:
+    """`super_users`: principals that may do everything. `open_without_acls`: whether what has no ACLs is
+    everybody's."""
+
+    def __init__(
+        self,
+        acls: AclIndex,
+        super_users: Iterable[str],
+        audit: AuditLog,
+        *,
+        open_without_acls: bool = False,
+    ) -> None:
+        self._acls = acls
+        self._super_users = frozenset(super_users)
+        self._no_acls = _NO_ACLS_ALLOWED if open_without_acls else _NO_ACLS_DENIED
+        self._audit = audit
+        #: Soft state, of one version of the ACLs.
+        self._decisions: dict[tuple[str, str, int, int, str], Decision] = {}
+        self._version = acls.version
+
+    def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
+        """Decide, and tell the audit log."""
+        decision = self._decide(context, operation, resource)
+        if not decision.allowed:
+            self._tell(self._audit.denied, context, operation, resource, decision)
+        elif self._audit.tells_allowed:
+            self._tell(self._audit.allowed, context, operation, resource, decision)
+        return decision.allowed
+
+    def would_allow(
+        self, context: RequestContext, operation: Operation, resource: Resource, /
+    ) -> bool:
+        """Decide, and tell nobody of a denial."""
+        decision = self._decide(context, operation, resource)
+        if decision.allowed and self._audit.tells_allowed:
+            self._tell(self._audit.allowed, context, operation, resource, decision)
+        return decision.allowed
+
+    def allows_any(
+        self, context: RequestContext, operation: Operation, kind: ResourceType, /
+    ) -> bool:
+        """Whether an ACL allows it for some name, of which no denial takes away every one (A-64)."""
+        whole = Resource(kind, _ANY_NAME)
+        if self.would_allow(context, operation, whole):
+            return True
+        if self._allows_some(context, operation, kind):
+            return True
+        decision = Decision(False, f"no ACL allows it for any {kind.name}")
+        self._tell(self._audit.denied, context, operation, Resource(kind, WILDCARD), decision)
+        return False
+
+    def _tell(
+        self,
+        tell: Callable[[str, str, str, str, str, str], None],
+        context: RequestContext,
+        operation: Operation,
+        resource: Resource,
+        decision: Decision,
+    ) -> None:
+        tell(
+            USER_PREFIX + context.user,
+            context.host,
+            operation.name,
+            f"{resource.type.name}:{resource.name}",
+            decision.rule,
+            context.api_name,
+        )
+
+    def _decide(
+        self, context: RequestContext, operation: Operation, resource: Resource
+    ) -> Decision:
+        decisions = self._decisions
+        if self._version != self._acls.version:
+            decisions.clear()
+            self._version = self._acls.version
+        key = (context.user, context.host, operation, *resource)
+        found = decisions.get(key)
+        if found is None:
+            found = self._look_up(context.user, plain_host(context.host), operation, resource)
+            if len(resource.name) <= _NAME_MAX:
+                if len(decisions) >= _DECISIONS_MAX:
+                    decisions.clear()
+                decisions[key] = found
+        return found
+
+    def _look_up(self, user: str, host: str, operation: Operation, resource: Resource) -> Decision:
+        principal = USER_PREFIX + user
+        if principal in self._super_users:
+            return _SUPER_USER
+        allowed_by: Acl | None = None
+        has_acls = False
+        for bucket in self._acls.buckets(resource.type, resource.name):
+            has_acls = True
+            for acl in _for(bucket, principal, host):
+                if acl.permission is AclPermission.DENY:
+                    if acl.operation in _DENIED_BY[operation]:
+                        return Decision(False, str(acl))
+                elif acl.operation in _ALLOWED_BY[operation]:
+                    allowed_by = acl
+        if allowed_by is not None:
+            return Decision(True, str(allowed_by))
+        return _NO_ACL_FITS if has_acls else self._no_acls
+
+    def _allows_some(
+        self, context: RequestContext, operation: Operation, kind: ResourceType
+    ) -> bool:
+        """As Kafka decides it: a permission counts unless the same name or a prefix of it is denied."""
+        principals = (USER_PREFIX + context.user, EVERYBODY)
+        hosts = (plain_host(context.host), WILDCARD)
+        allowed: set[tuple[PatternType, str]] = set()
+        denied: set[tuple[PatternType, str]] = set()
+        for acl in self._acls.of_type(kind):
+            if (
+                acl.principal in principals
+                and plain_host(acl.host) in hosts
+                and acl.operation in _DENIED_BY[operation]
+            ):
+                kept = denied if acl.permission is AclPermission.DENY else allowed
+                kept.add((acl.pattern_type, acl.name))
+        everything = (PatternType.LITERAL, WILDCARD)
+        if everything in denied:
+            return False
+        return everything in allowed or any(
+            not _is_taken_away(pattern, name, denied) for pattern, name in allowed
+        )
+
+
+def _for(bucket: dict[str, list[Acl]], principal: str, host: str) -> Iterable[Acl]:
+    for each in (principal, EVERYBODY):
+        for acl in bucket.get(each, ()):
+            if acl.host == WILDCARD or plain_host(acl.host) == host:
+                yield acl
+
+
+def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternType, str]]) -> bool:
+    if pattern is PatternType.LITERAL and (pattern, name) in denied:
+        return True
+    return any((PatternType.PREFIXED, name[:size]) in denied for size in range(1, len(name) + 1))

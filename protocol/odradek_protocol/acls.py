@@ -1,0 +1,69 @@
+"""What ACLs are made of, by Kafka's numbers (KIP-11, KIP-290, KIP-140): in requests, in the metadata log, in both clients."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+#: The name of the resource for everything; and of the principal's, the host's.
+WILDCARD = "*"
+#: The one name that a resource of the type CLUSTER has.
+CLUSTER_NAME = "kafka-cluster"
+#: The type of all users: "User:alice". "User:*" is everybody.
+USER_PREFIX = "User:"
+EVERYBODY = "User:*"
+
+
+class AclResourceType(IntEnum):
+    """Kafka's ResourceType. UNKNOWN and ANY are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of a resource is meant (KIP-290). UNKNOWN, ANY and MATCH are for filters.
+
+    MATCH: of any type, if it fits the name that is asked for.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """Kafka's AclOperation. UNKNOWN and ANY are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermission(IntEnum):
+    """Kafka's AclPermissionType. UNKNOWN and ANY are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3

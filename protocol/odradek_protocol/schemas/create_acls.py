@@ -1,0 +1,42 @@
+"""CreateAcls (key 30): adds ACLs (KIP-140).
+
+Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources of the type user.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.acls import PatternType
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, STRING
+
+
+@struct
+class AclCreation(Struct):
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    resource_pattern_type: int = field(INT8, default=PatternType.LITERAL)
+    principal: str = field(STRING)
+    host: str = field(STRING)
+    operation: int = field(INT8)
+    permission_type: int = field(INT8)
+
+
+@message(key=30, versions="1-3", flexible="2+")
+class CreateAclsRequest(Message):
+    """What the client asks."""
+
+    creations: list[AclCreation] = field(array(AclCreation))
+
+
+@struct
+class AclCreationResult(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+
+
+@message(key=30, versions="1-3", flexible="2+")
+class CreateAclsResponse(Message):
+    """What the broker answers: a result for each creation, in their order."""
+
+    throttle_time_ms: int = field(INT32)
+    results: list[AclCreationResult] = field(array(AclCreationResult))

@@ -1,0 +1,56 @@
+"""DeleteAcls (key 31): removes the ACLs that filters fit (KIP-140).
+
+Versions: 1 brings the pattern type (KIP-290), 2 is flexible, 3 brings resources of the type user.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.acls import PatternType
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, STRING
+
+
+@struct
+class DeleteAclsFilter(Struct):
+    resource_type_filter: int = field(INT8)
+    resource_name_filter: str | None = field(STRING, nullable="0+")
+    pattern_type_filter: int = field(INT8, default=PatternType.LITERAL)
+    principal_filter: str | None = field(STRING, nullable="0+")
+    host_filter: str | None = field(STRING, nullable="0+")
+    operation: int = field(INT8)
+    permission_type: int = field(INT8)
+
+
+@message(key=31, versions="1-3", flexible="2+")
+class DeleteAclsRequest(Message):
+    """What the client asks. Null fits every name, principal or host."""
+
+    filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter))
+
+
+@struct
+class DeleteAclsMatchingAcl(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    pattern_type: int = field(INT8, default=PatternType.LITERAL)
+    principal: str = field(STRING)
+    host: str = field(STRING)
+    operation: int = field(INT8)
+    permission_type: int = field(INT8)
+
+
+@struct
+class DeleteAclsFilterResult(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = field(array(DeleteAclsMatchingAcl))
+
+
+@message(key=31, versions="1-3", flexible="2+")
+class DeleteAclsResponse(Message):
+    """What the broker answers: a result for each filter, in their order, with what it removed."""
+
+    throttle_time_ms: int = field(INT32)
+    filter_results: list[DeleteAclsFilterResult] = field(array(DeleteAclsFilterResult))

@@ -1,0 +1,366 @@
+"""Who may do what by ACLs (rules A-60 to A-66, A-69), and what the audit log tells of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_in_loop import RunningBroker, StartBroker
+from odradek_broker.config.broker import ConfigError, parse_config
+from odradek_broker.request import RequestContext
+from odradek_broker.security.acls import Acl, AclIndex
+from odradek_broker.security.audit import AuditLog
+from odradek_broker.security.authorizer import (
+    CLUSTER,
+    Operation,
+    Resource,
+    ResourceType,
+    group,
+    topic,
+)
+from odradek_broker.security.standard_authorizer import StandardAuthorizer
+from odradek_protocol.acls import AclPermission, PatternType
+
+O, R = Operation, ResourceType
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+CLASS = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+class World:
+    """An authorizer whose clock and ACLs a test has in its hands."""
+
+    def __init__(self, *super_users: str, **more: Any) -> None:
+        self.acls = AclIndex()
+        self.now_ms = 0.0
+        self.logs_allowed = False
+        audit = AuditLog(lambda: self.now_ms, lambda: self.logs_allowed)
+        self.authorizer = StandardAuthorizer(self.acls, super_users, audit, **more)
+
+    def add(self, *acls: Acl) -> None:
+        for acl in acls:
+            self.acls.add(bytes([len(self.acls)]) * 16, acl)
+
+    def may(
+        self, operation: Operation, resource: Resource, user: str = "alice", host: str = "10.0.0.1"
+    ) -> bool:
+        return self.authorizer.allows(context(user, host), operation, resource)
+
+
+def context(user: str = "alice", host: str = "10.0.0.1") -> RequestContext:
+    return RequestContext(0, "c", host, 1, user=user, api_name="Produce")
+
+
+def acl(
+    operation: Operation = O.READ,
+    name: str = "orders",
+    pattern: PatternType = LITERAL,
+    *,
+    kind: ResourceType = R.TOPIC,
+    principal: str = "User:alice",
+    host: str = "*",
+    deny: bool = False,
+) -> Acl:
+    permission = AclPermission.DENY if deny else AclPermission.ALLOW
+    return Acl(kind, name, pattern, principal, host, operation, permission)
+
+
+# --- A-60: settings, super users ---
+
+
+def test_a60_other_classes_are_refused_and_the_error_names_the_one_that_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"StandardAuthorizer.*classes of Java"):
+        parse_config({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"})
+    with pytest.raises(ConfigError, match="User:alice;User:bob"):
+        parse_config({"super.users": "alice"})
+
+
+async def test_a60_the_broker_goes_by_its_settings(start_broker: StartBroker) -> None:
+    broker: RunningBroker = await start_broker(
+        authorizer_class_name=CLASS, super_users="User:root; User:ANONYMOUS"
+    )
+    authorizer = broker.node.authorizer
+    assert authorizer.allows(context("root"), O.ALTER, CLUSTER)
+    assert authorizer.allows(context("ANONYMOUS"), O.ALTER, CLUSTER)
+    assert not authorizer.allows(context("alice"), O.DESCRIBE, CLUSTER)
+
+
+def test_a60_no_denial_is_for_a_super_user() -> None:
+    world = World("User:alice")
+    world.add(acl(O.ALL, "*", principal="User:*", deny=True))
+    assert world.may(O.WRITE, topic("orders"))
+    assert not world.may(O.WRITE, topic("orders"), "bob")
+
+
+# --- A-61 to A-63: decisions ---
+
+
+def test_a61_without_an_acl_nothing_is_allowed() -> None:
+    assert not World().may(O.DESCRIBE, topic("orders"))
+
+
+@pytest.mark.parametrize(
+    ("principal", "host", "allowed"),
+    [
+        ("User:alice", "*", True),
+        ("User:*", "*", True),
+        ("User:alice", "10.0.0.1", True),
+        ("User:bob", "*", False),
+        ("Group:alice", "*", False),
+        ("User:alice", "10.0.0.2", False),
+    ],
+)
+def test_a61_an_acl_is_for_its_principal_and_host(principal: str, host: str, allowed: bool) -> None:
+    world = World()
+    world.add(acl(principal=principal, host=host))
+    assert world.may(O.READ, topic("orders")) == allowed
+
+
+def test_a61_an_acl_is_for_its_own_type_of_resource() -> None:
+    world = World()
+    world.add(acl())
+    assert not world.may(O.READ, group("orders"))
+
+
+@pytest.mark.parametrize("operation", [O.READ, O.WRITE, O.DELETE, O.ALTER, O.ALL])
+def test_a61_permissions_imply_describe_and_denials_do_not(operation: Operation) -> None:
+    world = World()
+    world.add(acl(operation))
+    assert world.may(O.DESCRIBE, topic("orders"))
+    if operation is not O.ALL:
+        world.add(acl(O.DESCRIBE, principal="User:bob"))
+        world.add(acl(operation, principal="User:bob", deny=True))
+        assert world.may(O.DESCRIBE, topic("orders"), "bob")
+
+
+def test_a61_alter_configs_implies_describe_configs_and_create_implies_nothing() -> None:
+    world = World()
+    world.add(acl(O.ALTER_CONFIGS), acl(O.CREATE))
+    assert world.may(O.DESCRIBE_CONFIGS, topic("orders"))
+    assert not world.may(O.DESCRIBE, topic("orders"))
+
+
+@pytest.mark.parametrize(
+    "denied",
+    [
+        acl(O.READ, deny=True),
+        acl(O.ALL, deny=True),
+        acl(O.READ, "*", deny=True),
+        acl(O.READ, "or", PREFIXED, deny=True),
+        acl(O.READ, principal="User:*", deny=True),
+        acl(O.READ, host="10.0.0.1", deny=True),
+    ],
+    ids=str,
+)
+def test_a61_a_denial_wins_wherever_it_stands(denied: Acl) -> None:
+    for acls in ([denied, acl(O.ALL)], [acl(O.ALL), denied], [acl(O.READ, "*"), denied]):
+        world = World()
+        world.add(*acls)
+        assert not world.may(O.READ, topic("orders"))
+
+
+def test_a62_patterns_are_literal_prefixed_or_for_everything() -> None:
+    world = World()
+    world.add(acl(O.READ, "pay", PREFIXED), acl(O.WRITE, "*"), acl(O.ALTER, "*", PREFIXED))
+    assert world.may(O.READ, topic("pay")) and world.may(O.READ, topic("payments"))
+    assert not world.may(O.READ, topic("pa"))
+    assert world.may(O.WRITE, topic("anything"))
+    assert not world.may(O.ALTER, topic("payments"))
+    assert world.may(O.ALTER, topic("*x"))
+
+
+def test_a63_what_has_no_acls_may_be_everybodys() -> None:
+    world = World(open_without_acls=True)
+    assert world.may(O.DELETE, topic("orders"))
+    world.add(acl(O.READ, "or", PREFIXED, principal="User:bob"))
+    assert not world.may(O.DELETE, topic("orders"))
+    assert world.may(O.DELETE, topic("payments"))
+    assert world.may(O.ALTER, CLUSTER)
+
+
+def test_a69_hosts_compare_as_addresses() -> None:
+    world = World()
+    world.add(acl(host="0:0:0:0:0:0:0:1"), acl(O.WRITE, host="192.0.2.1"))
+    assert world.may(O.READ, topic("orders"), host="::1")
+    assert world.may(O.WRITE, topic("orders"), host="::ffff:192.0.2.1")
+
+
+def test_a65_the_next_decision_is_by_the_acls_as_they_are_then() -> None:
+    world = World()
+    assert not world.may(O.READ, topic("orders"))
+    world.acls.add(b"1" * 16, acl())
+    assert world.may(O.READ, topic("orders"))
+    world.acls.remove(b"1" * 16)
+    assert not world.may(O.READ, topic("orders"))
+
+
+def test_a65_kept_decisions_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek_broker.security.standard_authorizer._DECISIONS_MAX", 10)
+    world = World()
+    for number in range(100):
+        world.may(O.READ, topic(f"t{number}"))
+        world.may(O.READ, topic("x" * 10_000))
+    assert 0 < len(world.authorizer._decisions) <= 10
+    assert max(len(key[-1]) for key in world.authorizer._decisions) < 10
+
+
+# --- A-64: some resource of a type ---
+
+
+@pytest.mark.parametrize(
+    ("acls", "allowed"),
+    [
+        ([], False),
+        ([acl(O.WRITE)], True),
+        ([acl(O.ALL, "or", PREFIXED)], True),
+        ([acl(O.READ)], False),
+        ([acl(O.WRITE, kind=R.GROUP)], False),
+        ([acl(O.WRITE, principal="User:bob")], False),
+        ([acl(O.WRITE, host="10.0.0.2")], False),
+        ([acl(O.WRITE), acl(O.WRITE, "*", deny=True)], False),
+        ([acl(O.WRITE, "*"), acl(O.WRITE, "orders", deny=True)], True),
+        ([acl(O.WRITE), acl(O.WRITE, deny=True)], False),
+        ([acl(O.WRITE), acl(O.WRITE, "or", PREFIXED, deny=True)], False),
+        ([acl(O.WRITE, "orders", PREFIXED), acl(O.ALL, "o", PREFIXED, deny=True)], False),
+        ([acl(O.WRITE, "or", PREFIXED), acl(O.WRITE, "orders", PREFIXED, deny=True)], True),
+        ([acl(O.WRITE, "or", PREFIXED), acl(O.WRITE, "or", deny=True)], True),
+        ([acl(O.WRITE, "orders", PREFIXED), acl(O.WRITE, "x", PREFIXED, deny=True)], True),
+        ([acl(O.WRITE, "hardcode"), acl(O.WRITE, "*", host="10.0.0.9", deny=True)], True),
+    ],
+    ids=lambda value: "; ".join(map(str, value)) if isinstance(value, list) else str(value),
+)
+def test_a64_some_topic_may_be_written(acls: list[Acl], allowed: bool) -> None:
+    world = World()
+    world.add(*acls)
+    assert world.authorizer.allows_any(context(), O.WRITE, R.TOPIC) == allowed
+
+
+def test_a64_super_users_and_open_resources() -> None:
+    assert World("User:alice").authorizer.allows_any(context(), O.WRITE, R.TOPIC)
+    assert World(open_without_acls=True).authorizer.allows_any(context(), O.WRITE, R.TOPIC)
+
+
+# --- The index beside a list ---
+
+
+def _plainly(acls: list[Acl], user: str, operation: Operation, resource: Resource) -> bool:
+    """The decision, by looking at every ACL."""
+    fitting = [
+        each
+        for each in acls
+        if each.resource_type is resource.type
+        and each.principal in (f"User:{user}", "User:*")
+        and (
+            resource.name.startswith(each.name)
+            if each.pattern_type is PREFIXED
+            else each.name in (resource.name, "*")
+        )
+    ]
+    implied = {O.DESCRIBE: [O.READ, O.WRITE, O.DELETE, O.ALTER]}.get(operation, [])
+    if any(
+        a.permission is AclPermission.DENY and a.operation in (operation, O.ALL) for a in fitting
+    ):
+        return False
+    return any(
+        a.permission is AclPermission.ALLOW and a.operation in (operation, O.ALL, *implied)
+        for a in fitting
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a61_a62_the_index_finds_what_a_list_finds(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World()
+    held: dict[bytes, Acl] = {}
+
+    def some(choices: list[Any]) -> Any:
+        return rng.choice(choices)
+
+    for step in range(400):
+        made = acl(
+            some([O.READ, O.WRITE, O.DESCRIBE, O.ALL]),
+            some(["a", "ab", "abc", "b", "*"]),
+            some([LITERAL, PREFIXED]),
+            principal=some(["User:alice", "User:bob", "User:*"]),
+            kind=some([R.TOPIC, R.GROUP]),
+            deny=rng.random() < 0.3,
+        )
+        if rng.random() < 0.5 and made not in world.acls:
+            acl_id = step.to_bytes(16, "big")
+            held[acl_id] = made
+            world.acls.add(acl_id, made)
+        elif held and rng.random() < 0.6:
+            gone = some(list(held))
+            del held[gone]
+            world.acls.remove(gone)
+        user, operation = some(["alice", "bob"]), some([O.READ, O.WRITE, O.DESCRIBE])
+        resource = Resource(some([R.TOPIC, R.GROUP]), some(["a", "ab", "abcd", "b", "c"]))
+        expected = _plainly(list(held.values()), user, operation, resource)
+        assert world.may(operation, resource, user) == expected
+    for acl_id in held:
+        world.acls.remove(acl_id)
+    assert not any(of.literal or of.prefixed or of.lengths for of in world.acls._types.values()), (
+        "nothing is left behind"
+    )
+
+
+# --- A-66: the audit log ---
+
+
+def lines_of(act: Callable[[], object]) -> list[Any]:
+    with capture_logs() as lines:
+        act()
+    return lines
+
+
+def test_a66_a_denial_tells_who_what_and_why() -> None:
+    world = World()
+    world.add(acl(O.WRITE, "or", PREFIXED, deny=True))
+    (line,) = lines_of(lambda: world.may(O.WRITE, topic("orders")))
+    assert line == {
+        "event": "denied",
+        "log_level": "info",
+        "principal": "User:alice",
+        "host": "10.0.0.1",
+        "operation": "WRITE",
+        "resource": "TOPIC:orders",
+        "request": "Produce",
+        "rule": "DENY WRITE to User:alice from * on PREFIXED TOPIC or",
+    }
+    assert not lines_of(
+        lambda: world.authorizer.would_allow(context(), O.WRITE, topic("orders-2"))
+    ), "what an answer leaves out is not told"
+
+
+def test_a66_the_same_denial_is_told_once_a_minute_with_its_number() -> None:
+    world = World()
+    assert len(lines_of(lambda: [world.may(O.READ, topic("orders")) for _ in range(50)])) == 1
+    world.now_ms += 60_000
+    (line,) = lines_of(lambda: world.may(O.READ, topic("orders")))
+    assert line["repeated"] == 49
+
+
+def test_a66_peers_cannot_fill_the_log() -> None:
+    world = World()
+    many = lines_of(lambda: [world.may(O.READ, topic(f"t{n}")) for n in range(5_000)])
+    assert len(many) == 200
+    world.now_ms += 60_000
+    (line,) = lines_of(lambda: world.may(O.READ, topic("x" * 30_000)))
+    assert line["lines_left_out"] == 4_800
+    assert len(line["resource"]) < 300
+    assert len(world.authorizer._audit._denied._told) <= 1_000
+
+
+def test_a66_permissions_are_told_if_that_is_wanted() -> None:
+    world = World("User:root")
+    world.add(acl())
+    ask = lambda: [world.may(O.READ, topic("orders")), world.may(O.ALTER, CLUSTER, "root")]
+    assert lines_of(ask) == []
+    world.logs_allowed = True
+    assert [(line["event"], line["rule"]) for line in lines_of(ask)] == [
+        ("allowed", "ALLOW READ to User:alice from * on LITERAL TOPIC orders"),
+        ("allowed", "super user"),
+    ]

@@ -1,0 +1,80 @@
+"""Every API gives users with and without rights what Apache Kafka gave them, and does as much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.oracle.differences import differing
+from tests.oracle.play import Answers
+from tests.oracle.rights import recorded
+from tests.oracle.rights.cases import CASES
+from tests.oracle.rights.cells import cells
+from tests.oracle.rights.differences import DIFFERENCES, Row
+from tests.oracle.rights.secured_broker import play_on_ours
+
+from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
+
+#: Whoever comes may ask these, to find out how to log in.
+_FOR_EVERYBODY = {
+    *(ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+}
+_CELLS = [cell for case in CASES for cell in cells(case)]
+_APIS = sorted({case.api for case in CASES})
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, int], Answers | str]:
+    """All turns, on a broker of ours with the same authorizer."""
+    return play_on_ours(tmp_path_factory.mktemp("rights"), _CELLS)
+
+
+@pytest.mark.parametrize("api", _APIS)
+def test_rights_are_those_of_kafka(
+    api: str, played: Mapping[tuple[str, int], Answers | str]
+) -> None:
+    expected = recorded.load(api)
+    lines = []
+    for cell in _CELLS:
+        if cell.case.api != api:
+            continue
+        for version in cell.scenario.runs():
+            name = f"{cell.name}-v{version}"
+            ours = played[cell.name, version]
+            kafkas = expected.get((cell.name, version))
+            if kafkas is None:
+                lines.append(f"{name} is not recorded")
+            elif isinstance(ours, str):
+                lines.append(f"{name} broke: {ours}")
+            else:
+                lines += [
+                    f"{name} {path}: Kafka {was!r}, ours {now!r}"
+                    for path, was, now in differing(kafkas, ours)
+                    if not any(row.holds_for(cell.name, path) for row in DIFFERENCES)
+                ]
+    assert not lines, "\n".join(lines)
+
+
+def test_each_row_of_differences_is_needed(
+    played: Mapping[tuple[str, int], Answers | str],
+) -> None:
+    used: set[Row] = set()
+    for api in _APIS:
+        for (name, version), kafkas in recorded.load(api).items():
+            ours = played[name, version]
+            assert not isinstance(ours, str)
+            for path, _, _ in differing(kafkas, ours):
+                used |= {row for row in DIFFERENCES if row.holds_for(name, path)}
+    assert set(DIFFERENCES) == used
+
+
+def test_every_api_has_a_case() -> None:
+    served = {api.name for key, api in APIS.items() if key not in PRIVATE_KEYS | _FOR_EVERYBODY}
+    assert served == set(_APIS)
+
+
+def test_nothing_is_recorded_that_no_case_plays() -> None:
+    assert {path.stem for path in Path(recorded.FOLDER).glob("*.json")} == set(_APIS)
+    known = {(cell.name, version) for cell in _CELLS for version in cell.scenario.runs()}
+    assert {turn for api in _APIS for turn in recorded.load(api)} == known
