@@ -18,7 +18,7 @@ class AuthenticationAnswer:
     """What SaslAuthenticate is answered with. `lifetime_ms`: of the session; 0 for ever."""
 
     error: ErrorCode
-    message: str | None
+    message: str
     token: bytes = field(repr=False)
     lifetime_ms: int
 
@@ -26,8 +26,8 @@ class AuthenticationAnswer:
 class Authentication(Protocol):
     """An authentication that is under way on the connection of a request."""
 
-    def versions_told(self) -> None:
-        """ApiVersions was answered with what is served."""
+    def versions_asked(self) -> ErrorCode:
+        """The code to answer ApiVersions with."""
         ...
 
     def handshake(self, mechanism: str, version: int, /) -> tuple[ErrorCode, list[str]]:

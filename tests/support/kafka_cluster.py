@@ -135,6 +135,7 @@ def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIF
 
 
 def free_ports(count: int) -> list[int]:
+    """So many that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -164,8 +165,8 @@ class KafkaNode:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def add_listener(self, name: str, port: int) -> None:
-        """One on this machine, beside PLAINTEXT, whose name is a protocol; before the start."""
+    def add_listener(self, name: str, port: int, protocol: str = "") -> None:
+        """One on this machine, beside PLAINTEXT, whose name is its protocol unless that is given; before the start."""
         properties = self._properties.read_text("utf-8")
         for key in ("listeners", "advertised.listeners"):
             before = re.search(rf"^{re.escape(key)}=.*$", properties, re.MULTILINE)
@@ -173,7 +174,8 @@ class KafkaNode:
             properties = properties.replace(
                 f"{before[0]}\n", f"{before[0]},{name}://127.0.0.1:{port}\n"
             )
-        properties = properties.replace("map=CONTROLLER:", f"map={name}:{name},CONTROLLER:")
+        key = "listener.security.protocol.map="
+        properties = properties.replace(key, f"{key}{name}:{protocol or name},")
         self._properties.write_text(properties, "utf-8")
 
     @property

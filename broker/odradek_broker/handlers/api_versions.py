@@ -41,7 +41,9 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if context.authentication is not None:
-        context.authentication.versions_told()
+        error = context.authentication.versions_asked()
+        if error:
+            return ApiVersionsResponse(error_code=error)
     supported = []
     if context.api_version >= FEATURES_FROM_0_SINCE:
         supported = [

@@ -61,11 +61,12 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     **{(state, Event.FAILED): State.FAILED for state in State if state is not State.FAILED},
 }
 
-#: The requests that each state takes.
-_LEGAL = {
+#: The requests that each state takes; those that are not looked at otherwise have no answer.
+_TAKEN = {
     State.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
     State.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
-    State.MESSAGES: (ApiKey.SASL_AUTHENTICATE,),
+    # The first two to be told that they are out of place.
+    State.MESSAGES: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
 }
 
 
@@ -104,6 +105,7 @@ class Authentication:
         self._known_by = ""
         self._exchange: Exchange
         self._failure: Refused | None = None
+        self._untold = False
         #: Time by the steady clock; None: for ever.
         self._expires_at_ms: int | None = None
         self._began_again_ms: int | None = None
@@ -138,15 +140,22 @@ class Authentication:
 
     # --- What the handlers say (see `odradek_broker.request.Authentication`) ---
 
-    def versions_told(self) -> None:
-        """ApiVersions was answered with what is served."""
+    def versions_asked(self) -> ErrorCode:
+        """The code to answer ApiVersions with."""
+        if self.state is State.MESSAGES:
+            return self._out_of_place("ApiVersions")
         self._move(Event.VERSIONS_TOLD)
+        return ErrorCode.NONE
 
     def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, list[str]]:
         """The code and the mechanisms to answer SaslHandshake with."""
+        if self.state is State.MESSAGES:
+            return self._out_of_place("SaslHandshake"), []
         enabled = list(self._listener.mechanisms)
         if mechanism not in self._listener.mechanisms:
             self._fail(Refused("it wants a mechanism that is not enabled"))
+            # Kafka has no answer to who was authenticated before.
+            self._untold = self.known
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
         if self.known and mechanism != self._known_by:
             self._move(Event.HANDSHAKE_OTHER)
@@ -173,9 +182,13 @@ class Authentication:
         self._failure = failure
         self._move(Event.FAILED)
 
+    def _out_of_place(self, what: str) -> ErrorCode:
+        self._fail(Refused(f"it sent {what} in the place of {self.state.value}"))
+        return ErrorCode.ILLEGAL_SASL_STATE
+
     def _check_key(self, frame: memoryview) -> None:
         key = int.from_bytes(frame[:_KEY_BYTES], "big", signed=True)
-        if key in _LEGAL.get(self.state, ()):
+        if key in _TAKEN.get(self.state, ()):
             return
         if self.state is State.OTHER_MECHANISM:
             reason = f"it wants another mechanism than {self._known_by}, which it began with"
@@ -183,6 +196,8 @@ class Authentication:
             known = key in ApiKey.__members__.values()
             what = ApiKey(key).name if known else f"unknown key {key}"
             reason = f"it sent {what} in the place of {self.state.value}"
+            if self.state in (State.INITIAL, State.HANDSHAKE):
+                reason += f": its client needs security.protocol={self._listener.protocol}"
         self._fail(Refused(reason))
         raise self._failed(Refused(reason), None)
 
@@ -198,7 +213,7 @@ class Authentication:
 
     def _stepped(self, step: Step) -> AuthenticationAnswer:
         if isinstance(step, Challenge):
-            return AuthenticationAnswer(ErrorCode.NONE, None, step.token, 0)
+            return AuthenticationAnswer(ErrorCode.NONE, "", step.token, 0)
         if isinstance(step, Authenticated) and self.known and step.user != self._peer.user:
             told = (
                 "Cannot change principals during re-authentication from"
@@ -213,7 +228,7 @@ class Authentication:
                 f" {self._mechanism}"
             )
             return AuthenticationAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, told, b"", 0)
-        return AuthenticationAnswer(ErrorCode.NONE, None, step.token, self._complete(step))
+        return AuthenticationAnswer(ErrorCode.NONE, "", step.token, self._complete(step))
 
     def _complete(self, end: Authenticated) -> int:
         """The client is known; how long its session lasts, in ms; 0: for ever."""
@@ -244,7 +259,7 @@ class Authentication:
         failure = self._failure
         if failure is None or isinstance(reply, CloseConnection):
             return reply
-        return self._failed(failure, reply)
+        return self._failed(failure, None if self._untold else reply)
 
     def _failed(self, failure: Refused, reply: EncodedReply) -> AuthenticationFailed:
         delay_ms = self._listener.failed(

@@ -78,6 +78,10 @@ class SaslListener:
         metrics: BrokerMetrics,
     ) -> None:
         self.name = settings.name
+        #: What clients need as their security.protocol.
+        self.protocol = next(
+            each.protocol for each in config.broker_listeners if each.name == self.name
+        )
         self.mechanisms = mechanisms
         self._strangers = strangers
         #: The largest frame before a client is known.

@@ -124,8 +124,6 @@ async def test_n25_a_mechanism_that_is_not_enabled(start_broker: StartBroker) ->
         [SaslAuthenticateRequest(auth_bytes=plain_token("alice", "secret"))],
         [SOFTWARE, MetadataRequest(topics=[])],
         [SOFTWARE, SOFTWARE],
-        [SaslHandshakeRequest(mechanism="PLAIN"), SOFTWARE],
-        [SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeRequest(mechanism="PLAIN")],
         [SaslHandshakeRequest(mechanism="PLAIN"), MetadataRequest(topics=[])],
     ],
 )
@@ -140,6 +138,16 @@ async def test_n13_n25_anything_else_ends_the_connection(
     assert await client.closed()
     assert sum(broker.server.metrics.authentications.values()) == 1
     assert await serves_others(broker)
+
+
+@pytest.mark.parametrize("request_", [SOFTWARE, SaslHandshakeRequest(mechanism="PLAIN")])
+async def test_n25_what_is_out_of_place_behind_the_handshake_is_told(
+    start_broker: StartBroker, request_: Any
+) -> None:
+    client = await (await with_users(start_broker)).client()
+    await handshake(client, "PLAIN")
+    assert (await client.call(request_)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await client.closed()
 
 
 async def serves_others(broker: RunningBroker) -> bool:

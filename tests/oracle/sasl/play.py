@@ -1,0 +1,154 @@
+"""Plays the cases on a broker, and tells the answers as plain values."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tests.oracle.sasl.cases import CASES, METADATA, USERS, Ask, Case, Scram, Step, Token
+
+from odradek_protocol import frames
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS
+from odradek_protocol.sasl.scram import ScramMechanism, client_proof, salted_password
+from odradek_protocol.sasl.scram_messages import (
+    ClientFinal,
+    ClientFirst,
+    auth_message,
+    parse_server_first,
+)
+from odradek_protocol.schemas.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+
+_BY_NAME = {api.name: api for api in APIS.values()}
+_PATIENCE_S = 30
+_SALT = b"salt-of-the-oracle"
+CLOSED = "closed"
+Address = tuple[str, int]
+
+
+class Connection:
+    """Frames there and back; None where the broker has hung up."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def exchange(self, data: bytes) -> bytes | None:
+        """The answer to a frame."""
+        try:
+            self.writer.write(len(data).to_bytes(4, "big") + data)
+            async with asyncio.timeout(_PATIENCE_S):
+                size = int.from_bytes(await self.reader.readexactly(4), "big")
+                return await self.reader.readexactly(size)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+
+    async def ask(self, ask: Ask) -> Any:
+        """The answer to a request, decoded."""
+        api = _BY_NAME[ask.api]
+        request = api.request(**ask.fields)
+        frame = b"".join(bytes(p) for p in frames.encode_request(request, ask.version, 7, "raw"))
+        answer = await self.exchange(frame[4:])
+        return None if answer is None else frames.decode_response(api, ask.version, answer)
+
+
+def _told(answer: Any) -> Any:
+    """An answer as plain values; random parts of tokens are hidden."""
+    if answer is None:
+        return CLOSED
+    if isinstance(answer, bytes):
+        return {"token": _token(answer)}
+    told: dict[str, Any] = {}
+    if hasattr(answer, "error_code"):
+        told["error"] = ErrorCode.of(answer.error_code).name
+    for name in ("error_message", "mechanisms", "session_lifetime_ms"):
+        if hasattr(answer, name):
+            told[name] = getattr(answer, name)
+    if hasattr(answer, "auth_bytes"):
+        told["token"] = _token(answer.auth_bytes)
+    # How long a token lasts depends on the time of day.
+    if (told.get("session_lifetime_ms") or 0) > 1_000_000_000:
+        told["session_lifetime_ms"] = "the token's"
+    return told
+
+
+def _token(token: bytes) -> str:
+    text = token.decode("utf-8", "replace")
+    text = re.sub(r"^r=[^,]+,s=[^,]+,", "r=<nonce>,s=<salt>,", text)
+    return re.sub(r"^v=.*", "v=<signature>", text)
+
+
+async def _scram(connection: Connection, step: Scram) -> list[Any]:
+    mechanism = ScramMechanism.of_name(step.mechanism)
+    assert mechanism is not None
+
+    async def say(token: bytes) -> Any:
+        if step.bare:
+            return await connection.exchange(token)
+        return await connection.ask(Ask("SaslAuthenticate", 2, {"auth_bytes": token}))
+
+    first = ClientFirst(step.user, "nonce", step.authorization_id, step.extensions)
+    answer = await say(first.encode())
+    answers = [answer]
+    token = answer if isinstance(answer, bytes) else getattr(answer, "auth_bytes", b"")
+    if token:
+        server = parse_server_first(token)
+        salted = salted_password(mechanism, step.password, server.salt, server.iterations)
+        final = ClientFinal(server.nonce + "x" * step.wrong_nonce, header=first.header)
+        proof = client_proof(mechanism, salted, auth_message(first, server, final))
+        answers.append(await say(ClientFinal(final.nonce, proof, first.header).encode()))
+    return answers
+
+
+async def _step(connection: Connection, step: Step) -> list[Any]:
+    if isinstance(step, Scram):
+        return await _scram(connection, step)
+    if isinstance(step, Token):
+        return [await connection.exchange(step.data)]
+    return [await connection.ask(step)]
+
+
+async def _case(address: Address, case: Case) -> list[Any]:
+    reader, writer = await asyncio.open_connection(*address)
+    connection = Connection(reader, writer)
+    told: list[Any] = []
+    try:
+        for step in (*case.steps, METADATA):
+            told += [_told(answer) for answer in await _step(connection, step)]
+            if told[-1] == CLOSED:
+                break
+    finally:
+        writer.close()
+    return told
+
+
+async def set_credentials(address: Address) -> None:
+    """Give all users credentials of both mechanisms, by a listener where everybody may."""
+    reader, writer = await asyncio.open_connection(*address)
+    connection = Connection(reader, writer)
+    for mechanism in ScramMechanism:
+        request = AlterUserScramCredentialsRequest(
+            upsertions=[
+                ScramCredentialUpsertion(
+                    name=user,
+                    mechanism=mechanism.number,
+                    iterations=4096,
+                    salt=_SALT,
+                    salted_password=salted_password(mechanism, password, _SALT, 4096),
+                )
+                for user, password in USERS.items()
+            ]
+        )
+        fields = {"upsertions": request.upsertions}
+        answer = await connection.ask(Ask("AlterUserScramCredentials", 0, fields))
+        assert all(each.error_code == 0 for each in answer.results), answer
+    writer.close()
+
+
+async def play(addresses: Mapping[str, Address]) -> dict[str, list[Any]]:
+    """Case to its answers."""
+    return {case.name: await _case(addresses[case.listener], case) for case in CASES}

@@ -1,0 +1,68 @@
+"""Our broker authenticates as Apache Kafka does, or a row says why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracle.sasl.cases import CASES, PLAINTEXT, SASL, SETTINGS, SHORT
+from tests.oracle.sasl.play import CLOSED, play, set_credentials
+
+from odradek_broker.config.broker import parse_config
+from odradek_broker.server import sasl_listener
+from odradek_broker.server.server import Server
+
+RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text("utf-8"))
+#: Case to the number of its step, and what is ours there.
+NOT_DECODED = "of whoever is not authenticated, nothing else is decoded, not even to be refused"
+DIFFERENT: dict[str, tuple[int, Any, str]] = {
+    "Metadata behind the handshake": (1, CLOSED, NOT_DECODED),
+    "produce in place of the token": (1, CLOSED, NOT_DECODED),
+    "session, a request in between": (3, CLOSED, NOT_DECODED),
+}
+
+
+def _comparable(answers: list[Any]) -> list[Any]:
+    """Kafka tells mechanisms in any order."""
+    return [
+        {**each, "mechanisms": sorted(each["mechanisms"])}
+        if isinstance(each, dict) and "mechanisms" in each
+        else each
+        for each in answers
+    ]
+
+
+@pytest.mark.own_broker
+async def test_n13_n25_n26_n28_we_authenticate_as_kafka_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The failures of so many cases would make this address wait.
+    monkeypatch.setattr(sasl_listener, "_FREE_FAILURES", 1000)
+    listeners = (PLAINTEXT, SASL, SHORT)
+    config, _ = parse_config(
+        {
+            **SETTINGS,
+            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in listeners),
+            "listener.security.protocol.map": f"{PLAINTEXT}:{PLAINTEXT},{SASL}:{SASL},{SHORT}:{SASL}",
+            "connection.failed.authentication.delay.ms": "0",
+            "log.dirs": str(tmp_path / "data"),
+            "max.sasl.authentications.per.ip": "1000",
+        }
+    )
+    server = Server(config)
+    await server.start()
+    try:
+        await set_credentials(server.addresses[PLAINTEXT])
+        told = await play(server.addresses)
+    finally:
+        await server.stop()
+    assert told.keys() == RECORDED.keys() == {case.name for case in CASES}
+    for name, answers in RECORDED.items():
+        expected = _comparable(answers)
+        if name in DIFFERENT:
+            at, ours, _ = DIFFERENT[name]
+            assert expected[at] != ours
+            expected = [*expected[:at], ours]
+        assert _comparable(told[name]) == expected, name
