@@ -51,6 +51,16 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.jwt.validator.class",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
         "send.buffer.bytes",
         "ssl.keymanager.algorithm",
         "ssl.provider",
@@ -67,9 +77,14 @@ _ONLY_DEFAULT: dict[str, tuple[str, str]] = {
     "partitioner.class": ("", _NO_CODE),
     "partitioner.ignore.keys": ("false", "give the column `partition` instead"),
 }
+_PROTECTION = ("security_protocol", "sasl_mechanism")
 _NOT_YET = {
     "ssl.engine.factory.class": _NO_CODE,
-    "sasl.": "authentication is not supported yet",
+    "sasl.kerberos.": "Kerberos (GSSAPI) is not spoken",
+    "sasl.login.class": _NO_CODE,
+    "sasl.client.callback.handler.class": _NO_CODE,
+    "sasl.oauth.token.provider": "a function cannot be an option; have tokens come from"
+    " kafka.sasl.oauthbearer.token.endpoint.url, which may be file:///PATH",
 }
 
 #: Reads go straight through one partition: larger steps than an application's consumer takes.
@@ -161,10 +176,14 @@ def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[s
         together = str(error)
     else:
         return []
+    # What is said of TLS and SASL makes no sense without them.
+    protection = {name: settings[name] for name in _PROTECTION if name in settings}
+    try:
+        config.from_settings(protection)
+    except ConfigError as error:
+        shown = max(protection, key=_PROTECTION.index)
+        return [f"{PREFIX}{shown.replace('_', '.')}: {error}"]
     alone = []
-    # What is said of TLS makes no sense without it.
-    protected = settings.get("security_protocol", "").strip().upper() == "SSL"
-    protection = {"security_protocol": "SSL"} if protected else {}
     for name, value in settings.items():
         try:
             config.from_settings({**protection, name: value})

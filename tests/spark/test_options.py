@@ -193,8 +193,11 @@ def test_settings_that_the_sink_refuses(name: str) -> None:
 
 def test_what_would_silently_not_be_obeyed_is_refused() -> None:
     for name, value, words in (
-        ("security.protocol", "SASL_SSL", "is not supported"),
-        ("sasl.mechanism", "PLAIN", "not supported yet"),
+        ("security.protocol", "SASL_SSL", "'GSSAPI' is not supported; set it to one of PLAIN"),
+        ("sasl.mechanism", "PLAIN", "set security_protocol=SASL_SSL"),
+        ("sasl.kerberos.service.name", "kafka", "Kerberos"),
+        ("sasl.oauth.token.provider", "f", "a function cannot be an option"),
+        ("sasl.client.callback.handler.class", "x", "classes of Java"),
         ("ssl.engine.factory.class", "x", "classes of Java"),
         ("ssl.truststore.location", "/x", "set security_protocol=SSL"),
     ):
@@ -221,6 +224,26 @@ def test_settings_of_tls_are_javas_and_their_secrets_are_not_shown() -> None:
     wrong = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "CSV"}
     (problem,) = problems_of(BROKER | {"subscribe": "t"} | wrong)
     assert "ssl_truststore_type" in problem
+
+
+def test_s17_settings_of_sasl_are_javas_and_their_secrets_are_not_shown() -> None:
+    line = 'x.PlainLoginModule required username="a" password="a-secret-word";'
+    given = {
+        "kafka__security__protocol": "SASL_SSL",
+        "kafka__sasl__mechanism": "PLAIN",
+        "kafka__sasl__jaas__config": line,
+        "kafka__sasl__oauthbearer__clock__skew__seconds": "30",
+    }
+    options = source(**given)
+    assert dict(options.client)["sasl_jaas_config"] == line
+    assert "sasl_oauthbearer_clock_skew_seconds" not in dict(options.client)
+    assert "a-secret-word" not in repr(options) + repr(sink(**given))
+    base = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+    wrong = {"kafka.sasl.login.refresh.window.factor": "2", "kafka.ssl.truststore.type": "CSV"}
+    problems = problems_of(BROKER | {"subscribe": "t"} | base | wrong)
+    assert len(problems) == 2 and "must be at most 1.0" in problems[0]
+    (problem,) = problems_of(BROKER | {"subscribe": "t"} | base | {"kafka.sasl.mechanism": "X"})
+    assert problem.startswith("kafka.sasl.mechanism: sasl_mechanism='X' is not supported")
 
 
 def test_tuning_of_the_java_client_is_accepted_without_effect() -> None:
