@@ -123,12 +123,12 @@ def test_s17_a_wrong_password_is_said_at_once(spark: SparkSession, broker: str) 
     given = options(broker, scram_line("job", wrong))
     rows = spark.range(1).selectExpr("CAST(id AS STRING) AS value")
     for semantics in ("exactly_once", "at_least_once"):
-        with pytest.raises(PySparkException) as writing:
+        with pytest.raises(Exception, match=r"refuses user .job.") as writing:
             rows.write.format("odradek").options(**given, semantics=semantics).option(
                 "topic", "t"
             ).mode("append").save()
-        assert "refuses user 'job'" in str(writing.value) and wrong not in str(writing.value)
-    with pytest.raises(PySparkException) as reading:
+        assert wrong not in str(writing.value)
+    with pytest.raises(PySparkException, match=r"refuses user .job.") as reading:
         spark.read.format("odradek").options(**given).option("subscribe", "t").load().collect()
-    assert "refuses user 'job'" in str(reading.value) and wrong not in str(reading.value)
+    assert wrong not in str(reading.value)
     assert wrong not in plans(spark)

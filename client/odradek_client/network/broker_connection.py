@@ -47,6 +47,7 @@ from odradek_client.network.transport import (
     Transport,
     reason,
 )
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.frames import (
     decode_correlation_id,
     decode_response,
@@ -330,6 +331,10 @@ class BrokerConnection:
         except TimeoutError:
             self._close(f"{where} was not renewed within {self._setup_timeout_ms:.0f} ms")
         except OdradekError as error:
+            if error.code is ErrorCode.ILLEGAL_SASL_STATE:
+                # Not now, say brokers of a session that is younger than a second: another connection will do.
+                self._close(f"{where} could not be renewed: the broker does not do that now")
+                return
             text = f"{where} could not be renewed: {error}"
             final = isinstance(error, AuthenticationFailed)
             self._close(text, AuthenticationFailed(text, code=error.code) if final else None)

@@ -140,17 +140,30 @@ async def test_c76_listeners_and_clients_that_do_not_fit(start_broker: StartBrok
 
 
 async def test_c73_a_session_is_renewed(start_broker: StartBroker) -> None:
-    broker = await start_broker(connections__max__reauth__ms="1000")
+    broker = await start_broker(connections__max__reauth__ms="2000")
     async with Admin(**as_admin(broker.bootstrap)) as admin:
         await admin.create_topics([NewTopic("t", 1)])
     async with Producer(**as_admin(broker.bootstrap)) as producer:
         await producer.send_and_wait("t", b"first")
         nodes = producer._network._connections.nodes
         before = {key: node.connection for key, node in nodes.items() if key[0] >= 0}
-        end = time.monotonic() + 3
+        end = time.monotonic() + 5
         while time.monotonic() < end:
             await producer.send_and_wait("t", b"more")
         assert before and {key: nodes[key].connection for key in before} == before
+
+
+async def test_c73_a_broker_that_does_not_renew_gets_another_connection(
+    start_broker: StartBroker,
+) -> None:
+    """Brokers do not in a session's first second."""
+    broker = await start_broker(connections__max__reauth__ms="1000")
+    async with Admin(**as_admin(broker.bootstrap)) as admin:
+        await admin.create_topics([NewTopic("t", 1)])
+    async with Producer(**as_admin(broker.bootstrap)) as producer:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            await producer.send_and_wait("t", b"more")
 
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -209,10 +222,10 @@ async def test_c73_c74_a_session_ends_with_its_token(
     def provider() -> tuple[str, float]:
         end = time.time() + 2
         claims = {"sub": "alice", "iat": time.time(), "exp": end}
-        tokens.append(jwt.encode(claims, None, "none"))
+        tokens.append(jwt.encode(claims, "", "none"))
         return tokens[-1], end
 
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap,
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "OAUTHBEARER",
