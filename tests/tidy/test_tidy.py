@@ -81,6 +81,7 @@ SHELLS = {
     "odradek_broker.platform.log_lines": "sets up logging, once",
     "odradek_broker.platform.machine": "real clock, files and randomness behind the seams",
     "odradek_broker.server.host": "the machine: its sockets, threads and clocks",
+    "odradek_broker.server.initial_users": "reads passwords from files and the environment",
     "odradek_broker.server.jwks": "reads keys from a file or an address",
     "odradek_broker.server.sasl_listeners": "reads files of users",
     "odradek_broker.server.server": "listens, accepts, drains",

@@ -12,6 +12,7 @@ from typing import Any
 from odradek_broker.config.types import (
     INT32_MAX,
     INT64_MAX,
+    Check,
     Kind,
     any_of,
     at_least,
@@ -32,6 +33,18 @@ UNSECURED_VALIDATOR = (
 _OLD_VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler"
 )
+
+INITIAL_USERS = "sasl.scram.initial.users"
+#: From where the password of such a user comes.
+USER_SOURCES = ("env:", "file:")
+
+
+def _are_users(texts: tuple[str, ...]) -> bool:
+    return all(
+        equals and name and source.startswith(USER_SOURCES) and not source.endswith(":")
+        for name, equals, source in (text.partition("=") for text in texts)
+    )
+
 
 _OF_ONE = " May be set for one listener."
 _OF_MECHANISM = " May be set for one mechanism of one listener."
@@ -65,6 +78,15 @@ class SaslSettings:
         "",
         "A file with the users of PLAIN and the hashes of their passwords, one NAME:HASH in each line. It is "
         "read again when it changes." + _OF_ONE,
+        ours=True,
+    )
+    sasl_scram_initial_users: tuple[str, ...] = setting(
+        Kind.LIST,
+        (),
+        "Users of SCRAM who are made at the start if they have no password yet, so that somebody can make "
+        "the others: NAME=env:VARIABLE or NAME=file:PATH, which say where the password is. `odradek serve "
+        "--user` adds one.",
+        Check("a list of NAME=env:VARIABLE or NAME=file:PATH", _are_users),
         ours=True,
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
@@ -183,4 +205,6 @@ def is_of_listeners(name: str, *, effective: bool) -> bool:
     )
 
 
-_OF_THE_BROKER = frozenset({"sasl.server.max.receive.size", "sasl.authentication.timeout.ms"})
+_OF_THE_BROKER = frozenset(
+    {"sasl.server.max.receive.size", "sasl.authentication.timeout.ms", INITIAL_USERS}
+)

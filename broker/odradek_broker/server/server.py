@@ -30,6 +30,7 @@ from odradek_broker.server.errors import StartError
 from odradek_broker.server.event_loop import LoopScheduler
 from odradek_broker.server.host import Background, Host, Listener, RealHost
 from odradek_broker.server.http import HttpServer
+from odradek_broker.server.initial_users import initial_user_records
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.sasl_listeners import SaslListeners
 from odradek_broker.server.session import Session
@@ -166,6 +167,14 @@ class Server:
         self.addresses = {name: listener.address for name, listener in bound.items()}
         node = self.node
         node.set_advertised(self._advertised())
+        try:
+            await self._make_first_users()
+        except BaseException:
+            for listener in bound.values():
+                listener.close()
+            node.logs.stop_background()
+            node.logs.close(clean=False)
+            raise
         node.metadata.check_config = partial(check_changed, self._tls)
         self._acceptors = Acceptors(
             node.connection_quotas, lambda: node.metadata.config, budget.connections
@@ -222,6 +231,17 @@ class Server:
                 listener.close()
             raise
         return bound
+
+    async def _make_first_users(self) -> None:
+        """Users of SCRAM that the settings name and who have no password yet. StartError."""
+        texts = self.config.sasl_scram_initial_users
+        present = self.node.metadata.scram_credentials
+        records, names = initial_user_records(texts, present, self._host.randomness)
+        if records:
+            durable = asyncio.Event()
+            self.node.commit_metadata(records).then(lambda _: durable.set())
+            await durable.wait()
+            log.info("made users of SCRAM", users=names)
 
     def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners:
         """StartError."""

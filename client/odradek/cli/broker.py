@@ -67,6 +67,14 @@ Insecure = Annotated[
         help="Let other machines in without knowing who they are, as insecure.listeners=true does.",
     ),
 ]
+Users = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--user",
+        metavar="NAME=env:VARIABLE|file:PATH",
+        help="A user of SCRAM to make if it has no password yet, and where the password is; repeatable.",
+    ),
+]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
 
 
@@ -80,6 +88,7 @@ def serve(
     settings: Settings = None,
     testing: Testing = False,
     insecure: Insecure = False,
+    user: Users = None,
     log_file: LogFile = None,
 ) -> None:
     """Run a broker in the foreground.
@@ -88,7 +97,9 @@ def serve(
     exit 0. A bad setting exits 2.
     """
     serving.serve(
-        serving.ServeOptions(listen, data_dir, config, settings or [], log_file, testing, insecure)
+        serving.ServeOptions(
+            listen, data_dir, config, settings or [], log_file, testing, insecure, user or []
+        )
     )
 
 
@@ -102,6 +113,7 @@ def start(
     settings: Settings = None,
     testing: Testing = False,
     insecure: Insecure = False,
+    user: Users = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is ready.")
     ] = 60.0,
@@ -111,7 +123,7 @@ def start(
     The data directory gets its pid file and its log file. Exits 1 if it is running already or
     cannot start, 2 for a bad setting.
     """
-    parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure)
+    parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
     directory = Path(parsed.data_dir).absolute()
     log_file = directory / LOG_FILE
     running = _running(directory)
@@ -130,6 +142,8 @@ def start(
         command.append("--testing")
     if insecure:
         command.append("--insecure")
+    for text in user or []:
+        command += ["--user", text]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         log = log_file.open("ab")

@@ -29,6 +29,7 @@ EXIT_BAD_CONFIG = 2
 TESTING_HTTP = "127.0.0.1:0"
 #: In the ready line of a broker under test, before the address of its HTTP endpoint.
 TESTING_WORDS = ", faults on "
+_USERS = "sasl.scram.initial.users"
 DATA_DIR_VARIABLE = "ODRADEK_DATA_DIR"
 
 
@@ -43,6 +44,7 @@ class ServeOptions:
     log_file: Path | None = None
     testing: bool = False
     insecure: bool = False
+    users: list[str] = field(default_factory=list)
 
 
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
@@ -70,6 +72,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
             options.config = Path(value)
         elif name == "--set":
             options.settings.append(value)
+        elif name == "--user":
+            options.users.append(value)
         elif name == "--log-file":
             options.log_file = Path(value)
         else:
@@ -88,6 +92,7 @@ def serve(options: ServeOptions) -> None:
         options.config,
         options.settings,
         insecure=options.insecure,
+        users=options.users,
     )
     if options.testing and parsed.http_address is None:
         parsed = replace(parsed, http_listen=TESTING_HTTP)
@@ -145,6 +150,7 @@ def configure(
     settings: list[str] | None,
     *,
     insecure: bool = False,
+    users: Sequence[str] = (),
 ) -> tuple[BrokerConfig, list[Notice]]:
     """From the command line's options. Ends the program with exit code 2 if they are bad."""
     from odradek_broker.config.broker import (
@@ -164,6 +170,9 @@ def configure(
             given["listeners"] = with_plaintext_address(given.get("listeners"), listen)
         if insecure:
             given["insecure.listeners"] = "true"
+        if users:
+            named = given.get(_USERS)
+            given[_USERS] = ",".join([*([named] if named else []), *users])
         if data_dir is not None:
             given["log.dirs"] = str(data_dir)
         return parse_config(given)

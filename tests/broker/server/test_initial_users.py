@@ -1,0 +1,78 @@
+"""The first users of SCRAM: made once, with a password from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_in_loop import StartBroker
+from odradek_broker.config.types import ConfigError
+from odradek_broker.platform.machine import RealRandomness
+from odradek_broker.server.errors import StartError
+from odradek_broker.server.initial_users import initial_user_records
+from odradek_protocol.sasl.scram import ScramMechanism
+from odradek_protocol.stored.cluster_metadata import (
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from sasl_clients import LISTENER, scram
+
+MECHANISMS = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"}
+USERS = "sasl.scram.initial.users"
+
+
+async def test_a48_users_are_made_once(
+    start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "password"
+    path.write_text("from the file\nanother line\n")
+    monkeypatch.setenv("ADMIN_PASSWORD", "from the environment")
+    keys = LISTENER | MECHANISMS | {USERS: f"admin=env:ADMIN_PASSWORD,ops=file:{path}"}
+    broker = await start_broker(keys=keys)
+    for mechanism in ScramMechanism:
+        for user, password in (("admin", "from the environment"), ("ops", "from the file")):
+            client = await broker.client()
+            assert (await scram(client, mechanism, user, password)).error_code == 0
+    await broker.stop()
+    # Who has a password keeps it, and needs none from elsewhere.
+    monkeypatch.delenv("ADMIN_PASSWORD")
+    path.write_text("another")
+    again = await start_broker(keys=keys)
+    client = await again.client()
+    mechanism = ScramMechanism.SHA_512
+    assert (await scram(client, mechanism, "ops", "from the file")).error_code == 0
+    removed = [
+        RemoveUserScramCredentialRecord(name="admin", mechanism=each.number)
+        for each in ScramMechanism
+    ]
+    again.node.commit_metadata(removed)
+    await again.stop()
+    with pytest.raises(StartError, match="ADMIN_PASSWORD"):
+        await start_broker(keys=keys)
+
+
+def test_a48_each_has_a_salt_of_its_own() -> None:
+    environment = {"P": "secret"}
+    records, names = initial_user_records(
+        ["a=env:P", "b=env:P", "a=env:P", "c=env:P"], ["c"], RealRandomness(), environment
+    )
+    assert names == ["a", "b"]
+    salts = {each.salt for each in records if isinstance(each, UserScramCredentialRecord)}
+    assert len(salts) == 4
+
+
+@pytest.mark.parametrize("text", ["admin", "admin=secret", "=env:P", "admin=env:", "a=file:"])
+async def test_a48_a_password_is_no_part_of_the_setting(
+    start_broker: StartBroker, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"NAME=env:VARIABLE or NAME=file:PATH"):
+        await start_broker(keys=LISTENER | MECHANISMS | {USERS: text})
+
+
+async def test_a48_a_file_that_is_not_there(start_broker: StartBroker, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\nsecond")
+    for name, problem in (("none", "cannot read"), ("empty", "is empty")):
+        keys = LISTENER | MECHANISMS | {USERS: f"admin=file:{tmp_path / name}"}
+        with pytest.raises(StartError, match=problem):
+            await start_broker(keys=keys)
