@@ -19,8 +19,8 @@ from odradek_protocol.primitives import DecodeError
 _SIZE = Packer(">i")
 _SIZE_BYTES = _SIZE.size
 SCRATCH_BYTES = 128 * 1024
-#: What an unfinished frame gets at first, or `_AHEAD` times as much as has arrived of it, and the
-#: same again whenever that is full: what a peer claims costs nothing until it is sent.
+#: What an unfinished frame gets, or `_AHEAD` times as much as has arrived of it, and the same again whenever
+#: that is full and more is to come: what a peer claims costs nothing until it is sent.
 FIRST_STEP_BYTES = 4 * 1024
 _AHEAD = 8
 
@@ -67,6 +67,8 @@ class FrameReceiver:
     def get_buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
         if self._frame is not None:
+            if self._frame_filled == len(self._frame):
+                self._grow(self._frame)
             return self._frame[self._frame_filled :]
         if self._length:
             return self._scratch[len(self._length) :]
@@ -76,10 +78,7 @@ class FrameReceiver:
         """Frames completed by the bytes just written. FrameTooLarge ends the connection."""
         if self._frame is not None:
             self._frame_filled += size_bytes
-            if self._frame_filled < len(self._frame):
-                return []
             if self._frame_filled < self._frame_bytes:
-                self._grow(self._frame)
                 return []
             frame, self._frame = self._frame, None
             return [frame]
@@ -93,6 +92,11 @@ class FrameReceiver:
     def idle(self) -> bool:
         """Nothing of an unfinished frame is held."""
         return self._frame is None and not self._length
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """Bytes that an unfinished frame holds, and those it will have; (0, 0) without one."""
+        return (0, 0) if self._frame is None else (len(self._frame), self._frame_bytes)
 
     def _split(self, filled: int) -> list[memoryview]:
         frames: list[memoryview] = []
@@ -116,14 +120,13 @@ class FrameReceiver:
         return frames
 
     def _begin(self, size: int, arrived: memoryview) -> None:
-        """Allocate a buffer for a frame whose first bytes have arrived."""
-        filled = len(arrived)
-        self._frame = memoryview(bytearray(min(size, max(FIRST_STEP_BYTES, _AHEAD * filled))))
+        """Keep the first bytes of a frame, and take no memory for the others before somebody asks where they go."""
+        self._frame = memoryview(bytearray(arrived))
         self._frame_bytes = size
-        self._frame_filled = filled
-        self._frame[:filled] = arrived
+        self._frame_filled = len(arrived)
 
     def _grow(self, frame: memoryview) -> None:
         """Give an unfinished frame whose buffer is full a larger one."""
-        self._frame = memoryview(bytearray(min(self._frame_bytes, _AHEAD * len(frame))))
+        step = max(FIRST_STEP_BYTES, _AHEAD * len(frame))
+        self._frame = memoryview(bytearray(min(self._frame_bytes, step)))
         self._frame[: len(frame)] = frame

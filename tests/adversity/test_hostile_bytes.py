@@ -1,16 +1,20 @@
 """Bytes that no honest client sends: the broker lives, holds little memory, and serves the others.
 
-Raw sockets against a running broker. Every connection that is hung up on leaves one log line, and a
+Raw sockets against a running broker. Every connection that is hung up on is counted, and a
 well-behaved connection that was there before works on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
+import re
 import socket
 import struct
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -116,6 +120,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             "auto.create.topics.enable=false",
             f"socket.request.max.bytes={REQUEST_BYTES_MAX}",
             "log.retention.ms=-1",
+            "http.listen=127.0.0.1:0",
         ],
     )
     process.start()
@@ -141,21 +146,30 @@ def _assert_served(peer: Peer) -> None:
     assert peer.ask(MetadataRequest(topics=[]), 9).cluster_id
 
 
-def _log_lines(broker: BrokerProcess) -> int:
-    return broker.log.count(_CLOSED)
+def _hung_up_on(broker: BrokerProcess) -> int:
+    """Connections, as the broker's metrics have them."""
+    (port,) = re.findall(r'"port": (\d+).*"serving metrics"', broker.log)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as answer:
+        (count,) = re.findall(
+            r"^odradek_connections_refused_total (\S+)$", answer.read().decode(), re.MULTILINE
+        )
+    return int(float(count))
 
 
 @pytest.fixture
-def one_line_each(broker: BrokerProcess) -> Callable[[int], None]:
-    """Checks that so many connections were hung up on since the test began, with a line each."""
-    before = _log_lines(broker)
+def hung_up_on(broker: BrokerProcess) -> Callable[[int], None]:
+    """Checks that so many connections were hung up on since the test began; the log has said so, and no more
+    often than that."""
+    before, lines = _hung_up_on(broker), broker.log.count(_CLOSED)
 
     def check(count: int) -> None:
         wait_until(
-            lambda: _log_lines(broker) >= before + count,
-            f"{count} lines; {_log_lines(broker) - before} are there",
+            lambda: _hung_up_on(broker) >= before + count,
+            f"{count} connections; {_hung_up_on(broker) - before} so far",
         )
-        assert _log_lines(broker) == before + count
+        assert _hung_up_on(broker) == before + count
+        assert _CLOSED in broker.log
+        assert broker.log.count(_CLOSED) <= lines + count
 
     return check
 
@@ -181,12 +195,12 @@ def _golden_requests(variant: str = "full") -> list[tuple[Api, int, bytes]]:
 
 @pytest.mark.parametrize("size", [REQUEST_BYTES_MAX + 1, 2**31 - 1, -1, -(2**31)])
 def test_n01_a_length_that_cannot_be_closes_the_connection(
-    size: int, broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+    size: int, broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     with Peer(broker) as peer:
         peer.send(struct.pack(">i", size))
         peer.assert_closed()
-    one_line_each(1)
+    hung_up_on(1)
 
 
 @pytest.mark.parametrize(
@@ -204,33 +218,33 @@ def test_n01_a_length_that_cannot_be_closes_the_connection(
     ids=["empty", "byte", "cut", "id-missing", "id-negative", "id-no-utf8", "http", "tls"],
 )
 def test_n06_a_frame_without_a_header_closes_the_connection(
-    frame: bytes, broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+    frame: bytes, broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     with Peer(broker) as peer:
         peer.send_frame(frame)
         peer.assert_closed()
-    one_line_each(1)
+    hung_up_on(1)
 
 
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(60)])
 def test_n01_another_protocol_is_a_length_that_cannot_be(
-    text: bytes, broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+    text: bytes, broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     with Peer(broker) as peer:
         peer.send(text)
         peer.assert_closed()
-    one_line_each(1)
+    hung_up_on(1)
 
 
 @pytest.mark.parametrize("key", [-1, 4, 45, 999, 32767])
 def test_n06_an_unknown_key_closes_the_connection(
-    key: int, broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+    key: int, broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     assert key not in list(APIS)
     with Peer(broker) as peer:
         peer.send_frame(struct.pack(">hhih", key, 0, 1, -1) + bytes(100))
         peer.assert_closed()
-    one_line_each(1)
+    hung_up_on(1)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +253,7 @@ def test_n06_an_unknown_key_closes_the_connection(
     ids=lambda api: api.name,
 )
 def test_n06_an_unknown_version_closes_the_connection(
-    api: Api, broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+    api: Api, broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     versions = [-1, api.versions.last + 1, 32767]
     if api.versions.first > 0:
@@ -248,7 +262,7 @@ def test_n06_an_unknown_version_closes_the_connection(
         with Peer(broker) as peer:
             peer.send_frame(struct.pack(">hhih", api.key, version, 1, -1) + bytes(100))
             peer.assert_closed()
-    one_line_each(len(versions))
+    hung_up_on(len(versions))
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
@@ -286,7 +300,7 @@ def test_n07_a_bad_software_name_is_an_invalid_request(
 
 
 def test_n06_every_truncated_request_closes_the_connection(
-    broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+    broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     dice = random.Random(6)
     sent = 0
@@ -300,7 +314,7 @@ def test_n06_every_truncated_request_closes_the_connection(
                 peer.assert_closed()
             sent += 1
     assert sent > 150
-    one_line_each(sent)
+    hung_up_on(sent)
 
 
 def test_n08_bytes_behind_a_request_are_ignored(broker: BrokerProcess, bystander: Peer) -> None:
@@ -550,20 +564,20 @@ def test_n06_claimed_counts_take_no_memory(
     body: bytes,
     broker: BrokerProcess,
     bystander: Peer,
-    one_line_each: Callable[[int], None],
+    hung_up_on: Callable[[int], None],
 ) -> None:
     before = broker.memory_peak_bytes()
     for _ in range(5):
         with Peer(broker) as peer:
             peer.send_frame(_header(APIS[api], version) + body)
             peer.assert_closed()
-    one_line_each(5)
+    hung_up_on(5)
     assert broker.memory_peak_bytes() - before < 20 * MEGABYTE
 
 
 @linux_only
 def test_d11_a_crowd_of_tiny_elements_takes_neither_time_nor_memory(
-    broker: BrokerProcess, bystander: Peer, one_line_each: Callable[[int], None]
+    broker: BrokerProcess, bystander: Peer, hung_up_on: Callable[[int], None]
 ) -> None:
     """18 MB that would become three million objects."""
     before = broker.memory_peak_bytes()
@@ -573,7 +587,7 @@ def test_d11_a_crowd_of_tiny_elements_takes_neither_time_nor_memory(
     with Peer(broker) as peer:
         peer.send_frame(_header(APIS[ApiKey.PRODUCE], 9) + body)
         peer.assert_closed()
-    one_line_each(1)
+    hung_up_on(1)
     # The frame itself, twice while it grows, and little besides.
     assert broker.memory_peak_bytes() - before < 100 * MEGABYTE
 
@@ -651,3 +665,42 @@ def test_connections_that_vanish_are_forgotten(broker: BrokerProcess, bystander:
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                 )
     _assert_served(bystander)
+
+
+@linux_only
+def test_n14_what_arrives_from_many_is_bounded_together(tmp_path: Path) -> None:
+    """Forty peers send 20 MB each of 90, and then nothing: others are served, and memory stays."""
+    process = BrokerProcess(
+        tmp_path, ["log.durability=page-cache", "queued.max.request.bytes=50000000"]
+    )
+    process.start()
+    header = (90 * MEGABYTE).to_bytes(4, "big") + b"\0\0\0\x09" + bytes(100)
+    peers: list[socket.socket] = []
+    try:
+        with Peer(process) as bystander:
+            _assert_served(bystander)
+            before = process.memory_bytes()
+            for _ in range(40):
+                peer = socket.create_connection(("127.0.0.1", process.port), TIMEOUT_S)
+                peers.append(peer)
+                peer.settimeout(0.2)
+                peer.sendall(header)
+                with contextlib.suppress(TimeoutError):
+                    peer.sendall(bytes(20 * MEGABYTE))
+                _assert_served(bystander)
+            assert process.memory_bytes() - before < 150 * MEGABYTE
+            for peer in peers:
+                peer.close()
+            topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+            bystander.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
+            batch = simple_batch([(None, bytes(900_000))], 1_700_000_000_000)
+            data = PartitionProduceData(index=0, records=batch)
+            request = ProduceRequest(
+                acks=1,
+                timeout_ms=5_000,
+                topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])],
+            )
+            answer = bystander.ask(request, 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+    finally:
+        process.stop()

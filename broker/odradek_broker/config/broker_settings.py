@@ -446,8 +446,8 @@ class BrokerSettings(AuthorizerSettings, SaslSettings, ListenerSettings):
     queued_max_request_bytes: int = setting(
         Kind.LONG,
         536_870_912,
-        "Bytes of requests in work and of answers not taken over all connections, before reading"
-        " stops and fetch answers become small; Kafka has no limit.",
+        "Bytes of requests that arrive or are in work, and of answers not taken, over all connections, before"
+        " reading stops, large requests take turns, and fetch answers become small; Kafka has no limit.",
         at_least(1024),
     )
     fetch_max_bytes: int = setting(

@@ -396,6 +396,7 @@ class Server:
             self._closed,
             listener=listener,
             sasl=self._sasl.get(listener),
+            peer_log=self._peer_log,
             admit=lambda peer, transport: self._admit(session, peer, transport),
         )
         self._sessions[session] = ""
@@ -517,6 +518,10 @@ class Server:
         for tls in self._tls.values():
             tls.refresh(self.node.metadata.config)
         self._sasl.refresh()
+        self._limits.released()
+        stalled = self._limits.stalled(asyncio.get_running_loop().time())
+        if isinstance(stalled, Session):
+            stalled.close_as_stalled()
         self._close_excess()
         self._acceptors.pace()
         report = self.node.keep_house()

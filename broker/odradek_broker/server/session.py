@@ -22,8 +22,9 @@ from odradek_broker.quotas.connections import Admission
 from odradek_broker.request import CloseConnection
 from odradek_broker.server.authentication import Authentication, AuthenticationFailed
 from odradek_broker.server.dispatch import Dispatcher, EncodedReply, Peer
+from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.sasl_listener import SaslListener
-from odradek_broker.server.session_limits import SessionLimits
+from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
 from odradek_protocol.codec import Buffer, gather
 from odradek_protocol.connection import FrameReceiver, FrameTooLarge, TlsBytes
 
@@ -63,7 +64,8 @@ class Session(asyncio.BufferedProtocol):
     """Owns a transport. `on_closed` is called once, when the connection is gone.
 
     `listener`: the name of the one that it came to. `admit`: told the peer, whose user it finds out, and
-    the transport; says whether the connection may stay. `sasl`: who connects has to authenticate first.
+    the transport; says whether the connection may stay. `sasl`: who connects has to authenticate first. `peer_log`:
+    where what is wrong with peers is told, of all connections.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Session(asyncio.BufferedProtocol):
         *,
         listener: str = "",
         sasl: SaslListener | None = None,
+        peer_log: PeerLog | None = None,
         admit: Callable[[Peer, asyncio.BaseTransport], Admission] = lambda *_: Admission(),
     ) -> None:
         self._receiver = receiver
@@ -84,6 +87,7 @@ class Session(asyncio.BufferedProtocol):
         self._metrics = metrics
         self._on_closed = on_closed
         self._peer = Peer("", peer_id, listener)
+        self._peer_log = peer_log or PeerLog(asyncio.get_running_loop().time)
         self._sasl = sasl
         self._authentication: Authentication | None = None
         self._authentication_timer: asyncio.TimerHandle | None = None
@@ -100,6 +104,9 @@ class Session(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()
         self._backlog: deque[memoryview] = deque()
         self._bytes_held = 0
+        #: Bytes that a request holds which is not whole, and whether it is not read on.
+        self._unfinished_bytes = 0
+        self._waits_for_room = False
         #: Produce requests whose records are not on disk yet.
         self._producing = 0
         self._peer_reads = True
@@ -128,6 +135,11 @@ class Session(asyncio.BufferedProtocol):
         return self._peer.listener
 
     @property
+    def known(self) -> bool:
+        """Whether its peer has said who it is, where it has to."""
+        return self._authentication is None or self._authentication.known
+
+    @property
     def quiet(self) -> bool:
         """Whether no request waits for its response."""
         return not self._slots and not self._backlog
@@ -145,7 +157,7 @@ class Session(asyncio.BufferedProtocol):
         if not admission.reason and self._sasl is not None:
             self._begin_authentication(self._sasl)
         elif admission.reason:
-            log.warning(f"refused a connection: {admission.reason}", peer=self._peer.host)
+            self._peer_log.warn("refused a connection", self._peer.host, admission.reason)
             self._reading = False
             transport.pause_reading()
             self._loop.call_later(admission.hold_ms / 1000, self.abort)
@@ -164,6 +176,9 @@ class Session(asyncio.BufferedProtocol):
         except FrameTooLarge as error:
             self._hang_up(str(error))
             return
+        held_bytes, size_bytes = self._receiver.unfinished
+        if held_bytes != self._unfinished_bytes:
+            self._count_unfinished(held_bytes, size_bytes)
         if frames:
             self._backlog.extend(frames)
             self._work()
@@ -189,6 +204,7 @@ class Session(asyncio.BufferedProtocol):
         self._limits.bytes_held -= self._bytes_held
         self._bytes_held = 0
         self._count_unsent(0)
+        self._count_unfinished(0, 0)
         for slot in slots:
             if slot.deferred is not None:
                 slot.deferred.abandon()
@@ -211,7 +227,7 @@ class Session(asyncio.BufferedProtocol):
         elif self._loop.time() - self.last_active <= idle_s:
             return
         elif unsent:
-            log.warning("closed a connection: it takes no answers", peer=self._peer.host)
+            self._peer_log.warn("closed a connection: it takes no answers", self._peer.host)
             transport.abort()
         else:
             self.close_after_answers()
@@ -226,6 +242,10 @@ class Session(asyncio.BufferedProtocol):
         if self.quiet and self._transport is not None:
             self._send()
             self._transport.close()
+
+    def close_as_stalled(self) -> None:
+        """Close: its request takes long to arrive, and others wait for the memory."""
+        self._hang_up(f"its request did not arrive within {ARRIVAL_S:g} s, and memory is short")
 
     def abort(self) -> None:
         """Close now."""
@@ -352,6 +372,8 @@ class Session(asyncio.BufferedProtocol):
         slot.bytes_held += size_bytes
         self._bytes_held += size_bytes
         self._limits.bytes_held += size_bytes
+        if size_bytes < 0:
+            self._limits.released()
 
     def _write(self, reply: list[Buffer]) -> None:
         """Send a response, together with others of this turn of the loop."""
@@ -384,6 +406,21 @@ class Session(asyncio.BufferedProtocol):
     def _count_unsent(self, size_bytes: int) -> None:
         self._limits.bytes_held += size_bytes - self._unsent
         self._unsent = size_bytes
+        if not size_bytes:
+            self._limits.released()
+
+    def _count_unfinished(self, held_bytes: int, size_bytes: int) -> None:
+        self._unfinished_bytes = held_bytes
+        read_on = self._limits.arriving(self, held_bytes, size_bytes)
+        if read_on is self._waits_for_room:
+            self._waits_for_room = not read_on
+            self._update_reading()
+
+    def read_on(self) -> None:
+        """There may be room for the rest of a request (see `SessionLimits`)."""
+        self._waits_for_room = False
+        if not self._draining:
+            self._update_reading()
 
     def _update_reading(self) -> None:
         """Pause or resume reading, by the backlog, the peer and its quotas; close when drained."""
@@ -396,6 +433,7 @@ class Session(asyncio.BufferedProtocol):
             and not self._muted_until
             and not self._draining
             and not self._ending
+            and not self._waits_for_room
         )
         if wanted != self._reading:
             self._reading = wanted
@@ -453,7 +491,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _hang_up(self, reason: str) -> None:
         """Close after the responses to earlier requests, which may take _HANG_UP_S."""
-        log.warning("closed a connection", peer=self._peer.host, reason=reason)
+        self._peer_log.warn("closed a connection", self._peer.host, reason)
         self._metrics.connection_refused()
         self._backlog.clear()
         if self._transport is not None:

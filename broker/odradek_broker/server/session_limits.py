@@ -1,12 +1,52 @@
-"""How much may wait on connections: on each, and on all of them (N-14)."""
+"""How much may wait on connections: on each, and on all of them (N-14).
+
+Requests that are not whole yet count too. Where all connections together hold too much, those with a large one
+are not read on, but for the one that began first: so there is always one that comes to its end and gives its
+memory back. Who keeps that place for too long loses its connection.
+"""
 
 from __future__ import annotations
+
+from itertools import islice
+from typing import Protocol
+
+#: Requests up to this size are read to their end at any time.
+_SMALL_BYTES = 64 * 1024
+#: The part of the memory that peers may hold who have not authenticated.
+_SHARE_OF_STRANGERS = 8
+#: So many connections are read on at a time, which then may be too much again.
+_READ_ON_MAX = 16
+#: How long a request may take to arrive while others wait for its memory.
+ARRIVAL_S = 60.0
+
+
+class Receiving(Protocol):
+    """A connection on which a request arrives."""
+
+    @property
+    def known(self) -> bool:
+        """Whether its peer has said who it is, or need not."""
+        ...
+
+    def read_on(self) -> None:
+        """There may be room again."""
+        ...
 
 
 class SessionLimits:
     """Limits of one connection, and of all together, with what all of them hold."""
 
-    __slots__ = ("bytes_held", "in_flight_bytes_max", "in_flight_max", "total_bytes_max")
+    __slots__ = (
+        "_first",
+        "_first_since_s",
+        "_unfinished",
+        "_waiting",
+        "bytes_held",
+        "in_flight_bytes_max",
+        "in_flight_max",
+        "total_bytes_max",
+        "unfinished_bytes",
+    )
 
     def __init__(self, in_flight_max: int, in_flight_bytes_max: int, total_bytes_max: int) -> None:
         self.in_flight_max = in_flight_max
@@ -14,8 +54,58 @@ class SessionLimits:
         self.total_bytes_max = total_bytes_max
         #: Bytes of requests in flight and of responses not taken yet, of all connections.
         self.bytes_held = 0
+        #: Bytes of requests that are not whole, of all connections.
+        self.unfinished_bytes = 0
+        #: By connection, in the order in which they began.
+        self._unfinished: dict[Receiving, int] = {}
+        #: Connections that are not read on.
+        self._waiting: dict[Receiving, None] = {}
+        #: The one that began first, as the last look saw it, and since when.
+        self._first: Receiving | None = None
+        self._first_since_s = 0.0
 
     @property
     def room_bytes(self) -> int:
         """Bytes that may still be held by all connections."""
         return max(self.total_bytes_max - self.bytes_held, 0)
+
+    def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:
+        """So many bytes are held of a request that is not whole, of this size; 0 for none. Whether it is to be
+        read on; if not, `read_on` is called later."""
+        before = self._unfinished.get(receiving, 0)
+        self.unfinished_bytes += held_bytes - before
+        if not held_bytes:
+            self._unfinished.pop(receiving, None)
+            self._waiting.pop(receiving, None)
+            self.released()
+            return True
+        self._unfinished[receiving] = held_bytes
+        if size_bytes <= _SMALL_BYTES or self._has_room(receiving):
+            return True
+        self._waiting[receiving] = None
+        return False
+
+    def released(self) -> None:
+        """Less is held than before: read on where that was waited for. To be called now and then besides."""
+        if not self._waiting:
+            return
+        able = list(islice(filter(self._has_room, self._waiting), _READ_ON_MAX))
+        for each in able:
+            self._waiting.pop(each, None)
+            each.read_on()
+
+    def stalled(self, now_s: float) -> Receiving | None:
+        """Whose request has been the first to end for ARRIVAL_S, while others wait; to be called again and again."""
+        first = next(iter(self._unfinished), None)
+        if first is not self._first or not self._waiting:
+            self._first, self._first_since_s = first, now_s
+            return None
+        return first if now_s - self._first_since_s > ARRIVAL_S else None
+
+    def _has_room(self, receiving: Receiving) -> bool:
+        most = self.total_bytes_max
+        if not receiving.known:
+            most //= _SHARE_OF_STRANGERS
+        if self.bytes_held + self.unfinished_bytes <= most:
+            return True
+        return next(iter(self._unfinished), None) is receiving

@@ -198,7 +198,9 @@ async def test_n21_rules_shorten_it_and_who_has_no_rule_is_refused(
     with capture_logs() as lines:
         stranger = await connect(broker, context(CA.issue("small", ())))
         assert await stranger.closed()
-    assert any("no rule" in line["event"] and "CN=small" in line["event"] for line in lines)
+    assert any(
+        "no rule" in line.get("reason", "") and "CN=small" in line["reason"] for line in lines
+    )
 
 
 async def test_n21_a_listener_has_settings_of_its_own(start_broker: StartBroker) -> None:

@@ -22,6 +22,9 @@ def check_limits(server: Server) -> Iterator[str]:
     unsent = sum(session._unsent for session in sessions)
     if held + unsent != limits.bytes_held:
         yield f"connections hold {held} + {unsent} bytes, and {limits.bytes_held} are counted"
+    unfinished = sum(session._unfinished_bytes for session in sessions)
+    if unfinished != limits.unfinished_bytes:
+        yield f"{unfinished} bytes of requests arrive, and {limits.unfinished_bytes} are counted"
     node = server.node
     parked_max = len(sessions) * limits.in_flight_max
     if len(node.parked_fetches) > parked_max:
@@ -38,6 +41,8 @@ def check_empty(server: Server) -> Iterator[str]:
     waiting = {
         "connections": len(server._sessions),
         "bytes held by connections": server._limits.bytes_held,
+        "bytes of unfinished requests": server._limits.unfinished_bytes,
+        "connections that wait for memory": len(server._limits._waiting),
         "parked fetches": len(node.parked_fetches),
         "flushes": len(server._commit._asked) + len(server._commit._running),
         "producer ids asked for": len(node._producer_ids._waiting),
