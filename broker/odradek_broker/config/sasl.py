@@ -185,6 +185,13 @@ def _login_module(
         return UNSEEN
     try:
         modules = parse_jaas(text if resolve is None else resolve(text))
+        if resolve is not None:
+            modules = [
+                LoginModule(
+                    each.name, {name: resolve(value) for name, value in each.options.items()}
+                )
+                for each in modules
+            ]
     except JaasError as error:
         raise ConfigError(key, "(hidden)", f"a login module and its options: {error}") from None
     except TlsError as error:

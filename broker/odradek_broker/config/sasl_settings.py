@@ -138,6 +138,14 @@ class SaslSettings:
         at_least(1),
         ours=True,
     )
+    max_sasl_authentications: int = setting(
+        Kind.INT,
+        2_000,
+        "Most connections that have not authenticated, of all addresses together; for one more the oldest is "
+        "closed.",
+        at_least(1),
+        ours=True,
+    )
     sasl_oauthbearer_jwks_endpoint_url: str = _oauth(
         Kind.STRING,
         "",

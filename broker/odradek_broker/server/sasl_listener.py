@@ -27,28 +27,44 @@ _LONGEST_MS = 10_000
 _ADDRESSES_MAX = 10_000
 
 
+#: Closes a connection.
+Close = Callable[[], None]
+
+
 class Strangers:
     """What is known of addresses whose clients are not. `now_ms`: a steady clock."""
 
-    def __init__(self, most_per_address: int, now_ms: Callable[[], int]) -> None:
-        self._most = most_per_address
+    def __init__(self, most_per_address: int, most: int, now_ms: Callable[[], int]) -> None:
+        self._most_per_address = most_per_address
+        self._most = most
         self._now_ms = now_ms
-        self._connections: Counter[str] = Counter()
+        #: What closes each connection without a user, and its address; the oldest first.
+        self._there: dict[Close, str] = {}
+        self._by_address: Counter[str] = Counter()
         #: By address: how many failures, and when the last one was.
         self._failures: dict[str, tuple[int, int]] = {}
 
-    def begin(self, host: str) -> bool:
-        """Count a connection without a user; False if its address has too many. `ended` is told of the others."""
-        if self._connections[host] >= self._most:
+    def begin(self, host: str, close: Close) -> bool:
+        """Count a connection without a user; False if its address has too many. `ended` is told of the others. If
+        there are too many of all addresses, the oldest is closed."""
+        if self._by_address[host] >= self._most_per_address:
             return False
-        self._connections[host] += 1
+        if len(self._there) >= self._most:
+            oldest = next(iter(self._there))
+            self.ended(oldest)
+            oldest()
+        self._there[close] = host
+        self._by_address[host] += 1
         return True
 
-    def ended(self, host: str) -> None:
+    def ended(self, close: Close) -> None:
         """A connection has a user, or is gone."""
-        self._connections[host] -= 1
-        if self._connections[host] <= 0:
-            del self._connections[host]
+        host = self._there.pop(close, None)
+        if host is None:
+            return
+        self._by_address[host] -= 1
+        if self._by_address[host] <= 0:
+            del self._by_address[host]
 
     def failed(self, host: str, delay_ms: int) -> int:
         """Count a failure; how long its answer has to wait."""
@@ -117,9 +133,10 @@ class SaslListener:
         self._peer_log.warn("refused an authentication", host, reason, listener=self.name)
         return self._strangers.failed(host, self._delay_ms)
 
-    def begin(self, host: str) -> bool:
-        """Whether a connection without a user may stay; `ended` is told when it has one, or is gone."""
-        if self._strangers.begin(host):
+    def begin(self, host: str, close: Close) -> bool:
+        """Whether a connection without a user may stay; `ended` is told when it has one, or is gone. `close`
+        closes it, if there come to be too many."""
+        if self._strangers.begin(host, close):
             return True
         self._peer_log.warn(
             "refused a connection",
@@ -129,9 +146,9 @@ class SaslListener:
         )
         return False
 
-    def ended(self, host: str) -> None:
+    def ended(self, close: Close) -> None:
         """A connection that had begun has a user, or is gone."""
-        self._strangers.ended(host)
+        self._strangers.ended(close)
 
     def late(self, host: str) -> None:
         """A client took too long."""

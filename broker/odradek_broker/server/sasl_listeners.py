@@ -105,7 +105,9 @@ class SaslListeners:
         self._files: list[UsersFile] = []
         self._secret = random_bytes(randomness, _SECRET_BYTES)
         strangers = Strangers(
-            config.max_sasl_authentications_per_ip, lambda: int(clock.monotonic_ms())
+            config.max_sasl_authentications_per_ip,
+            config.max_sasl_authentications,
+            lambda: int(clock.monotonic_ms()),
         )
         self._listeners: dict[str, SaslListener] = {}
         for each in config.broker_listeners:

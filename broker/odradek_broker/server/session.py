@@ -448,11 +448,16 @@ class Session(asyncio.BufferedProtocol):
     # --- Authentication ---
 
     def _begin_authentication(self, sasl: SaslListener) -> None:
-        if sasl.begin(self._peer.host):
+        if sasl.begin(self._peer.host, self._cut):
             self._authentication_timer = self._loop.call_later(sasl.timeout_s, self._too_late)
         else:
             self._metrics.connection_refused()
             self.abort()
+
+    def _cut(self) -> None:
+        """Close: there are too many others that nobody knows."""
+        self._metrics.connection_refused()
+        self.abort()
 
     def _too_late(self) -> None:
         if self._sasl is not None and not self._ending:
@@ -469,7 +474,7 @@ class Session(asyncio.BufferedProtocol):
             self._authentication_timer.cancel()
             self._authentication_timer = None
             assert self._sasl is not None
-            self._sasl.ended(self._peer.host)
+            self._sasl.ended(self._cut)
 
     def _end(self, reason: CloseConnection) -> None:
         """Close, and after a failed authentication tell the client before, when its time has come."""

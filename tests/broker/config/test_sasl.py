@@ -88,7 +88,12 @@ def test_a43_passwords_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("JAAS_OF_PLAIN", PLAIN)
     config = parsed("PLAIN", **{PLAIN_KEY: "${env:JAAS_OF_PLAIN}"})
     assert list(sasl_settings(config, "SASL_SSL", resolve).plain_users) == ["alice"]
+    monkeypatch.setenv("PASSWORD_OF_BOB", "secret;")
+    line = PLAIN.rpartition(" ")[0] + ' user_bob="${env:PASSWORD_OF_BOB}";'
+    config = parsed("PLAIN", **{PLAIN_KEY: line})
+    assert sasl_settings(config, "SASL_SSL", resolve).plain_users["bob"] == "secret;"
     monkeypatch.delenv("JAAS_OF_PLAIN")
+    config = parsed("PLAIN", **{PLAIN_KEY: "${env:JAAS_OF_PLAIN}"})
     with pytest.raises(ConfigError, match="JAAS_OF_PLAIN"):
         sasl_settings(config, "SASL_SSL", resolve)
 

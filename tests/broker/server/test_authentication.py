@@ -248,9 +248,22 @@ async def test_n27_an_address_has_so_many_strangers(start_broker: StartBroker) -
     assert await serves(known)
 
 
+async def test_n27_the_oldest_of_too_many_strangers_is_closed(start_broker: StartBroker) -> None:
+    broker = await with_users(start_broker, max_sasl_authentications="2")
+    known = await broker.client()
+    await plain(known, "alice", "secret")
+    others = [await broker.client() for _ in range(3)]
+    for each in others[1:]:
+        await each.call(SOFTWARE)
+    assert await others[0].closed()
+    for each in others[1:]:
+        assert (await plain(each, "bob", "geheim")).error_code == 0
+    assert await serves(known)
+
+
 def test_n27_failures_of_an_address_make_it_wait() -> None:
     now_ms = 0
-    strangers = Strangers(1, lambda: now_ms)
+    strangers = Strangers(1, 1, lambda: now_ms)
     waits = [strangers.failed("a", 100) for _ in range(14)]
     assert waits[:5] == [100] * 5
     assert waits[5:8] == [300, 500, 900]
