@@ -1,0 +1,109 @@
+"""Clients whose password is changed while they work: whatever waits is told at once, and nothing waits for its
+time to be over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from odradek import Admin, Broker, Consumer, NewTopic, Producer
+from odradek_client.admin import UserScramCredentialUpsertion
+from odradek_client.errors import AuthenticationFailed, OdradekError
+from sasl_brokers import LISTENER, as_admin, as_user
+
+FOREVER_MS = 2**31 - 1
+MECHANISM = "SCRAM-SHA-256"
+
+
+class Alice:
+    """A user of a broker that asks again every second or two."""
+
+    def __init__(self, broker: Broker, admin: Admin) -> None:
+        self.settings: dict[str, Any] = as_user(broker.bootstrap, MECHANISM, "alice", "first")
+        self.admin = admin
+
+    async def gets_another_password(self) -> None:
+        await self.admin.alter_user_scram_credentials(
+            UserScramCredentialUpsertion("alice", "second", MECHANISM)
+        )
+
+
+@pytest.fixture
+async def alice() -> AsyncIterator[Alice]:
+    settings = LISTENER | {
+        "listener.name.sasl_plaintext.scram-sha-256.connections.max.reauth.ms": "1500"
+    }
+    async with Broker(settings=settings) as broker, Admin(**as_admin(broker.bootstrap)) as admin:
+        await admin.alter_user_scram_credentials(
+            UserScramCredentialUpsertion("alice", "first", MECHANISM)
+        )
+        await admin.create_topics([NewTopic("t", 1)])
+        yield Alice(broker, admin)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
+    settings = alice.settings | {"group_id": "g", "group_protocol": protocol}
+    async with asyncio.timeout(60):
+        async with Consumer("t", **settings, default_api_timeout_ms=FOREVER_MS) as consumer:
+            while not consumer.assignment():
+                await consumer.poll(100)
+            await alice.gets_another_password()
+            with pytest.raises(AuthenticationFailed, match="user 'alice'"):
+                while True:
+                    await consumer.poll(FOREVER_MS)
+            with pytest.raises(AuthenticationFailed):
+                while True:  # until the session at the coordinator ends, too
+                    await consumer.commit({("t", 0): 0})
+            # Leaving the group cannot be told to a broker that does not listen: the end comes all the same.
+            await consumer.close(timeout_ms=FOREVER_MS)
+
+
+async def test_c75_a_transaction(alice: Alice) -> None:
+    settings = alice.settings | {
+        "transactional_id": "x",
+        "delivery_timeout_ms": FOREVER_MS,
+        "max_block_ms": FOREVER_MS,
+    }
+    producer = Producer(**settings)
+    async with asyncio.timeout(60):
+        await producer.start()
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"one")
+        await alice.gets_another_password()
+        with pytest.raises(AuthenticationFailed, match="user 'alice'"):
+            while True:
+                await producer.send_and_wait("t", b"more")
+        with pytest.raises(OdradekError, match="user 'alice'"):
+            await producer.commit_transaction()
+        await producer.close()
+
+
+async def test_c75_the_coordinator_of_a_transaction(alice: Alice) -> None:
+    """A step that waits when its connection is refused."""
+    producer = Producer(**alice.settings, transactional_id="x", max_block_ms=FOREVER_MS)
+    async with asyncio.timeout(60):
+        await producer.start()
+        await producer.init_transactions()
+        await alice.gets_another_password()
+        with pytest.raises(AuthenticationFailed, match="user 'alice'"):
+            while True:
+                await producer.begin_transaction()
+                await producer.send("t", b"one")
+                await producer.commit_transaction()
+        await producer.close()
+
+
+async def test_c75_calls_of_an_admin(alice: Alice) -> None:
+    async with asyncio.timeout(60):
+        async with Admin(**alice.settings, default_api_timeout_ms=FOREVER_MS) as admin:
+            await alice.gets_another_password()
+            with pytest.raises(AuthenticationFailed, match="user 'alice'"):
+                while True:
+                    await admin.describe_topics("t")
+                    await admin.list_offsets({("t", 0): -1})
+                    await admin.describe_groups("g", raise_errors=False)
