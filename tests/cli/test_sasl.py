@@ -52,3 +52,22 @@ def test_c71_c78_a_user_is_created_and_writes(
     assert "check username and password in sasl.jaas.config" in odradek.stderr
     odradek.run("topic", "list", *as_alice, "-X", "sasl.mechanism=OAUTHBEARER", code=2)
     assert "wants a OAuthBearerLoginModule" in odradek.stderr
+
+
+def test_a_broker_is_measured_over_sasl(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    admin = tmp_path / "admin.properties"
+    admin.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=admin\n"
+        f"sasl.password={ADMIN_PASSWORD}\n",
+        "utf-8",
+    )
+    shell = Shell(bootstrap)
+    shell.environment["ODRADEK_COMMAND_CONFIG"] = str(admin)
+    measured = shell.run("bench", "-n", "100", "--json")
+    assert measured.count(b"\n") == 3
+    # A temporary broker is not that of the file.
+    del shell.environment["ODRADEK_BOOTSTRAP"]
+    assert shell.run("bench", "produce", "-n", "100", "--json")
+    shell.run("bench", "-X", "client.id=x", code=2)

@@ -15,14 +15,21 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from odradek.cli.commands import fail
-from odradek.cli.common import AsJson, open_admin, print_table, run
+from odradek.cli.common import (
+    AsJson,
+    ClientSettings,
+    client_settings,
+    connected,
+    print_table,
+    run,
+)
 from odradek_protocol.records import native
 
 if TYPE_CHECKING:
@@ -65,12 +72,13 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True)
 class Load:
-    """The records to send."""
+    """The records to send. `settings`: of the producer; `client`: of every client."""
 
     records: int
     size_bytes: int
     partitions: int
     settings: dict[str, Any]
+    client: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,9 @@ async def produce(bootstrap: str, topic: str, load: Load) -> Throughput:
     from odradek_client.producer.producer import Producer
 
     values = _values(load.size_bytes)
-    async with Producer(bootstrap_servers=bootstrap, **load.settings) as producer:
+    async with Producer(
+        **load.client | load.settings | {"bootstrap_servers": bootstrap}
+    ) as producer:
         await producer.partitions_for(topic)
         started = time.perf_counter()
         await _send_all(producer, topic, values, load.records)
@@ -146,7 +156,8 @@ async def consume(bootstrap: str, topic: str, load: Load) -> Throughput:
     """Everything in the topic, from its beginning."""
     from odradek_client.consumer.consumer import Consumer
 
-    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+    settings = load.client | {"bootstrap_servers": bootstrap}
+    async with Consumer(auto_offset_reset="earliest", **settings) as consumer:
         consumer.assign([(topic, partition) for partition in range(load.partitions)])
         left = load.records
         started = time.perf_counter()
@@ -164,9 +175,9 @@ async def latency(bootstrap: str, topic: str, load: Load) -> Latency:
     from odradek_client.producer.producer import Producer
 
     values = _values(load.size_bytes)
-    settings = {**load.settings, "linger_ms": 0}
+    settings = load.client | load.settings | {"linger_ms": 0, "bootstrap_servers": bootstrap}
     times_ms = []
-    async with Producer(bootstrap_servers=bootstrap, **settings) as producer:
+    async with Producer(**settings) as producer:
         for _ in range(_WARM_UP_RECORDS):
             await producer.send_and_wait(topic, values[0])
         for index in range(min(load.records, _LATENCY_RECORDS_MAX)):
@@ -177,11 +188,11 @@ async def latency(bootstrap: str, topic: str, load: Load) -> Latency:
 
 
 @asynccontextmanager
-async def _own_topic(bootstrap: str, partitions: int) -> AsyncIterator[str]:
-    from odradek_client.admin import NewTopic
+async def _own_topic(bootstrap: str, partitions: int, client: dict[str, Any]) -> AsyncIterator[str]:
+    from odradek_client.admin import Admin, NewTopic
 
     name = f"odradek-bench-{uuid.uuid4().hex[:12]}"
-    async with open_admin(bootstrap, None) as admin:
+    async with connected(Admin, client | {"bootstrap_servers": bootstrap}) as admin:
         await admin.create_topics([NewTopic(name, partitions, 1)])
         try:
             yield name
@@ -192,7 +203,7 @@ async def _own_topic(bootstrap: str, partitions: int) -> AsyncIterator[str]:
 async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Result]:
     """Each result as it is known. Leaves nothing on the broker."""
     if what is not What.LATENCY:
-        async with _own_topic(bootstrap, load.partitions) as topic:
+        async with _own_topic(bootstrap, load.partitions, load.client) as topic:
             _say(f"producing {load.records:,} records of {load.size_bytes:,} bytes")
             written = await produce(bootstrap, topic, load)
             if what is not What.CONSUME:
@@ -201,7 +212,7 @@ async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Resul
                 _say("consuming them")
                 yield await consume(bootstrap, topic, load)
     if what in (What.LATENCY, What.ALL):
-        async with _own_topic(bootstrap, 1) as topic:
+        async with _own_topic(bootstrap, 1, load.client) as topic:
             _say("waiting for single records")
             yield await latency(bootstrap, topic, load)
 
@@ -314,6 +325,7 @@ def bench(
         Durability, typer.Option("--durability", help="Of the temporary broker.")
     ] = Durability.FSYNC,
     as_json: AsJson = False,
+    setting: ClientSettings = None,
 ) -> None:
     """Measure a broker with our client: records a second, and the latency of single records.
 
@@ -327,7 +339,12 @@ def bench(
         "compression_type": compression,
     }
     _check(settings)
-    load = Load(records, size_bytes, partitions, settings)
+    client: dict[str, Any] = {}
+    if bootstrap is not None:
+        client = client_settings(bootstrap, setting)
+    elif setting:
+        fail("-X is for the broker of --bootstrap, and there is none", 2)
+    load = Load(records, size_bytes, partitions, settings, client)
     results: list[Result] = []
 
     async def main(address: str) -> None:

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from odradek.cli.commands import fail
-from odradek.cli.common import open_admin
+from odradek.cli.common import connected
 from odradek.cli.demo_flights import (
     FLIGHTS,
     CarrierMonth,
@@ -151,10 +151,10 @@ def _start_broker(story: Console, folder: Path, open_things: contextlib.ExitStac
 
 
 async def _create_topics(story: Console, bootstrap: str, topics: Topics) -> None:
-    from odradek import NewTopic
+    from odradek import Admin, NewTopic
 
     _step(story, 2, f"Creating the topics {topics.flights} and {topics.result}")
-    async with open_admin(bootstrap, None) as admin:
+    async with connected(Admin, {"bootstrap_servers": bootstrap}) as admin:
         await admin.create_topics(
             [NewTopic(topics.flights, PARTITIONS), NewTopic(topics.result, _RESULT_PARTITIONS)]
         )
@@ -171,7 +171,9 @@ def _clear_up(story: Console, bootstrap: str, topics: Topics) -> None:
 
 
 async def _delete_topics(bootstrap: str, topics: Topics) -> None:
-    async with open_admin(bootstrap, None) as admin:
+    from odradek import Admin
+
+    async with connected(Admin, {"bootstrap_servers": bootstrap}) as admin:
         await admin.delete_topics([topics.flights, topics.result])
 
 
