@@ -42,9 +42,16 @@ MEANINGS: dict[ErrorCode, str] = {
     _E.INVALID_SESSION_TIMEOUT: "session_timeout_ms is outside what the broker allows",
     _E.REBALANCE_IN_PROGRESS: "the group is being rebalanced; rejoin it",
     _E.INVALID_COMMIT_OFFSET_SIZE: "the offset commit is too large for the broker",
-    _E.TOPIC_AUTHORIZATION_FAILED: "this principal lacks a permission on the topic; grant it",
-    _E.GROUP_AUTHORIZATION_FAILED: "this principal lacks a permission on the group; grant it",
-    _E.CLUSTER_AUTHORIZATION_FAILED: "this principal lacks a permission on the cluster; grant it",
+    _E.TOPIC_AUTHORIZATION_FAILED: "this user lacks a right on the topic: READ to consume, WRITE to "
+    "produce, DESCRIBE to see it, CREATE to make it; whoever may alter the cluster grants it "
+    "(odradek acl add)",
+    _E.GROUP_AUTHORIZATION_FAILED: "this user lacks a right on the group: READ to be a member and to "
+    "commit, DESCRIBE to look at it, DELETE to remove it; whoever may alter the cluster grants it "
+    "(odradek acl add)",
+    _E.CLUSTER_AUTHORIZATION_FAILED: "this user lacks a right on the cluster: CREATE for topics, "
+    "DESCRIBE and ALTER for ACLs and users, DESCRIBE_CONFIGS and ALTER_CONFIGS for settings and quotas, "
+    "IDEMPOTENT_WRITE for producers that write to no topic yet; whoever may alter the cluster grants "
+    "it (odradek acl add)",
     _E.INVALID_TIMESTAMP: "a record's timestamp is outside the topic's window; see "
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms",
     _E.UNSUPPORTED_SASL_MECHANISM: "the broker does not offer this SASL mechanism",
@@ -73,9 +80,11 @@ MEANINGS: dict[ErrorCode, str] = {
     "transaction.max.timeout.ms; lower it",
     _E.CONCURRENT_TRANSACTIONS: "the previous transaction of this id is still being finished",
     _E.TRANSACTION_COORDINATOR_FENCED: "a newer transaction coordinator has taken over",
-    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this principal lacks a permission on the "
-    "transactional id; grant it",
-    _E.SECURITY_DISABLED: "the cluster has no authorizer; configure one first",
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user lacks a right on the transactional id: "
+    "WRITE for transactions, DESCRIBE to look at them; whoever may alter the cluster grants it "
+    "(odradek acl add)",
+    _E.SECURITY_DISABLED: "the cluster has no authorizer, so that everything is allowed; set "
+    "authorizer.class.name on its brokers first",
     _E.OPERATION_NOT_ATTEMPTED: "not tried, because another part of the request failed",
     _E.KAFKA_STORAGE_ERROR: "the broker's disk failed; see its log",
     _E.LOG_DIR_NOT_FOUND: "the broker has no such log directory",

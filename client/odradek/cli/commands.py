@@ -37,6 +37,7 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow(
         "user", "odradek.cli.users:app", "List, create, alter, delete users of SCRAM.", CLUSTER
     ),
+    CommandRow("acl", "odradek.cli.acls:app", "List, add, delete ACLs: who may do what.", CLUSTER),
     CommandRow("quota", "odradek.cli.quotas:app", "Describe, set, delete quotas.", CLUSTER),
     CommandRow(
         "topic", "odradek.cli.topics:app", "List, create, alter, trim, delete topics.", DATA

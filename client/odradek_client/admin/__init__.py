@@ -1,5 +1,6 @@
 """The admin client: topics, configurations, partitions, groups and transactions of a cluster."""
 
+from odradek_client.admin.acls import AclBinding, AclBindingFilter
 from odradek_client.admin.admin import Admin
 from odradek_client.admin.cluster import BrokerDescription, ClusterDescription, LogDir
 from odradek_client.admin.configs import (
@@ -27,11 +28,17 @@ from odradek_client.admin.users import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "SCRAM_MECHANISMS",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermission",
+    "AclResourceType",
     "Admin",
     "BrokerDescription",
     "ClusterDescription",
@@ -47,6 +54,7 @@ __all__ = [
     "LogDir",
     "NewTopic",
     "PartitionDescription",
+    "PatternType",
     "ProducerDescription",
     "QuotaEntity",
     "QuotaName",

@@ -14,6 +14,7 @@ import random as random_module
 from types import TracebackType
 from typing import Any, Self
 
+from odradek_client.admin.acls import AclAdmin
 from odradek_client.admin.cluster import ClusterAdmin
 from odradek_client.admin.configs import ConfigAdmin
 from odradek_client.admin.group_offsets import GroupOffsetAdmin
@@ -43,6 +44,7 @@ class Admin(
     HistoryAdmin,
     QuotaAdmin,
     UserAdmin,
+    AclAdmin,
 ):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 

@@ -1,0 +1,231 @@
+"""What the options of `odradek acl` say: ACLs, and filters of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.cli.commands import fail
+from odradek_protocol.acls import (
+    CLUSTER_NAME,
+    USER_PREFIX,
+    WILDCARD,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+)
+
+if TYPE_CHECKING:
+    from odradek_client.admin import AclBinding, AclBindingFilter
+
+
+_ANYWHERE: list[str | None] = [None]
+
+
+@dataclass(frozen=True)
+class Who:
+    """Principals, and the hosts that they come from."""
+
+    permission: AclPermission
+    principals: list[str]
+    hosts: list[str]
+
+
+def named_resources(
+    topics: list[str] | None,
+    groups: list[str] | None,
+    ids: list[str] | None,
+    users: list[str] | None,
+    tokens: list[str] | None,
+    cluster: bool,
+) -> list[tuple[AclResourceType, str]]:
+    named = {
+        AclResourceType.TOPIC: topics,
+        AclResourceType.GROUP: groups,
+        AclResourceType.TRANSACTIONAL_ID: ids,
+        AclResourceType.USER: users,
+        AclResourceType.DELEGATION_TOKEN: tokens,
+        AclResourceType.CLUSTER: [CLUSTER_NAME] if cluster else None,
+    }
+    return [(kind, name) for kind, names in named.items() for name in names or ()]
+
+
+def pattern_type_of(
+    text: str | None, default: PatternType, *, for_new: bool = False
+) -> PatternType:
+    """Ends the program for one that is none."""
+    legal = [PatternType.LITERAL, PatternType.PREFIXED]
+    if not for_new:
+        legal += [PatternType.ANY, PatternType.MATCH]
+    if text is None:
+        return default
+    for each in legal:
+        if each.name == text.strip().upper():
+            return each
+    names = ", ".join(each.name.lower() for each in legal)
+    return fail(f"--resource-pattern-type is {text!r}; it must be one of {names}", 2)
+
+
+def full_name(name: str) -> str:
+    return name if ":" in name else USER_PREFIX + name
+
+
+def named_principals(
+    allowed: list[str] | None,
+    allowed_hosts: list[str] | None,
+    denied: list[str] | None,
+    denied_hosts: list[str] | None,
+) -> list[Who]:
+    found = []
+    for permission, principals, hosts in (
+        (AclPermission.ALLOW, allowed, allowed_hosts),
+        (AclPermission.DENY, denied, denied_hosts),
+    ):
+        if hosts and not principals:
+            word = permission.name.lower()
+            fail(f"--{word}-host is for a --{word}-principal, and there is none", 2)
+        if principals:
+            found.append(Who(permission, [full_name(each) for each in principals], hosts or []))
+    return found
+
+
+#: What --producer and --consumer stand for, by type of resource.
+_PRODUCER = {
+    AclResourceType.TOPIC: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE),
+    AclResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
+}
+_CONSUMER = {
+    AclResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE),
+    AclResourceType.GROUP: (AclOperation.READ,),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Operations: by type of resource, where --producer or --consumer say it; else those given, for all."""
+
+    given: list[AclOperation]
+    by_type: dict[AclResourceType, list[AclOperation]]
+    idempotent: bool
+
+    def of(self, kind: AclResourceType) -> list[AclOperation]:
+        return self.by_type.get(kind, []) if self.by_type else self.given
+
+
+def wanted_operations(
+    operations: list[str] | None, producer: bool, consumer: bool, idempotent: bool
+) -> Wanted:
+    """Ends the program for what does not go together."""
+    if idempotent and not producer:
+        fail("--idempotent goes with --producer", 2)
+    if operations and (producer or consumer):
+        fail("--producer and --consumer say the operations; leave --operation out", 2)
+    by_type: dict[AclResourceType, list[AclOperation]] = {}
+    for chosen, rights in ((producer, _PRODUCER), (consumer, _CONSUMER)):
+        for kind, needed in rights.items() if chosen else ():
+            held = by_type.setdefault(kind, [])
+            held += [each for each in needed if each not in held]
+    return Wanted([one_operation(text) for text in operations or ()], by_type, idempotent)
+
+
+def one_operation(text: str) -> AclOperation:
+    name = text.strip().upper().replace("-", "_")
+    # As Kafka writes them: DescribeConfigs.
+    for each in AclOperation:
+        if each > AclOperation.ANY and each.name.replace("_", "") == name.replace("_", ""):
+            return each
+    legal = ", ".join(each.name.lower() for each in AclOperation if each > AclOperation.ANY)
+    return fail(f"--operation is {text!r}; it must be one of {legal}", 2)
+
+
+def acls_to_add(
+    whos: list[Who],
+    resources: list[tuple[AclResourceType, str]],
+    pattern: PatternType,
+    wanted: Wanted,
+) -> list[AclBinding]:
+    """The ACLs to add. Ends the program if some are left open."""
+    from odradek_client.admin import AclBinding
+
+    if not whos:
+        fail("say who: --allow-principal or --deny-principal", 2)
+    if not resources:
+        fail("say what: --topic, --group, --transactional-id, --cluster, ...", 2)
+    rights = [
+        (kind, name, operation)
+        for kind, name in resources
+        for operation in wanted.of(kind) or ([] if wanted.by_type else [AclOperation.ALL])
+    ]
+    if wanted.idempotent:
+        rights.append((AclResourceType.CLUSTER, CLUSTER_NAME, AclOperation.IDEMPOTENT_WRITE))
+    for kind in wanted.by_type:
+        if kind is not AclResourceType.TRANSACTIONAL_ID and kind not in dict(resources):
+            fail(f"--producer and --consumer need a --{kind.name.lower()}", 2)
+    return [
+        AclBinding(
+            principal,
+            operation,
+            kind,
+            name,
+            PatternType.LITERAL if kind is AclResourceType.CLUSTER else pattern,
+            host,
+            who.permission,
+        )
+        for who in whos
+        for principal in who.principals
+        for host in who.hosts or [WILDCARD]
+        for kind, name, operation in rights
+    ]
+
+
+def filters_to_list(
+    resources: list[tuple[AclResourceType, str]],
+    pattern: PatternType,
+    principals: Iterable[str] | None,
+) -> Iterator[AclBindingFilter]:
+    from odradek_client.admin import AclBindingFilter
+
+    who: list[str | None] = [full_name(each) for each in principals or ()]
+    who = who or [None]
+    for principal in who:
+        if not resources:
+            anything = PatternType.ANY if pattern is PatternType.MATCH else pattern
+            yield AclBindingFilter(pattern_type=anything, principal=principal)
+        for kind, name in resources:
+            yield AclBindingFilter(kind, name, pattern, principal)
+
+
+def filters_to_delete(
+    whos: list[Who],
+    resources: list[tuple[AclResourceType, str]],
+    pattern: PatternType,
+    wanted: Wanted,
+) -> list[AclBindingFilter]:
+    from odradek_client.admin import AclBindingFilter
+
+    rights: list[tuple[AclResourceType, str | None, PatternType, AclOperation]] = []
+    for kind, name in resources:
+        own = PatternType.LITERAL if kind is AclResourceType.CLUSTER else pattern
+        operations = wanted.of(kind) or ([] if wanted.by_type else [AclOperation.ANY])
+        rights += [(kind, name, own, operation) for operation in operations]
+    if not resources:
+        for operation in wanted.given or [AclOperation.ANY]:
+            rights.append((AclResourceType.ANY, None, PatternType.ANY, operation))
+    if wanted.by_type and not resources:
+        fail("--producer and --consumer need the resources that they are about", 2)
+    if wanted.idempotent:
+        idempotent = AclOperation.IDEMPOTENT_WRITE
+        rights.append((AclResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL, idempotent))
+    anybody: list[tuple[AclPermission, str | None, str | None]] = [
+        (who.permission, principal, host)
+        for who in whos
+        for principal in who.principals
+        for host in who.hosts or _ANYWHERE
+    ]
+    return [
+        AclBindingFilter(kind, name, own, principal, host, operation, permission)
+        for permission, principal, host in anybody or [(AclPermission.ANY, None, None)]
+        for kind, name, own, operation in rights
+    ]

@@ -1,0 +1,275 @@
+"""`odradek acl list|add|delete`: who may do what."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli.acl_options import (
+    acls_to_add,
+    filters_to_delete,
+    filters_to_list,
+    named_principals,
+    named_resources,
+    pattern_type_of,
+    wanted_operations,
+)
+from odradek.cli.commands import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek_protocol.acls import (
+    PatternType,
+)
+
+if TYPE_CHECKING:
+    from odradek_client.admin import AclBinding
+
+app = typer.Typer(
+    help="List, add, delete ACLs: who may do what. The broker needs an authorizer"
+    " (authorizer.class.name).",
+    no_args_is_help=True,
+)
+
+_ANY_NAMES = "; * for all. Repeatable."
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic" + _ANY_NAMES)
+]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", metavar="NAME", help="A consumer group" + _ANY_NAMES)
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--transactional-id", metavar="ID", help="A transactional id" + _ANY_NAMES),
+]
+Users = Annotated[
+    list[str] | None,
+    typer.Option("--user-principal", metavar="NAME", help="A user, as a resource" + _ANY_NAMES),
+]
+Tokens = Annotated[
+    list[str] | None,
+    typer.Option("--delegation-token", metavar="ID", help="A delegation token" + _ANY_NAMES),
+]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        "--resource-pattern-type",
+        metavar="TYPE",
+        help="literal; prefixed: names that begin so; for list and delete any, and match: what holds for the"
+        " name.",
+    ),
+]
+Operations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operation", metavar="NAME", help="read, write, describe, ...; repeatable. [default: all]"
+    ),
+]
+Producer = Annotated[
+    bool,
+    typer.Option(
+        "--producer",
+        help="What a producer needs: write, describe, create on topics; write, describe on transactional ids.",
+    ),
+]
+Consumer = Annotated[
+    bool,
+    typer.Option(
+        "--consumer", help="What a consumer needs: read, describe on topics; read on groups."
+    ),
+]
+Idempotent = Annotated[
+    bool, typer.Option("--idempotent", help="With --producer: idempotent-write on the cluster.")
+]
+Allowed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-principal", metavar="NAME", help="Who may: User:alice, or alice; * for everybody."
+    ),
+]
+Denied = Annotated[
+    list[str] | None, typer.Option("--deny-principal", metavar="NAME", help="Who may not.")
+]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="ADDRESS", help="From where. [default: anywhere]"),
+]
+DeniedHosts = Annotated[
+    list[str] | None,
+    typer.Option("--deny-host", metavar="ADDRESS", help="From where not. [default: anywhere]"),
+]
+
+
+@app.command("list")
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    topic: Topics = None,
+    group: Groups = None,
+    transactional_id: Ids = None,
+    user_principal: Users = None,
+    delegation_token: Tokens = None,
+    cluster: Cluster = False,
+    pattern_type: Pattern = None,
+    principal: Annotated[
+        list[str] | None, typer.Option("--principal", metavar="NAME", help="Only of these.")
+    ] = None,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The ACLs; of a topic, group or other resource those that hold for it.
+
+    \b
+    odradek acl list
+    odradek acl list --topic orders --principal alice --json
+    """
+    resources = named_resources(
+        topic, group, transactional_id, user_principal, delegation_token, cluster
+    )
+    filters = list(
+        filters_to_list(resources, pattern_type_of(pattern_type, PatternType.MATCH), principal)
+    )
+
+    async def main() -> list[AclBinding]:
+        async with open_admin(bootstrap, setting) as admin:
+            found: dict[AclBinding, None] = {}
+            for each in filters:
+                found |= dict.fromkeys(await admin.describe_acls(each))
+            return list(found)
+
+    _show(run(main()), as_json)
+
+
+@app.command()
+def add(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    allow_principal: Allowed = None,
+    deny_principal: Denied = None,
+    allow_host: AllowedHosts = None,
+    deny_host: DeniedHosts = None,
+    operation: Operations = None,
+    topic: Topics = None,
+    group: Groups = None,
+    transactional_id: Ids = None,
+    user_principal: Users = None,
+    delegation_token: Tokens = None,
+    cluster: Cluster = False,
+    pattern_type: Pattern = None,
+    producer: Producer = False,
+    consumer: Consumer = False,
+    idempotent: Idempotent = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Allow or deny. A denial counts over any permission.
+
+    \b
+    odradek acl add --allow-principal alice --operation read --topic orders
+    odradek acl add --allow-principal loader --producer --topic raw. --resource-pattern-type prefixed
+    odradek acl add --allow-principal reports --consumer --topic orders --group reports
+    odradek acl add --deny-principal '*' --deny-host 192.0.2.7 --topic '*'
+    """
+    acls = acls_to_add(
+        named_principals(allow_principal, allow_host, deny_principal, deny_host),
+        named_resources(topic, group, transactional_id, user_principal, delegation_token, cluster),
+        pattern_type_of(pattern_type, PatternType.LITERAL, for_new=True),
+        wanted_operations(operation, producer, consumer, idempotent),
+    )
+
+    async def main() -> None:
+        async with open_admin(bootstrap, setting) as admin:
+            await admin.create_acls(acls)
+
+    run(main())
+    for acl in acls:
+        tell(f"added: {acl}")
+
+
+@app.command()
+def delete(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    allow_principal: Allowed = None,
+    deny_principal: Denied = None,
+    allow_host: AllowedHosts = None,
+    deny_host: DeniedHosts = None,
+    operation: Operations = None,
+    topic: Topics = None,
+    group: Groups = None,
+    transactional_id: Ids = None,
+    user_principal: Users = None,
+    delegation_token: Tokens = None,
+    cluster: Cluster = False,
+    pattern_type: Pattern = None,
+    producer: Producer = False,
+    consumer: Consumer = False,
+    idempotent: Idempotent = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every ACL, where nothing else says which.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete ACLs: those that the same words of `add` added, or of fewer words more of them.
+
+    \b
+    odradek acl delete --allow-principal alice --operation read --topic orders
+    odradek acl delete --allow-principal alice
+    odradek acl delete --topic raw. --resource-pattern-type prefixed
+    """
+    resources = named_resources(
+        topic, group, transactional_id, user_principal, delegation_token, cluster
+    )
+    whos = named_principals(allow_principal, allow_host, deny_principal, deny_host)
+    if not (every or resources or whos or operation or producer or consumer):
+        fail("say which ACLs: a resource, a principal or an operation; --all for every one", 2)
+    pattern = pattern_type_of(pattern_type, PatternType.LITERAL)
+    filters = filters_to_delete(
+        whos, resources, pattern, wanted_operations(operation, producer, consumer, idempotent)
+    )
+
+    async def main() -> list[AclBinding]:
+        async with open_admin(bootstrap, setting) as admin:
+            deleted = await admin.delete_acls(filters)
+            return list(dict.fromkeys(acl for acls in deleted.values() for acl in acls))
+
+    gone = run(main())
+    if as_json:
+        _show(gone, as_json)
+        return
+    for acl in gone:
+        tell(f"deleted: {acl}")
+    if not gone:
+        tell("there is no such ACL")
+
+
+# --- What is printed ---
+
+
+def _show(acls: list[AclBinding], as_json: bool) -> None:
+    rows = [
+        {
+            "principal": acl.principal,
+            "permission": acl.permission.name.lower(),
+            "operation": acl.operation.name.lower(),
+            "resource": acl.resource_type.name.lower(),
+            "name": acl.name,
+            "pattern": acl.pattern_type.name.lower(),
+            "host": acl.host,
+        }
+        for acl in acls
+    ]
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif rows:
+        print_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows])
+    else:
+        tell("there are no ACLs")

@@ -1,0 +1,233 @@
+"""ACLs: created, described and deleted (KIP-140)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from odradek_client.admin.arguments import each_of
+from odradek_client.admin.requests import AdminPart
+from odradek_client.admin.results import Outcomes, Results
+from odradek_client.errors import error_for
+from odradek_protocol.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+)
+from odradek_protocol.schemas.create_acls import (
+    AclCreation,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from odradek_protocol.schemas.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from odradek_protocol.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+Code = TypeVar("Code", bound=IntEnum)
+
+
+@dataclass(frozen=True)
+class AclBinding:
+    """One ACL: who (`principal`, "User:alice" or "User:*", from the address `host` or `*`) may do what with which
+    resource, or with DENY may not.
+
+    `name`: `*` for all names; with PatternType.PREFIXED for those that begin with it.
+    """
+
+    principal: str
+    operation: AclOperation
+    resource_type: AclResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+    host: str = WILDCARD
+    permission: AclPermission = AclPermission.ALLOW
+
+    def __str__(self) -> str:
+        pattern = "prefixed " if self.pattern_type is PatternType.PREFIXED else ""
+        return (
+            f"{self.permission.name} {self.operation.name} on {pattern}{_words(self.resource_type)}"
+            f" {self.name!r} to {self.principal} from {self.host}"
+        )
+
+    @classmethod
+    def topic(cls, name: str, principal: str, operation: AclOperation) -> AclBinding:
+        """A permission on a topic."""
+        return cls(principal, operation, AclResourceType.TOPIC, name)
+
+    @classmethod
+    def group(cls, name: str, principal: str, operation: AclOperation) -> AclBinding:
+        """A permission on a consumer group."""
+        return cls(principal, operation, AclResourceType.GROUP, name)
+
+    @classmethod
+    def cluster(cls, principal: str, operation: AclOperation) -> AclBinding:
+        """A permission on the cluster."""
+        return cls(principal, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
+
+
+@dataclass(frozen=True)
+class AclBindingFilter:
+    """Which ACLs are meant: None and ANY fit all of them.
+
+    `pattern_type`: MATCH means those that hold for `name`, by prefix or by `*` too.
+    """
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+
+
+class AclAdmin(AdminPart):
+    """The calls about ACLs."""
+
+    async def create_acls(
+        self, acls: AclBinding | Iterable[AclBinding], *, raise_errors: bool = True
+    ) -> Results[AclBinding, None]:
+        """Create ACLs; by ACL. One that is there already is no error.
+
+        Raises ClusterAuthorizationFailed, InvalidRequest for an ACL that cannot be, and Refused where the cluster
+        has no authorizer.
+        """
+        wanted = each_of(acls, AclBinding, "acls", "AclBinding")
+
+        async def ask(asked: list[AclBinding]) -> Outcomes[AclBinding, None]:
+            request = CreateAclsRequest(creations=[_creation(acl) for acl in asked])
+            response: CreateAclsResponse = await self._requests.to_controller(request)
+            return {
+                acl: error_for(result.error_code, result.error_message, about=f"ACL {acl}")
+                if result.error_code
+                else None
+                for acl, result in zip(asked, response.results, strict=True)
+            }
+
+        return await self._requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
+
+    async def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
+        """The ACLs that a filter means; all of them for None.
+
+        Raises ClusterAuthorizationFailed, and Refused where the cluster has no authorizer.
+        """
+        request = DescribeAclsRequest(**_filter(wanted or AclBindingFilter()))
+
+        async def ask() -> DescribeAclsResponse:
+            node_id = await self._network.least_loaded_node()
+            response: DescribeAclsResponse = await self._network.send(node_id, request)
+            if response.error_code:
+                raise error_for(response.error_code, response.error_message, about="ACLs")
+            return response
+
+        response = await self._requests.retrying(ask)
+        return sorted(
+            (
+                AclBinding(
+                    held.principal,
+                    _known(AclOperation, held.operation),
+                    _known(AclResourceType, resource.resource_type),
+                    resource.resource_name,
+                    _known(PatternType, resource.pattern_type),
+                    held.host,
+                    _known(AclPermission, held.permission_type),
+                )
+                for resource in response.resources
+                for held in resource.acls
+            ),
+            key=_order,
+        )
+
+    async def delete_acls(
+        self,
+        filters: AclBindingFilter | Iterable[AclBindingFilter],
+        *,
+        raise_errors: bool = True,
+    ) -> Results[AclBindingFilter, list[AclBinding]]:
+        """Delete the ACLs that filters mean; what was deleted, by filter.
+
+        Raises ClusterAuthorizationFailed, and Refused where the cluster has no authorizer.
+        """
+        wanted = each_of(filters, AclBindingFilter, "filters", "AclBindingFilter")
+
+        async def ask(
+            asked: list[AclBindingFilter],
+        ) -> Outcomes[AclBindingFilter, list[AclBinding]]:
+            request = DeleteAclsRequest(
+                filters=[DeleteAclsFilter(**_filter(each)) for each in asked]
+            )
+            response: DeleteAclsResponse = await self._requests.to_controller(request)
+            outcomes: Outcomes[AclBindingFilter, list[AclBinding]] = {}
+            for each, result in zip(asked, response.filter_results, strict=True):
+                code, message = result.error_code, result.error_message
+                for matching in result.matching_acls:
+                    if matching.error_code and not code:
+                        code, message = matching.error_code, matching.error_message
+                if code:
+                    outcomes[each] = error_for(code, message, about="ACLs")
+                else:
+                    outcomes[each] = sorted(map(_deleted, result.matching_acls), key=_order)
+            return outcomes
+
+        return await self._requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
+
+
+def _words(kind: AclResourceType) -> str:
+    return kind.name.lower().replace("_", " ")
+
+
+def _order(acl: AclBinding) -> tuple[object, ...]:
+    return acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation, acl.host
+
+
+def _known(kind: type[Code], code: int) -> Code:
+    """UNKNOWN, which is 0, for a number of a later version."""
+    try:
+        return kind(code)
+    except ValueError:
+        return kind(0)
+
+
+def _creation(acl: AclBinding) -> AclCreation:
+    return AclCreation(
+        resource_type=acl.resource_type,
+        resource_name=acl.name,
+        resource_pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def _filter(wanted: AclBindingFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
+
+
+def _deleted(acl: DeleteAclsMatchingAcl) -> AclBinding:
+    return AclBinding(
+        acl.principal,
+        _known(AclOperation, acl.operation),
+        _known(AclResourceType, acl.resource_type),
+        acl.resource_name,
+        _known(PatternType, acl.pattern_type),
+        acl.host,
+        _known(AclPermission, acl.permission_type),
+    )
