@@ -23,35 +23,30 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
 
 
 def test_librdkafka_creates_describes_and_deletes_acls(bootstrap: str) -> None:
-    from confluent_kafka.admin import (
-        AclBinding,
-        AclBindingFilter,
-        AclOperation,
-        AclPermissionType,
-        AdminClient,
-        ResourcePatternType,
-        ResourceType,
-    )
+    import confluent_kafka.admin
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    rd: Any = confluent_kafka.admin
+    admin = rd.AdminClient({"bootstrap.servers": bootstrap})
 
     def acl(name: str, pattern: Any, operation: Any) -> Any:
-        allow = AclPermissionType.ALLOW
-        return AclBinding(ResourceType.TOPIC, name, pattern, "User:alice", "*", operation, allow)
+        allow = rd.AclPermissionType.ALLOW
+        return rd.AclBinding(
+            rd.ResourceType.TOPIC, name, pattern, "User:alice", "*", operation, allow
+        )
 
-    literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
-    first = acl("orders", literal, AclOperation.READ)
-    second = acl("pay", prefixed, AclOperation.WRITE)
+    literal, prefixed = rd.ResourcePatternType.LITERAL, rd.ResourcePatternType.PREFIXED
+    first = acl("orders", literal, rd.AclOperation.READ)
+    second = acl("pay", prefixed, rd.AclOperation.WRITE)
     for future in admin.create_acls([first, second]).values():
         future.result(30)
-    anything = AclBindingFilter(
-        *(ResourceType.ANY, None, ResourcePatternType.ANY, None, None),
-        *(AclOperation.ANY, AclPermissionType.ANY),
+    anything = rd.AclBindingFilter(
+        *(rd.ResourceType.ANY, None, rd.ResourcePatternType.ANY, None, None),
+        *(rd.AclOperation.ANY, rd.AclPermissionType.ANY),
     )
     assert set(admin.describe_acls(anything).result(30)) == {first, second}
-    holds = AclBindingFilter(
-        *(ResourceType.TOPIC, "payments", ResourcePatternType.MATCH, None, None),
-        *(AclOperation.ANY, AclPermissionType.ANY),
+    holds = rd.AclBindingFilter(
+        *(rd.ResourceType.TOPIC, "payments", rd.ResourcePatternType.MATCH, None, None),
+        *(rd.AclOperation.ANY, rd.AclPermissionType.ANY),
     )
     assert admin.describe_acls(holds).result(30) == [second]
     (deleted,) = admin.delete_acls([holds]).values()
