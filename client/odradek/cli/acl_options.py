@@ -41,6 +41,7 @@ def named_resources(
     tokens: list[str] | None,
     cluster: bool,
 ) -> list[tuple[AclResourceType, str]]:
+    """The resources that are named, by type."""
     named = {
         AclResourceType.TOPIC: topics,
         AclResourceType.GROUP: groups,
@@ -69,6 +70,7 @@ def pattern_type_of(
 
 
 def full_name(name: str) -> str:
+    """A principal with its type: User:alice for alice."""
     return name if ":" in name else USER_PREFIX + name
 
 
@@ -78,6 +80,7 @@ def named_principals(
     denied: list[str] | None,
     denied_hosts: list[str] | None,
 ) -> list[Who]:
+    """Who is allowed and who denied. Ends the program for a host of nobody."""
     found = []
     for permission, principals, hosts in (
         (AclPermission.ALLOW, allowed, allowed_hosts),
@@ -111,6 +114,7 @@ class Wanted:
     idempotent: bool
 
     def of(self, kind: AclResourceType) -> list[AclOperation]:
+        """Those for a type of resource."""
         return self.by_type.get(kind, []) if self.by_type else self.given
 
 
@@ -131,6 +135,7 @@ def wanted_operations(
 
 
 def one_operation(text: str) -> AclOperation:
+    """The operation of a name, however it is written. Ends the program for one that is none."""
     name = text.strip().upper().replace("-", "_")
     # As Kafka writes them: DescribeConfigs.
     for each in AclOperation:
@@ -185,6 +190,7 @@ def filters_to_list(
     pattern: PatternType,
     principals: Iterable[str] | None,
 ) -> Iterator[AclBindingFilter]:
+    """What to look for: the resources and principals that are named, or everything."""
     from odradek_client.admin import AclBindingFilter
 
     who: list[str | None] = [full_name(each) for each in principals or ()]
@@ -203,6 +209,7 @@ def filters_to_delete(
     pattern: PatternType,
     wanted: Wanted,
 ) -> list[AclBindingFilter]:
+    """What to delete. Ends the program if that is left open."""
     from odradek_client.admin import AclBindingFilter
 
     rights: list[tuple[AclResourceType, str | None, PatternType, AclOperation]] = []
