@@ -10,6 +10,7 @@ import pytest
 from command_line import Commands, Shell
 from odradek.broker import SubprocessBroker
 from odradek.cli import client_config
+from odradek_broker.security.plain_users import parse_users
 
 
 @pytest.fixture
@@ -114,3 +115,19 @@ def test_a_password_that_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     assert "sasl_password" not in client_config.client_settings("b:1", given)
     assert asked == ["Password of alice"]
+
+
+def test_a_hash_is_a_line_of_the_file_of_users(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("THE_PASSWORD", "secret")
+    odradek = Commands("127.0.0.1:1")
+    lines = [
+        odradek.run("user", "hash", "al:ice", "--password-env", "THE_PASSWORD") for _ in range(2)
+    ]
+    assert lines[0] != lines[1], "each has a salt of its own"
+    users = parse_users(lines[0])
+    assert users["al:ice"].fits("secret")
+    assert not users["al:ice"].fits("Secret")
+    monkeypatch.setenv("THE_PASSWORD", "")
+    odradek.run("user", "hash", "alice", "--password-env", "THE_PASSWORD", code=2)

@@ -1,4 +1,4 @@
-"""`odradek user list|create|alter|delete`: users of SCRAM, and their passwords."""
+"""`odradek user list|create|alter|delete|hash`: users of SCRAM and of PLAIN, and their passwords."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
 app = typer.Typer(
-    help="List, create, alter, delete users of SCRAM. Passwords come from the terminal, a file, the environment"
+    help="List, create, alter, delete users of SCRAM; hash passwords for PLAIN. Passwords come from the terminal, a file, the environment"
     " or standard input; they are not sent, only what is made of them.",
     no_args_is_help=True,
 )
@@ -167,6 +167,19 @@ def delete(
 
     for each in run(main()):
         tell(f"deleted the password of {name} for {each}")
+
+
+@app.command("hash")
+def hash_(name: Name, password_file: PasswordFile = None, password_env: PasswordEnv = None) -> None:
+    """Print a line for the file of PLAIN's users (sasl.plain.users.file). No broker is asked.
+
+    \b
+    odradek user hash alice >> /etc/odradek/users
+    """
+    from odradek_broker.security.passwords import SALT_BYTES, hash_password
+
+    password = _password(name, password_file, password_env)
+    print(f"{name}:{hash_password(password, os.urandom(SALT_BYTES))}")
 
 
 def _store(
