@@ -10,9 +10,11 @@ import pytest
 from kafka_cluster import class_path, java
 from odradek_broker.metadata.snapshot_format import SnapshotId, encode_snapshot
 from odradek_protocol.stored.cluster_metadata import (
+    AccessControlEntryRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     TopicRecord,
     encode_record,
 )
@@ -27,6 +29,17 @@ def test_l39_kafka_reads_a_snapshot(tmp_path: Path) -> None:
         PartitionRecord(topic_id=TOPIC_ID, partition_id=0, replicas=[1], isr=[1], leader=1),
         ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="5"),
         ProducerIdsRecord(broker_id=1, next_producer_id=1000),
+        AccessControlEntryRecord(
+            id=TOPIC_ID,
+            resource_type=2,
+            resource_name="orders",
+            pattern_type=3,
+            principal="User:alice",
+            host="*",
+            operation=3,
+            permission_type=3,
+        ),
+        RemoveAccessControlEntryRecord(id=TOPIC_ID),
     ]
     snapshot = SnapshotId(10, 1)
     directory = tmp_path / "__cluster_metadata-0"
@@ -46,6 +59,10 @@ def test_l39_kafka_reads_a_snapshot(tmp_path: Path) -> None:
     assert "Snapshot end offset: 10, epoch: 1" in done.stdout
     assert 'SnapshotHeader {"version":0,"lastContainedLogTimestamp":1700000000000}' in done.stdout
     assert 'SnapshotFooter {"version":0}' in done.stdout
-    for kind in ("TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD", "PRODUCER_IDS_RECORD"):
+    for kind in (
+        *("TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD", "PRODUCER_IDS_RECORD"),
+        *("ACCESS_CONTROL_ENTRY_RECORD", "REMOVE_ACCESS_CONTROL_ENTRY_RECORD"),
+    ):
         assert f'"type":"{kind}","version":0' in done.stdout
+    assert '"resourceName":"orders","patternType":3,"principal":"User:alice"' in done.stdout
     assert done.stdout.count("isvalid: true") == 3

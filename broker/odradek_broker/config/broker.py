@@ -230,7 +230,7 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
         text = "settings without effect on this broker: " + ", ".join(ignored)
         notices.append(Notice("debug", text))
     config = _build(((ConfigSource.STATIC_BROKER, known),))
-    return config, notices + _about_listeners(config, given)
+    return config, notices + _about_listeners(config, given) + _about_authorizer(config)
 
 
 def default_config() -> BrokerConfig:
@@ -408,6 +408,26 @@ def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Not
         if name and name not in names | controllers:
             notices.append(Notice("warning", f"{key} is for a listener that is not in listeners"))
     return notices
+
+
+def _about_authorizer(config: BrokerConfig) -> list[Notice]:
+    """What would surprise whoever wanted an authorizer."""
+    if config.authorizer_class_name:
+        if config.super_users or config.allow_everyone_if_no_acl_found:
+            return []
+        text = "super.users is empty: nobody can make the first ACL, nor mend one that is wrong"
+        return [Notice("warning", text)]
+    without = [
+        key
+        for key, value in (
+            ("super.users", config.super_users),
+            ("allow.everyone.if.no.acl.found", config.allow_everyone_if_no_acl_found),
+        )
+        if value
+    ]
+    return [
+        Notice("warning", f"{key} has no effect without authorizer.class.name") for key in without
+    ]
 
 
 def _unused(key: str) -> Notice | None:

@@ -78,6 +78,19 @@ def test_a60_other_classes_are_refused_and_the_error_names_the_one_that_there_is
         parse_config({"super.users": "alice"})
 
 
+def test_a60_settings_that_do_nothing_or_lock_everybody_out_are_a_warning() -> None:
+    def warnings(**given: str) -> list[str]:
+        _, notices = parse_config({key.replace("_", "."): value for key, value in given.items()})
+        return [notice.text for notice in notices if notice.level == "warning"]
+
+    (nobody,) = warnings(authorizer_class_name=CLASS)
+    assert "super.users is empty" in nobody
+    assert not warnings(authorizer_class_name=CLASS, super_users="User:root")
+    assert not warnings(authorizer_class_name=CLASS, allow_everyone_if_no_acl_found="true")
+    alone = warnings(super_users="User:root", allow_everyone_if_no_acl_found="true")
+    assert ["no effect without authorizer.class.name" in text for text in alone] == [True, True]
+
+
 async def test_a60_the_broker_goes_by_its_settings(start_broker: StartBroker) -> None:
     broker: RunningBroker = await start_broker(
         authorizer_class_name=CLASS, super_users="User:root; User:ANONYMOUS"

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.oracle.group_steps import group, join_body
 from tests.oracle.rights.cells import (
+    USER,
     Case,
     Right,
     cluster_right,
@@ -20,6 +21,7 @@ from tests.oracle.script import (
     Ask,
     Batch,
     Step,
+    Wait,
     coordinator,
     fetch_body,
     produce_body,
@@ -614,6 +616,7 @@ _BEAT = {
     "rebalance_timeout_ms": 60_000,
     "topic_partitions": [],
 }
+_BY_EXPRESSION = {**_BEAT, "subscribed_topic_regex": "@(t|hidden)"}
 _SUBSCRIBED = {**_BEAT, "subscribed_topic_names": ["@t"]}
 _CONSUMER_GROUPS = [
     Case(
@@ -643,6 +646,34 @@ _CONSUMER_GROUPS = [
         [group_right("READ"), topic_right("DESCRIBE", "@absent")],
         before=group(),
         ignore=("assignment",),
+    ),
+    Case(
+        "consumer-heartbeat-by-expression",
+        "ConsumerGroupHeartbeat",
+        _BY_EXPRESSION,
+        [group_right("READ"), topic_right("DESCRIBE")],
+        before=[*topic(), *topic("@hidden"), *group()],
+        ignore=("assignment", "member_epoch"),
+        after=[
+            # Expressions are resolved beside the requests, and what comes of it is assigned later.
+            Wait(1_500),
+            Ask(
+                "ConsumerGroupHeartbeat",
+                _BY_EXPRESSION,
+                on=USER,
+                ignore=("assignment", "member_epoch"),
+            ),
+            Wait(1_500),
+            Ask("ConsumerGroupHeartbeat", _BY_EXPRESSION, on=USER, ignore=("member_epoch",)),
+        ],
+        versions="1-1",
+        extra={
+            "sees-both": [
+                group_right("READ"),
+                topic_right("DESCRIBE"),
+                topic_right("READ", "@hidden"),
+            ]
+        },
     ),
     Case(
         "describe-consumer-groups",

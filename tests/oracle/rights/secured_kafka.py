@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.oracle.rights.turns import SUPER_USER, Streams, log_in, open_streams
+from tests.oracle.rights.turns import SUPER_USER, Streams, log_in, open_streams, users
 
-from kafka_cluster import SHIPPED_SETTINGS, KafkaCluster, free_ports
+from kafka_cluster import KafkaCluster, free_ports
 
-PASSWORD = "secret"
+PASSWORD = "pass"
 #: Turns in one play, at most.
 _USERS = 1_500
 #: The turns of each play have users of their own.
 SALTS = ("a", "b")
+
+
+#: Of both brokers.
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:{SUPER_USER}",
+}
+
+
+def jaas_line(users: Iterable[str]) -> str:
+    """Who may log in: the super user and these."""
+    names = [SUPER_USER, *users]
+    return (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        f' username="{SUPER_USER}" password="{PASSWORD}" '
+        + " ".join(f'user_{name}="{PASSWORD}"' for name in names)
+        + ";"
+    )
 
 
 class SecuredKafka:
@@ -25,13 +43,7 @@ class SecuredKafka:
         self._cluster = KafkaCluster(folder, settings=self._settings(controller))
 
     def _settings(self, controller: int) -> Mapping[str, str]:
-        names = [SUPER_USER, *(f"{salt}{number}" for salt in SALTS for number in range(_USERS))]
-        jaas = (
-            "org.apache.kafka.common.security.plain.PlainLoginModule required"
-            f' username="{SUPER_USER}" password="{PASSWORD}" '
-            + " ".join(f'user_{name}="{PASSWORD}"' for name in names)
-            + ";"
-        )
+        jaas = jaas_line(name for salt in SALTS for name in users(_USERS, salt))
         clients = f"CLIENTS://127.0.0.1:{self._sasl},PLAINTEXT://127.0.0.1:{self._plain}"
         return {
             "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
@@ -59,11 +71,3 @@ class SecuredKafka:
 
     def __exit__(self, *problem: object) -> None:
         self._cluster.stop()
-
-
-#: Of both brokers.
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": f"User:{SUPER_USER}",
-}
-assert "listeners" not in SHIPPED_SETTINGS
