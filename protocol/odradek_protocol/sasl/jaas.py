@@ -16,7 +16,7 @@ _TOKEN = re.compile(
     "(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>(?:[^'\\]|\\.)*)'""",
     re.DOTALL | re.VERBOSE,
 )
-_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:(?P<octal>[0-3]?[0-7]{1,2})|(?P<other>.))", re.DOTALL)
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -66,8 +66,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    escaped = found[1]
-    return chr(int(escaped, 8)) if escaped.isdigit() else _ESCAPED.get(escaped, escaped)
+    octal, other = found["octal"], found["other"]
+    return chr(int(octal, 8)) if octal is not None else _ESCAPED.get(other, other)
 
 
 def _module(tokens: list[tuple[str, str]], at: int) -> tuple[LoginModule, int]:

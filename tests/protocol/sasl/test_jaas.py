@@ -23,6 +23,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         ),
         (f'/* ours\n */ {PLAIN} sufficient username="alice" password="//x";', {"password": "//x"}),
         (f'{PLAIN} required username="alice" password="";', {"password": ""}),
+        (f'{PLAIN} required username="alice" password="\\9\\q\\400";', {"password": "9q 0"}),
     ],
 )
 def test_options_are_read_as_java_reads_them(text: str, options: dict[str, str]) -> None:
