@@ -163,7 +163,13 @@ class Reader:
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     """A broker with the topics that pages take for granted."""
-    with SubprocessBroker(settings={"log.durability": "page-cache"}) as broker:
+    settings = {
+        "log.durability": "page-cache",
+        # Some pages are about ACLs; nobody in particular may do everything.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with SubprocessBroker(settings=settings) as broker:
         with (
             sync.Admin(bootstrap_servers=broker.bootstrap) as admin,
             sync.Producer(bootstrap_servers=broker.bootstrap) as producer,

@@ -9,7 +9,7 @@ import pytest
 from fake_node import FakeNode
 from handler_calls import ask, send
 from node_world import NodeWorld
-from odradek_broker.metadata.acls import create
+from odradek_broker.metadata.acls import create, delete
 from odradek_broker.metadata.cluster import MetadataError
 from odradek_broker.request import CloseConnection
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING
@@ -153,6 +153,21 @@ def test_a72_acls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     node = SecuredNode()
     assert created(node, *map(acl, "abc")) == [E.NONE, E.NONE, E.POLICY_VIOLATION]
     assert created(node, acl("a")) == [E.NONE]
+
+
+def test_a72_one_request_makes_and_removes_so_many_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(create, "_NEW_MAX", 2)
+    monkeypatch.setattr(delete, "_GONE_MAX", 2)
+    node = SecuredNode()
+    assert created(node, *map(acl, "abc")) == [E.POLICY_VIOLATION] * 3
+    assert created(node, *map(acl, "aab")) == [E.NONE] * 3
+    assert created(node, *map(acl, "abc")) == [E.NONE] * 3
+    every, one = DeleteAclsFilter(**filter_of()), DeleteAclsFilter(**filter_of("a"))
+    answer = ask(node, DeleteAclsRequest(filters=[one, every]), 3)
+    assert [(r.error_code, r.matching_acls) for r in answer.filter_results] == [
+        (E.INVALID_REQUEST, [])
+    ] * 2
+    assert len(node.metadata.acls) == 3
 
 
 @pytest.mark.parametrize(

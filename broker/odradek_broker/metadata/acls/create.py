@@ -22,6 +22,8 @@ from odradek_protocol.stored.cluster_metadata import AccessControlEntryRecord, M
 
 #: ACLs need not be of anything that exists, so that nothing else limits their number.
 _ACLS_MAX = 100_000
+#: More in one request are refused, all of them.
+_NEW_MAX = 10_000
 
 
 @dataclass
@@ -54,6 +56,9 @@ def create_acls(
             results.append(CreationResult(refusal.error, refusal.message))
         else:
             results.append(CreationResult())
+    if len(records) > _NEW_MAX:
+        message = f"At most {_NEW_MAX} ACLs are created by one request; send several."
+        return [], [CreationResult(ErrorCode.POLICY_VIOLATION, message) for _ in wanted]
     return records, results
 
 

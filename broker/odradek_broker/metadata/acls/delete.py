@@ -15,6 +15,9 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveAccessControlEntryRecord,
 )
 
+#: More in one request are refused, all of them.
+_GONE_MAX = 10_000
+
 
 @dataclass
 class FilterResult:
@@ -49,4 +52,7 @@ def delete_acls(
             for acl_id, _ in found:
                 records[acl_id] = RemoveAccessControlEntryRecord(id=acl_id)
             results.append(FilterResult(acls=[acl for _, acl in found]))
+    if len(records) > _GONE_MAX:
+        message = f"At most {_GONE_MAX} ACLs are deleted by one request; use narrower filters."
+        return [], [FilterResult(ErrorCode.INVALID_REQUEST, message) for _ in filters]
     return list(records.values()), results
