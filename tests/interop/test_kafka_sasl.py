@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kafka_cluster import KafkaCluster
+from kafka_sasl import PASSWORD, SESSION_MS, kafka_of_sasl
 from odradek import Admin, Consumer, NewTopic, Producer
 from odradek_client.admin import (
     ScramCredentialInfo,
@@ -24,31 +23,13 @@ from odradek_client.errors import AuthenticationFailed, Refused
 pytestmark = pytest.mark.kafka
 
 _PATIENCE_S = 120.0
-_MODULES = "org.apache.kafka.common.security"
-_SESSION_MS = 2_000
-PASSWORD = "alice=secret,word"
-#: Kafka's own tokens without a signature, which it takes unless it is given a handler.
-_LISTENER = {
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule"
-    f' required user_alice="{PASSWORD}";',
-    "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": str(_SESSION_MS),
-    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
-    "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
-    "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule"
-    ' required unsecuredLoginStringClaim_sub="broker";',
-}
 
 
 @pytest.fixture(scope="module")
 def kafka_with_sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """The addresses of its listeners: PLAINTEXT, SASL_PLAINTEXT."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"), settings=_LISTENER)
-    cluster.nodes[0].add_listener("SASL_PLAINTEXT", port)
-    with cluster:
-        yield cluster.bootstrap, f"127.0.0.1:{port}"
+    with kafka_of_sasl(tmp_path_factory.mktemp("kafka")) as addresses:
+        yield addresses
 
 
 def settings_of(address: str, mechanism: str, **more: Any) -> dict[str, Any]:
@@ -146,7 +127,7 @@ async def test_c73_a_session_is_renewed_on_its_connection(kafka_with_sasl: tuple
         await producer.send_and_wait("renewed", b"first")
         nodes = producer._network._connections.nodes
         before = {key: node.connection for key, node in nodes.items() if key[0] >= 0}
-        end = time.monotonic() + 3 * _SESSION_MS / 1000
+        end = time.monotonic() + 3 * SESSION_MS / 1000
         while time.monotonic() < end:
             await producer.send_and_wait("renewed", b"more")
         assert before and {key: nodes[key].connection for key in before} == before

@@ -1,0 +1,39 @@
+"""The connector at an Apache Kafka that asks who comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_sasl import PASSWORD, kafka_of_sasl
+from odradek import sync
+from odradek_client.admin import NewTopic, UserScramCredentialUpsertion
+from sasl_brokers import scram_line
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+
+MECHANISM = "SCRAM-SHA-512"
+
+
+def test_s17_batches_come_and_go_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+    with kafka_of_sasl(tmp_path / "kafka") as (plaintext, sasl):
+        with sync.Admin(bootstrap_servers=plaintext) as admin:
+            admin.create_topics(NewTopic("t", 2))
+            admin.alter_user_scram_credentials(
+                UserScramCredentialUpsertion("job", PASSWORD, MECHANISM)
+            )
+        options = {
+            "kafka.bootstrap.servers": sasl,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": MECHANISM,
+            "kafka.sasl.jaas.config": scram_line("job", PASSWORD),
+        }
+        rows = spark.range(1_000).selectExpr("CAST(id AS STRING) AS value")
+        writer = rows.write.format("odradek").options(**options).option("topic", "t")
+        writer.mode("append").save()
+        reader = spark.read.format("odradek").options(**options).option("subscribe", "t")
+        read = reader.option("kafka.isolation.level", "read_committed").load()
+        values = [int(row[0]) for row in read.selectExpr("CAST(value AS STRING)").collect()]
+        assert sorted(values) == list(range(1_000))
