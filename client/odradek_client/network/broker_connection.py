@@ -224,7 +224,7 @@ class BrokerConnection:
             await self._not_made(error)
         except OdradekError as error:
             why = error if self._ended is None else await self._explained(self._ended)
-            self._fail(str(why), type(why))
+            self._fail(str(why), type(why), why.code)
         except asyncio.CancelledError:
             self._close("the client was closed")
             raise
@@ -252,9 +252,11 @@ class BrokerConnection:
             return TlsFailed(mismatches.speaks_tls(sasl=self._login is not None))
         return ended
 
-    def _fail(self, why: str, kind: type[OdradekError] = ConnectionLost) -> None:
+    def _fail(
+        self, why: str, kind: type[OdradekError] = ConnectionLost, code: ErrorCode | None = None
+    ) -> None:
         text = f"no connection to {self.host}:{self.port}: {why}"
-        self._close(text, kind(text) if kind in _FINAL else None)
+        self._close(text, kind(text, code=code) if kind in _FINAL else None)
 
     def close(self, reason: str = "the client was closed") -> None:
         """Close; everything unanswered fails with ConnectionLost, in order."""
@@ -274,8 +276,8 @@ class BrokerConnection:
         if isinstance(failure, AuthenticationFailed):
             self.refusal = failure
         if not self.ready.done():
-            kind = type(failure) if isinstance(failure, _FINAL) else ConnectionLost
-            self.ready.set_exception(kind(reason))
+            final = failure if isinstance(failure, _FINAL) else ConnectionLost(reason)
+            self.ready.set_exception(type(final)(reason, code=final.code))
         lost = [*self._unanswered, *self._queued]
         self._unanswered.clear()
         self._queued.clear()
@@ -298,7 +300,9 @@ class BrokerConnection:
         return answer
 
     async def _ask(self, request: Message, version: int) -> Any:
-        """Ahead of all that waits."""
+        """Ahead of all that waits. ConnectionLost, BadAnswer."""
+        if self.state is ConnectionState.CLOSED:
+            raise ConnectionLost(f"{self.host}:{self.port} was closed")
         answered: asyncio.Future[Any] = self._loop.create_future()
         api = API_OF_REQUEST[type(request)]
         self._write(_InFlightRequest(request, api, float("inf"), answered, version), version)

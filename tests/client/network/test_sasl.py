@@ -47,6 +47,8 @@ async def failure(given: dict[str, Any]) -> str:
                 await producer.start()
     finally:
         await producer.close()
+    if "refuses" in str(caught.value) and "signature" not in str(caught.value):
+        assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
     return str(caught.value)
 
 
