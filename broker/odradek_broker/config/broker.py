@@ -28,7 +28,6 @@ from odradek_broker.config.listeners import (
     is_this_machine,
     parse_address,
 )
-from odradek_broker.config.sasl import check_sasl, sasl_warnings
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
 from odradek_broker.config.types import (
     ConfigError,
@@ -294,6 +293,11 @@ def _build(layers: Layers) -> BrokerConfig:
     return config
 
 
+def _has_sasl(config: BrokerConfig) -> bool:
+    """Whether the module of SASL is needed; without it a broker starts faster."""
+    return any(each.protocol.is_sasl for each in config.broker_listeners)
+
+
 def _check_http(config: BrokerConfig) -> None:
     """Other machines are served by HTTP with TLS and a token, unless it is said that they need none (N-35)."""
     if config.http_address is None:
@@ -323,7 +327,10 @@ def _check_together(config: BrokerConfig) -> None:
             and config.listener_value(each.name, "ssl.client.auth") == "required"
         )
     }
-    check_sasl(config, config.broker_listeners)
+    if _has_sasl(config):
+        from odradek_broker.config.sasl import check_sasl
+
+        check_sasl(config, config.broker_listeners)
     check_reach(config, config.broker_listeners, frozenset(known))
     if not config.log_dirs:
         raise ConfigError("log.dirs", "", "at least one directory")
@@ -400,7 +407,11 @@ def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Not
     if kraft:
         text = "this broker is its own controller; taken, and not needed: " + ", ".join(kraft)
         notices.append(Notice("info", text))
-    notices += [Notice("warning", text) for text in sasl_warnings(config, config.broker_listeners)]
+    if _has_sasl(config):
+        from odradek_broker.config.sasl import sasl_warnings
+
+        texts = sasl_warnings(config, config.broker_listeners)
+        notices += [Notice("warning", text) for text in texts]
     names = {listener.name.lower() for listener in config.broker_listeners}
     for key in given:
         name = listener_of(key)

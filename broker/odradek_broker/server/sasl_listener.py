@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from odradek_broker.config.broker import BrokerConfig
-from odradek_broker.config.sasl import SaslListenerSettings
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.platform.seams import Clock
 from odradek_broker.security.sasl import Mechanism
 from odradek_broker.server.peer_log import PeerLog
+
+if TYPE_CHECKING:
+    from odradek_broker.config.sasl import SaslListenerSettings
 
 #: Failures of an address that cost it nothing more, and within which time they count.
 _FREE_FAILURES = 5

@@ -32,7 +32,6 @@ from odradek_broker.server.host import Background, Host, Listener, RealHost
 from odradek_broker.server.http import HttpServer
 from odradek_broker.server.initial_users import initial_user_records
 from odradek_broker.server.peer_log import PeerLog
-from odradek_broker.server.sasl_listeners import SaslListeners
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_broker.server.tls import TlsListener, check_changed, open_http_tls, open_tls
@@ -44,6 +43,8 @@ from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 if TYPE_CHECKING:
     from odradek_broker.faults.rules import Rules
     from odradek_broker.server.fault_control import FaultControl
+    from odradek_broker.server.sasl_listener import SaslListener
+    from odradek_broker.server.sasl_listeners import SaslListeners
 
 log = structlog.get_logger("odradek.server")
 
@@ -129,7 +130,8 @@ class Server:
         self._peer_log = PeerLog(lambda: clock.monotonic_ms() / 1000)
         #: By listener.
         self._tls: dict[str, TlsListener] = {}
-        self._sasl: SaslListeners
+        #: None where no listener has SASL.
+        self._sasl: SaslListeners | None = None
         #: Threads of it.
         self._beside: list[Background] = []
         #: (host, port) as bound, by listener.
@@ -243,8 +245,13 @@ class Server:
             await durable.wait()
             log.info("made users of SCRAM", users=names)
 
-    def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners:
+    def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners | None:
         """StartError."""
+        if not any(each.protocol.is_sasl for each in self.config.broker_listeners):
+            return None
+        # Brokers without SASL start faster.
+        from odradek_broker.server.sasl_listeners import SaslListeners
+
         host = self._host
         # One thread for each, so that neither waits for the other.
         hashing, fetching = host.background(loop), host.background(loop)
@@ -259,6 +266,9 @@ class Server:
             hashing=hashing,
             fetching=fetching,
         )
+
+    def _sasl_of(self, listener: str) -> SaslListener | None:
+        return None if self._sasl is None else self._sasl.get(listener)
 
     def _new_dispatcher(self) -> Dispatcher:
         control_bytes_max = self.config.max_control_request_bytes
@@ -395,7 +405,7 @@ class Server:
             self.metrics,
             self._closed,
             listener=listener,
-            sasl=self._sasl.get(listener),
+            sasl=self._sasl_of(listener),
             peer_log=self._peer_log,
             admit=lambda peer, transport: self._admit(session, peer, transport),
         )
@@ -412,7 +422,7 @@ class Server:
             self._sessions[session] = peer.host
         self._acceptors.pace()
         tls = self._tls.get(peer.listener)
-        if tls is not None and not admission.reason and self._sasl.get(peer.listener) is None:
+        if tls is not None and not admission.reason and self._sasl_of(peer.listener) is None:
             try:
                 peer.user = tls.user_of(transport.get_extra_info("ssl_object"))
             except ValueError as problem:
@@ -517,7 +527,8 @@ class Server:
         connections that have changed."""
         for tls in self._tls.values():
             tls.refresh(self.node.metadata.config)
-        self._sasl.refresh()
+        if self._sasl is not None:
+            self._sasl.refresh()
         self._limits.released()
         stalled = self._limits.stalled(asyncio.get_running_loop().time())
         if isinstance(stalled, Session):

@@ -399,6 +399,7 @@ async def test_a44_users_of_a_file_come_and_go(start_broker: StartBroker, tmp_pa
     for _ in range(2):
         assert (await plain(await broker.client(), "carol", "secret")).error_code == 0
     path.write_text("# nobody else\n\n" + line("dave:x", "other"))
+    assert broker.server._sasl is not None
     broker.server._sasl.refresh()
     assert (await plain(await broker.client(), "carol", "secret")).error_code
     assert (await plain(await broker.client(), "dave:x", "other")).error_code == 0
