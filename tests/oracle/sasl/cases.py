@@ -219,4 +219,20 @@ CASES = [
     Case("session by an unknown mechanism", [*_ALICE, handshake("DIGEST-MD5")], SHORT),
     Case("session, a request in between", [*_ALICE, handshake(), METADATA], SHORT),
     Case("handshake without SASL", [handshake(), METADATA], PLAINTEXT),
+    *(
+        Case(f"{name} {version} {', '.join(fields)}", [*_ALICE, Ask(name, version, fields)])
+        for name, versions, fields in (
+            ("CreateDelegationToken", (1, 2, 3), {"max_lifetime_ms": 1000}),
+            (
+                "CreateDelegationToken",
+                (3,),
+                {"owner_principal_type": "User", "owner_principal_name": "alice"},
+            ),
+            ("RenewDelegationToken", (1, 2), {"hmac": b"x", "renew_period_ms": 1}),
+            ("ExpireDelegationToken", (1, 2), {"hmac": b"x", "expiry_time_period_ms": -1}),
+            ("DescribeDelegationToken", (1, 2, 3), {"owners": None}),
+            ("DescribeDelegationToken", (3,), {}),
+        )
+        for version in versions
+    ),
 ]

@@ -27,6 +27,11 @@ from odradek_protocol.schemas.alter_user_scram_credentials import (
 _BY_NAME = {api.name: api for api in APIS.values()}
 _PATIENCE_S = 30
 _SALT = b"salt-of-the-oracle"
+_SHOWN = (
+    *("error_message", "mechanisms", "session_lifetime_ms"),
+    *("principal_type", "principal_name", "token_requester_principal_name", "token_id", "hmac"),
+    *("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms", "tokens"),
+)
 CLOSED = "closed"
 Address = tuple[str, int]
 
@@ -65,9 +70,10 @@ def _told(answer: Any) -> Any:
     told: dict[str, Any] = {}
     if hasattr(answer, "error_code"):
         told["error"] = ErrorCode.of(answer.error_code).name
-    for name in ("error_message", "mechanisms", "session_lifetime_ms"):
+    for name in _SHOWN:
         if hasattr(answer, name):
-            told[name] = getattr(answer, name)
+            value = getattr(answer, name)
+            told[name] = value.decode() if isinstance(value, bytes) else value
     if hasattr(answer, "auth_bytes"):
         told["token"] = _token(answer.auth_bytes)
     # How long a token lasts depends on the time of day.

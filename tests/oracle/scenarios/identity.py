@@ -113,4 +113,18 @@ SCENARIOS = [
             _alter(deletions=[_remove("@u")], quiet=True),
         ],
     ),
+    # Who has not said who it is; others are in tests/oracle/sasl.
+    *(
+        Scenario(
+            f"{name}-delegation-token",
+            f"{name.capitalize()}DelegationToken",
+            [Ask(f"{name.capitalize()}DelegationToken", body)],
+        )
+        for name, body in (
+            ("create", {"renewers": [], "max_lifetime_ms": -1}),
+            ("renew", {"hmac": b"x", "renew_period_ms": 1}),
+            ("expire", {"hmac": b"x", "expiry_time_period_ms": -1}),
+            ("describe", {"owners": None}),
+        )
+    ),
 ]

@@ -1,0 +1,19 @@
+"""ExpireDelegationToken (key 40): refused (A-49)."""
+
+from __future__ import annotations
+
+from odradek_broker.handlers._delegation_tokens import refusal
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_protocol.schemas.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: ExpireDelegationTokenRequest
+) -> ExpireDelegationTokenResponse:
+    """Why there is no such token."""
+    error, time_ms = refusal(context)
+    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=time_ms)

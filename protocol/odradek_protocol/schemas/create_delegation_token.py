@@ -1,0 +1,47 @@
+"""CreateDelegationToken (key 38): a token that stands for a user (KIP-48, KIP-373).
+
+Versions: 2 is flexible; 3 makes tokens for others.
+
+Left out: tokens. The answer is that of a Kafka without a secret key for them.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
+
+#: From this version on a token may be for somebody else than who asks for it.
+OWNER_SINCE = 3
+
+
+@struct
+class CreatableRenewers(Struct):
+    principal_type: str = field(STRING)
+    principal_name: str = field(STRING)
+
+
+@message(key=38, versions="1-3", flexible="2+")
+class CreateDelegationTokenRequest(Message):
+    """The request."""
+
+    owner_principal_type: str | None = field(STRING, "3+", nullable="3+")
+    owner_principal_name: str | None = field(STRING, "3+", nullable="3+")
+    renewers: list[CreatableRenewers] = field(array(CreatableRenewers))
+    max_lifetime_ms: int = field(INT64)
+
+
+@message(key=38, versions="1-3", flexible="2+")
+class CreateDelegationTokenResponse(Message):
+    """The response."""
+
+    error_code: int = field(INT16)
+    principal_type: str = field(STRING)
+    principal_name: str = field(STRING)
+    token_requester_principal_type: str = field(STRING, "3+")
+    token_requester_principal_name: str = field(STRING, "3+")
+    issue_timestamp_ms: int = field(INT64)
+    expiry_timestamp_ms: int = field(INT64)
+    max_timestamp_ms: int = field(INT64)
+    token_id: str = field(STRING)
+    hmac: bytes = field(BYTES, secret=True)
+    throttle_time_ms: int = field(INT32)

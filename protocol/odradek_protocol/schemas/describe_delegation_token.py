@@ -1,0 +1,55 @@
+"""DescribeDelegationToken (key 41): the tokens that there are (KIP-48, KIP-373).
+
+Versions: 2 is flexible; 3 tells who asked for a token.
+
+Left out: tokens. The answer is that of a Kafka without a secret key for them.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
+
+
+@struct
+class DescribeDelegationTokenOwner(Struct):
+    principal_type: str = field(STRING)
+    principal_name: str = field(STRING)
+
+
+@message(key=41, versions="1-3", flexible="2+")
+class DescribeDelegationTokenRequest(Message):
+    """The request; null for the tokens of everybody."""
+
+    owners: list[DescribeDelegationTokenOwner] | None = field(
+        array(DescribeDelegationTokenOwner), nullable="0+"
+    )
+
+
+@struct
+class DescribedDelegationTokenRenewer(Struct):
+    principal_type: str = field(STRING)
+    principal_name: str = field(STRING)
+
+
+@struct
+class DescribedDelegationToken(Struct):
+    principal_type: str = field(STRING)
+    principal_name: str = field(STRING)
+    token_requester_principal_type: str = field(STRING, "3+")
+    token_requester_principal_name: str = field(STRING, "3+")
+    issue_timestamp: int = field(INT64)
+    expiry_timestamp: int = field(INT64)
+    max_timestamp: int = field(INT64)
+    token_id: str = field(STRING)
+    hmac: bytes = field(BYTES, secret=True)
+    renewers: list[DescribedDelegationTokenRenewer] = field(array(DescribedDelegationTokenRenewer))
+
+
+@message(key=41, versions="1-3", flexible="2+")
+class DescribeDelegationTokenResponse(Message):
+    """The response."""
+
+    error_code: int = field(INT16)
+    tokens: list[DescribedDelegationToken] = field(array(DescribedDelegationToken))
+    throttle_time_ms: int = field(INT32)

@@ -1,0 +1,28 @@
+"""ExpireDelegationToken (key 40): ends a token, at once or later (KIP-48).
+
+Versions: 2 is flexible.
+
+Left out: tokens. The answer is that of a Kafka without a secret key for them.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import BYTES, INT16, INT32, INT64
+
+
+@message(key=40, versions="1-2", flexible="2+")
+class ExpireDelegationTokenRequest(Message):
+    """The request."""
+
+    hmac: bytes = field(BYTES, secret=True)
+    expiry_time_period_ms: int = field(INT64)
+
+
+@message(key=40, versions="1-2", flexible="2+")
+class ExpireDelegationTokenResponse(Message):
+    """The response."""
+
+    error_code: int = field(INT16)
+    expiry_timestamp_ms: int = field(INT64)
+    throttle_time_ms: int = field(INT32)

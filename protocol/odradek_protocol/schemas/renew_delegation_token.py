@@ -1,0 +1,28 @@
+"""RenewDelegationToken (key 39): makes a token last longer (KIP-48).
+
+Versions: 2 is flexible.
+
+Left out: tokens. The answer is that of a Kafka without a secret key for them.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import BYTES, INT16, INT32, INT64
+
+
+@message(key=39, versions="1-2", flexible="2+")
+class RenewDelegationTokenRequest(Message):
+    """The request."""
+
+    hmac: bytes = field(BYTES, secret=True)
+    renew_period_ms: int = field(INT64)
+
+
+@message(key=39, versions="1-2", flexible="2+")
+class RenewDelegationTokenResponse(Message):
+    """The response."""
+
+    error_code: int = field(INT16)
+    expiry_timestamp_ms: int = field(INT64)
+    throttle_time_ms: int = field(INT32)

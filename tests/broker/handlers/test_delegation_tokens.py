@@ -1,0 +1,39 @@
+"""Delegation tokens: there are none, and whoever asks is told as much as Kafka tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fake_node import FakeNode
+from handler_calls import ask
+from odradek_broker.request import RequestContext
+from odradek_broker.server.dispatch import HANDLERS
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import API_OF_REQUEST
+from odradek_protocol.message import Message
+from odradek_protocol.schemas.create_delegation_token import CreateDelegationTokenRequest
+from odradek_protocol.schemas.describe_delegation_token import DescribeDelegationTokenRequest
+from odradek_protocol.schemas.expire_delegation_token import ExpireDelegationTokenRequest
+from odradek_protocol.schemas.renew_delegation_token import RenewDelegationTokenRequest
+
+REQUESTS = [
+    CreateDelegationTokenRequest(),
+    RenewDelegationTokenRequest(hmac=b"a token"),
+    ExpireDelegationTokenRequest(hmac=b"a token"),
+    DescribeDelegationTokenRequest(owners=None),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_a49_there_are_no_delegation_tokens(request_: Message) -> None:
+    api = API_OF_REQUEST[type(request_)]
+    for version in api.versions:
+        refused = ask(FakeNode(), request_, version)
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        context = RequestContext(version, "client", "host", 1, user="alice")
+        node: Any = FakeNode()
+        known: Any = HANDLERS[api.key](node, context, request_)
+        assert known.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    assert "a token" not in repr(request_)
