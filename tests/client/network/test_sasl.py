@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -201,6 +202,42 @@ async def test_c75_a_mechanism_that_the_broker_lacks(broker: ScriptedBroker) -> 
     SaslScript(broker, mechanisms=("SCRAM-SHA-256", "GSSAPI"))
     said = await failure(settings(broker, "PLAIN"))
     assert "sasl.mechanism=PLAIN: the broker has SCRAM-SHA-256, GSSAPI" in said
+
+
+async def test_c74_c75_a_token_endpoint_that_is_not_there(broker: ScriptedBroker) -> None:
+    SaslScript(broker)
+    client = "sasl_oauthbearer_client_credentials_client_"
+    endpoint = {
+        "sasl_oauthbearer_token_endpoint_url": "http://127.0.0.1:1/token",
+        f"{client}id": "me",
+        f"{client}secret": "hidden-word",
+    }
+    said = await failure(settings(broker, "OAUTHBEARER", **endpoint))
+    assert "no token from http://127.0.0.1:1/token: Connection refused" in said
+    assert "hidden-word" not in said and not broker.received(ApiKey.SASL_HANDSHAKE)
+
+
+async def test_c74_a_token_that_was_refused_is_not_used_again(broker: ScriptedBroker) -> None:
+    revoked: set[str] = set()
+    script = SaslScript(broker, takes_token=lambda token: token not in revoked)
+    tokens = ["second", "first"]
+    end_s = time.time() + 3600
+    given = settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=lambda: (tokens.pop(), end_s))
+    async with Producer(**given) as producer:
+        await producer.send_and_wait("t", b"value")
+        assert set(script.tokens) == {"first"}
+        revoked.add("first")
+        broker.hang_up()
+        async with asyncio.timeout(60):
+            with pytest.raises(AuthenticationFailed, match="refuses the token as 'invalid_token'"):
+                await producer.send_and_wait("t", b"more")
+            while True:
+                try:
+                    await producer.send_and_wait("t", b"more")
+                    break
+                except AuthenticationFailed:
+                    await asyncio.sleep(0.01)
+    assert script.tokens[-1] == "second" and not tokens
 
 
 async def test_c75_one_refusal_is_enough(broker: ScriptedBroker) -> None:
