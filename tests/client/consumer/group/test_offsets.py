@@ -358,7 +358,7 @@ def test_a_commit_whose_place_was_taken_fails_as_the_newer_one_does() -> None:
         world.script = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
         await first
         for each in (second, third):
-            with pytest.raises(OdradekError, match="permission"):
+            with pytest.raises(OdradekError, match="lacks a right on the group"):
                 await each
         on_wire = world.commit_soon(p1=4)
         await asyncio.sleep(0)
