@@ -712,7 +712,6 @@ OPEN_TO_ALL = {
     ApiKey.API_VERSIONS: "what a client asks before anybody knows who it is",
     ApiKey.SASL_HANDSHAKE: "by which a client says who it is",
     ApiKey.SASL_AUTHENTICATE: "by which a client says who it is",
-    ApiKey.CREATE_DELEGATION_TOKEN: "there are no tokens",
     ApiKey.RENEW_DELEGATION_TOKEN: "there are no tokens",
     ApiKey.EXPIRE_DELEGATION_TOKEN: "there are no tokens",
     ApiKey.DESCRIBE_DELEGATION_TOKEN: "there are no tokens",

@@ -3,6 +3,6 @@
     python -m tests.oracle.rights record [NAME*]    ask an Apache Kafka with ACLs and SASL again
     python -m tests.oracle.rights list [NAME*]      the cases and their cells
 
-A case (`cases.py`) is one request with the rights that it needs. Its cells (`cells.py`) are users: one without
+A case (`cases/`) is one request with the rights that it needs. Its cells (`cells.py`) are users: one without
 any ACL, one with all of those rights, some that lack one or are denied one, a super user, and nobody in particular.
 """

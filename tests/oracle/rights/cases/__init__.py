@@ -1,0 +1,15 @@
+"""Every API that is served, with the rights that Kafka asks for."""
+
+from __future__ import annotations
+
+from tests.oracle.rights.cases import acls, administration, groups, producing, reading, transactions
+from tests.oracle.rights.cells import Case
+
+CASES: list[Case] = [
+    *producing.CASES,
+    *transactions.CASES,
+    *reading.CASES,
+    *groups.CASES,
+    *administration.CASES,
+    *acls.CASES,
+]
