@@ -217,6 +217,11 @@ class BrokerConnection:
                     await self._authenticate(exchange)
         except TimeoutError:
             silent = "" if self._transport is None else " (it was made, and nobody answered)"
+            if self._authenticating:
+                silent = (
+                    " (the broker does not answer the authentication; it lets wait whose password was"
+                    " wrong several times)"
+                )
             self._close(
                 f"no connection to {self.host}:{self.port} within {timeout_ms:.0f} ms{silent}"
             )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek import Admin, Consumer, Producer, sync
-from odradek_client.errors import AuthenticationFailed
+from odradek_client.errors import AuthenticationFailed, MetadataTimeout
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.sasl_handshake import SaslHandshakeResponse
@@ -238,6 +238,21 @@ async def test_c74_a_token_that_was_refused_is_not_used_again(broker: ScriptedBr
                 except AuthenticationFailed:
                     await asyncio.sleep(0.01)
     assert script.tokens[-1] == "second" and not tokens
+
+
+async def test_c75_a_broker_that_does_not_answer_is_tried_again(broker: ScriptedBroker) -> None:
+    """It may be letting us wait for what we did before; that is said."""
+    SaslScript(broker)
+    broker.on(ApiKey.SASL_AUTHENTICATE, SILENCE)
+    async with Producer(**settings(broker, socket_connection_setup_timeout_ms=200)) as producer:
+        assert len(broker.received(ApiKey.SASL_AUTHENTICATE)) >= 2
+        await producer.send_and_wait("t", b"value")
+    broker.always(ApiKey.SASL_AUTHENTICATE, lambda *_: SILENCE)
+    with pytest.raises(MetadataTimeout, match="does not answer the authentication; it lets wait"):
+        async with Producer(
+            **settings(broker, socket_connection_setup_timeout_ms=50, max_block_ms=500)
+        ):
+            pass
 
 
 async def test_c75_one_refusal_is_enough(broker: ScriptedBroker) -> None:
