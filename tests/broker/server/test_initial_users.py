@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 
 from broker_in_loop import StartBroker
+from command_line import Commands
 from odradek_broker.config.types import ConfigError
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.server.errors import StartError
@@ -76,3 +78,26 @@ async def test_a48_a_file_that_is_not_there(start_broker: StartBroker, tmp_path:
         keys = LISTENER | MECHANISMS | {USERS: f"admin=file:{tmp_path / name}"}
         with pytest.raises(StartError, match=problem):
             await start_broker(keys=keys)
+
+
+async def test_a42_no_tool_tells_what_is_kept_of_a_password(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADMIN_PASSWORD", "hunter2")
+    broker = await start_broker(keys=LISTENER | MECHANISMS | {USERS: "admin=env:ADMIN_PASSWORD"})
+    held = broker.node.metadata.scram_credentials["admin"]
+    secrets = [
+        key for each in held.values() for key in (each.salt, each.stored_key, each.server_key)
+    ]
+    (directory,) = broker.server.config.log_dirs
+    await broker.stop()
+    dumped = Commands("127.0.0.1:1").run("log", "dump", "--records", "--json", directory)
+    logged = capsys.readouterr()
+    assert dumped.count("UserScramCredentialRecord") == 2
+    for text in (dumped, logged.out + logged.err):
+        assert "hunter2" not in text
+        for secret in secrets:
+            assert base64.b64encode(secret).decode() not in text
+            assert secret.hex() not in text
+            assert repr(secret)[2:-1] not in text
+    assert "made users of SCRAM" in logged.out + logged.err
