@@ -10,6 +10,8 @@ from typing import Any
 from odradek_broker.coordinator.groups.classic import states as classic
 from odradek_broker.coordinator.groups.consumer import states as consumer
 from odradek_broker.coordinator.transactions import states as transaction
+from odradek_broker.server import authentication
+from odradek_broker.server.authentication import TRANSITIONS
 from odradek_client.consumer.group.classic_membership import JOIN_STATE_STEPS, JoinState
 from odradek_client.consumer.group.consumer_membership import MEMBER_STATE_STEPS, MemberState
 from odradek_client.consumer.subscription_state import FETCH_STATE_STEPS, FetchState
@@ -83,6 +85,20 @@ def _machines() -> list[Machine]:
             _named(
                 _followers(transaction.ENTERED_FROM),
                 {each: each.label for each in transaction.TransactionState},
+            ),
+        ),
+        Machine(
+            "Authentication of a connection (broker)",
+            "broker/odradek_broker/server/authentication.py",
+            "At listeners of SASL. From `Complete` a client comes back to `Handshake` when it"
+            " authenticates again.",
+            "Initial",
+            _named(
+                {
+                    state: {then for (before, _), then in TRANSITIONS.items() if before is state}
+                    for state in authentication.State
+                },
+                _camel(authentication.State),
             ),
         ),
         Machine(
