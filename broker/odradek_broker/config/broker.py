@@ -293,6 +293,10 @@ def _build(layers: Layers) -> BrokerConfig:
     return config
 
 
+#: The settings of the HTTP endpoint's TLS may stand behind `listener.name.http.`.
+HTTP = "HTTP"
+
+
 def _has_sasl(config: BrokerConfig) -> bool:
     """Whether the module of SASL is needed; without it a broker starts faster."""
     return any(each.protocol.is_sasl for each in config.broker_listeners)
@@ -413,6 +417,8 @@ def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Not
         texts = sasl_warnings(config, config.broker_listeners)
         notices += [Notice("warning", text) for text in texts]
     names = {listener.name.lower() for listener in config.broker_listeners}
+    if config.http_listen:
+        names.add(HTTP.lower())
     for key in given:
         name = listener_of(key)
         controllers = {each.lower() for each in config.controller_listener_names}

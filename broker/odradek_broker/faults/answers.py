@@ -132,6 +132,8 @@ _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (_Part("resources", "responses", _RESOURCES),),
     ApiKey.ALTER_CLIENT_QUOTAS: (_Part("entries", "entries", (("entity", "entity"),)),),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (_Part("upsertions", "results", (("user", "name"),)),),
+    ApiKey.CREATE_ACLS: (_Part("creations", "results", ()),),
+    ApiKey.DELETE_ACLS: (_Part("filters", "filter_results", ()),),
     ApiKey.CREATE_PARTITIONS: (_topics(None, "topics", "results"),),
     ApiKey.DELETE_GROUPS: (_Part("groups_names", "results", (("group_id", ""),)),),
     ApiKey.OFFSET_DELETE: (),

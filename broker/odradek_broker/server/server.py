@@ -34,7 +34,13 @@ from odradek_broker.server.initial_users import initial_user_records
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
-from odradek_broker.server.tls import TlsListener, check_changed, open_http_tls, open_tls
+from odradek_broker.server.tls import (
+    TlsListener,
+    check_changed,
+    http_token,
+    open_http_tls,
+    open_tls,
+)
 from odradek_broker.storage.cleaner.manager import LogCleaner
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager, StartReport
@@ -152,7 +158,7 @@ class Server:
         loop = asyncio.get_running_loop()
         config = self.config
         self._tls = open_tls(config, self._peer_log)
-        http_tls = open_http_tls(config, self._peer_log)
+        http_tls, token = open_http_tls(config, self._peer_log), http_token(config)
         if http_tls is not None:
             self._tls[_HTTP_LISTEN] = http_tls
         for listener_with_tls in self._tls.values():
@@ -193,9 +199,7 @@ class Server:
                 serving = await listener.serve(partial(self._session, name), self._tls.get(name))
                 self._acceptors.add(name, serving)
             if config.http_address is not None:
-                self._http = HttpServer(
-                    node, self.metrics, self.faults, token=config.http_token, tls=http_tls
-                )
+                self._http = HttpServer(node, self.metrics, self.faults, token=token, tls=http_tls)
                 self.http_address = await self._http.start(*config.http_address)
         except OSError as error:
             for listener in bound.values():

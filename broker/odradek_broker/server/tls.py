@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.config.broker import HTTP, BrokerConfig
 from odradek_broker.config.listener_settings import listener_key
 from odradek_broker.config.principal_mapping import parse_rules, principal_of
 from odradek_broker.config.types import ConfigError
@@ -27,10 +27,6 @@ from odradek_protocol.tls.contexts import server_context
 from odradek_protocol.tls.settings import TlsError, TlsSettings
 
 log = structlog.get_logger("odradek.tls")
-
-
-#: Its settings may stand behind `listener.name.http.`.
-_HTTP = "HTTP"
 
 
 class TlsListener:
@@ -144,9 +140,18 @@ def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None
     if config.http_address is None or config.http_security_protocol != "SSL":
         return None
     try:
-        return TlsListener(_HTTP, config, Counter(), peer_log)
+        return TlsListener(HTTP, config, Counter(), peer_log)
     except TlsError as error:
         raise StartError(f"cannot serve {config.http_listen} with TLS: {error}") from error
+
+
+def http_token(config: BrokerConfig) -> str:
+    """What requests of the HTTP endpoint have to bring; empty for nothing. StartError where it is a reference that
+    leads nowhere."""
+    try:
+        return files.resolve(config.http_token)
+    except TlsError as error:
+        raise StartError(f"http.token: {error}") from None
 
 
 def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:

@@ -471,12 +471,13 @@ async def fetch_page(address: tuple[str, int], path: str, headers: str = "") -> 
 
 
 async def test_n35_http_with_tls_and_a_token(start_broker: StartBroker, tmp_path: Path) -> None:
-    keystore = tmp_path / "http.pem"
+    keystore, token = tmp_path / "http.pem", tmp_path / "token"
     BROKER.write(keystore)
+    token.write_text("http.token=s3cret\n")
     broker = await start_broker(
         http_listen="127.0.0.1:0",
         http_security_protocol="SSL",
-        http_token="s3cret",
+        http_token=f"${{file:{token}:http.token}}",
         **{
             "listener.name.http.ssl.keystore.type": "PEM",
             "listener.name.http.ssl.keystore.location": str(keystore),
@@ -505,3 +506,10 @@ async def test_n35_http_without_a_usable_certificate_does_not_start(
 ) -> None:
     with pytest.raises(StartError, match=r"cannot serve 127\.0\.0\.1:0 with TLS"):
         await start_broker(http_listen="127.0.0.1:0", http_security_protocol="SSL")
+
+
+async def test_n35_a_token_that_is_not_there_keeps_the_broker_from_starting(
+    start_broker: StartBroker,
+) -> None:
+    with pytest.raises(StartError, match=r"http\.token: "):
+        await start_broker(http_listen="127.0.0.1:0", http_token="${env:NO_SUCH_VARIABLE}")
