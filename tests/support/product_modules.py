@@ -29,6 +29,17 @@ def _modules() -> Iterator[tuple[str, Path]]:
 MODULES = dict(_modules())
 
 
+def parsed(text: str) -> ast.Module:
+    """The syntax of a module. CPython 3.11 miscounts where something else is compiled meanwhile, in a thread or a
+    destructor that other tests have left, and says SystemError."""
+    for _ in range(3):
+        try:
+            return ast.parse(text)
+        except SystemError:
+            continue
+    return ast.parse(text)
+
+
 @cache
 def text_of(module: str) -> str:
     """The source of a module."""
@@ -38,7 +49,7 @@ def text_of(module: str) -> str:
 @cache
 def tree_of(module: str) -> ast.Module:
     """The syntax tree of a module."""
-    return ast.parse(text_of(module))
+    return parsed(text_of(module))
 
 
 def imported_from(module: str, node: ast.ImportFrom) -> str:

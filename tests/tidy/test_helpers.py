@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from product_modules import PACKAGES, ROOT
+from product_modules import PACKAGES, ROOT, parsed
 
 TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
@@ -26,7 +26,7 @@ FOLDERS = {
 
 @cache
 def _trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(TESTS.rglob("*.py"))}
+    return {path: parsed(path.read_text("utf-8")) for path in sorted(TESTS.rglob("*.py"))}
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from odradek.simulation import checkers
 from odradek.simulation.faults import FAULTS
 from odradek.simulation.workloads import WORKLOADS
+from product_modules import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "understand" / "reliability.md"
@@ -34,7 +35,7 @@ def rows() -> list[tuple[str, str]]:
 @cache
 def _tests_of(path: str) -> frozenset[str]:
     """Functions that pytest finds in a file, and what stands for the tests of a model."""
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    tree = parsed((ROOT / path).read_text("utf-8"))
     names = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

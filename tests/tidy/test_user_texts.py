@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from product_modules import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker", "client", "protocol", "spark_connector")
 #: Here the docstrings of commands are their help.
@@ -35,7 +37,7 @@ def _docstrings(tree: ast.Module) -> set[ast.expr]:
 
 def _strings(path: Path) -> Iterator[tuple[int, str]]:
     """(line, text) of every string that is no docstring."""
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parsed(path.read_text("utf-8"))
     left_out = set() if path.is_relative_to(COMMANDS) else _docstrings(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
