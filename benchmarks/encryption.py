@@ -139,7 +139,7 @@ def _consume(settings: dict[str, Any], topic: str, count: int) -> float:
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     left, began_s = count, 0.0
     while left > 0:
-        got = consumer.consume(10_000, _PATIENCE_S)
+        got = consumer.consume(min(left, 10_000), _PATIENCE_S)
         if not got:
             raise SystemExit("the records did not come back in time")
         if not began_s:

@@ -1,6 +1,6 @@
 """What peers cost that have not authenticated: memory, processor time and lines of the log.
 
-    python -m benchmarks.strangers [--attempts 1000] [--held 500] [--json]
+    python -m benchmarks.strangers [--attempts 200] [--held 500] [--json]
 
 One broker with a listener of SASL_SSL, as it would stand on a shared network, but for the limits of one address, which are raised: the
 peers all come from here. First attempts, one after the other as fast as they are answered; then peers that stay, as long as they
@@ -252,7 +252,7 @@ def measure_held(report: Report, victim: Victim, count: int) -> None:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--attempts", type=int, default=1_000)
+    options.add_argument("--attempts", type=int, default=200)
     options.add_argument("--held", type=int, default=500)
     arguments = options.parse_args()
     report = Report("strangers", as_json=arguments.json)

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+import golden
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.metadata.scram import credential_record
 from odradek_broker.security.sasl import OTHER_USER
+from odradek_broker.server import sasl_listener
 from odradek_broker.server.authentication import TRANSITIONS, Event, State
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.sasl_listener import Strangers
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.sasl.scram import ScramMechanism, new_credential
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.metadata import MetadataRequest
@@ -441,3 +444,62 @@ async def test_n27_wrong_passwords_hold_up_nobody_who_is_known(
     assert await serves(known)
     answer = await guesses[0].receive()
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+# --- Every API ------------------------------------------------------------------------------------
+
+_BEFORE = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}
+
+
+def _requests() -> list[tuple[ApiKey, bytes]]:
+    """A frame of each API that is served, in its newest version."""
+    newest: dict[ApiKey, bytes] = {}
+    for api, line in golden.bodies():
+        version = line["version"]
+        if (line["direction"], line["variant"]) == ("request", "full") and (
+            version == api.versions.last
+        ):
+            tags = b"\0" if api.request_header_version(version) == 2 else b""
+            header = struct.pack(">hhih", api.key, version, 7, 1) + b"x" + tags
+            body = header + bytes.fromhex(line["hex"])
+            newest[api.key] = len(body).to_bytes(4, "big") + body
+    assert set(newest) == set(APIS)
+    return list(newest.items())
+
+
+def ends_of_logs(broker: RunningBroker) -> dict[tuple[str, int], int]:
+    logs = broker.server.node.logs
+    return {(log.topic, log.partition): log.log_end_offset for log in logs}
+
+
+@pytest.mark.parametrize("credentials", ["none", "a wrong password", "an unknown user"])
+async def test_a20_n25_no_api_is_served_to_whom_nobody_knows(
+    start_broker: StartBroker, credentials: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no answer and does nothing: neither topics nor groups nor users nor anything else is there."""
+    monkeypatch.setattr(sasl_listener, "_FREE_FAILURES", 1_000)
+    broker = await start_broker(
+        keys=LISTENER
+        | USERS
+        | {
+            "connection.failed.authentication.delay.ms": "0",
+            "auto.create.topics.enable": "true",
+        }
+    )
+    before = ends_of_logs(broker)
+    handled: list[ApiKey] = []
+    for key, request in _requests():
+        client = await broker.client()
+        if credentials != "none":
+            name = "alice" if credentials == "a wrong password" else "nobody"
+            answer = await plain(client, name, "wrong")
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        client.writer.write(request)
+        if credentials == "none" and key in _BEFORE:
+            await client.receive_frame()
+            handled.append(key)
+        else:
+            assert await client.closed(), key.name
+        client.close()
+    assert set(handled) == (_BEFORE if credentials == "none" else set())
+    assert ends_of_logs(broker) == before

@@ -1,0 +1,3 @@
+module sasl
+
+go 1.21

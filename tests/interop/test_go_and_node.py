@@ -1,0 +1,78 @@
+"""franz-go and kafkajs at our listener of SASL. Go and Node have to be there, and their registries."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.broker import SubprocessBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
+
+OTHERS = Path(__file__).parent / "others"
+PASSWORD = "alice, = secret"
+DEADLINE_S = 170
+MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512")
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "password").write_text(PASSWORD)
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            f' user_alice="{PASSWORD}";'
+        ),
+        "sasl.scram.initial.users": f"alice=file:{tmp_path / 'password'}",
+        "group.initial.rebalance.delay.ms": 0,
+        "log.durability": "page-cache",
+    }
+    with SubprocessBroker(settings=settings) as broker:
+        yield broker.bootstrap
+
+
+def program(name: str) -> str:
+    """Where it is; skips if it is not there."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name}")
+    return found
+
+
+def run(*command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "GOFLAGS": "-mod=mod"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_a43_kafkajs(bootstrap: str, tmp_path: Path) -> None:
+    npm, node = program("npm"), program("node")
+    run(npm, "install", "--no-save", "--prefix", str(tmp_path), "kafkajs@2.2.4", folder=tmp_path)
+    shutil.copy(OTHERS / "sasl.js", tmp_path)
+    lines = run(node, "sasl.js", bootstrap, PASSWORD, folder=tmp_path).splitlines()
+    told = {f"{each}: sent" for each in MECHANISMS}
+    told |= {f"{each}: KafkaJSSASLAuthenticationError" for each in MECHANISMS}
+    assert set(lines) == told
+
+
+def test_a43_franz_go(bootstrap: str, tmp_path: Path) -> None:
+    go = program("go")
+    shutil.copytree(OTHERS / "go", tmp_path / "go")
+    run(go, "get", "github.com/twmb/franz-go@v1.19.5", folder=tmp_path / "go")
+    lines = run(go, "run", ".", bootstrap, PASSWORD, folder=tmp_path / "go").splitlines()
+    assert set(lines) == {f"{each}: {end}" for each in MECHANISMS for end in ("sent", "refused")}
