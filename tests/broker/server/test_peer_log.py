@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from odradek_broker.platform.repeated_lines import REMEMBERED_MAX
 from odradek_broker.server import peer_log
 from odradek_broker.server.peer_log import PeerLog
 
@@ -44,4 +45,4 @@ def test_n23_many_peers_do_not_fill_the_log_or_the_memory() -> None:
             for number in range(200):
                 told.warn("closed a connection", f"peer {minute} {number}")
     assert lines[0]["lines_left_out"] == 4_800
-    assert len(told._told) <= peer_log._REMEMBERED_MAX
+    assert len(told._lines._told) <= REMEMBERED_MAX
