@@ -24,6 +24,7 @@ from .batch import update_crc as update_crc
 from .batch import verify_crc as verify_crc
 from .builder import BatchBuilder as BatchBuilder
 from .builder import BuilderSealed as BuilderSealed
+from .builder import EncodedRecords as EncodedRecords
 from .builder import control_batch as control_batch
 from .builder import recompress as recompress
 from .builder import record_upper_bound as record_upper_bound

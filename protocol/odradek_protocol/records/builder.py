@@ -3,11 +3,12 @@ needed."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from odradek_protocol.checksums import crc32c
-from odradek_protocol.compression import Codec, compress
+from odradek_protocol.compression import Codec, compress, decompress
 from odradek_protocol.constants import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -24,7 +25,7 @@ from odradek_protocol.stored.control_marker import (
 )
 
 from .batch import BatchHeader, Buffer
-from .encoding import NO_HEADERS, HeaderItems, Row, encode_columns, encode_headers, encode_rows
+from .encoding import NO_HEADERS, HeaderItems, Row, encode_columns, encode_headers
 from .layout import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -39,22 +40,16 @@ from .layout import (
     TRANSACTIONAL_BIT,
 )
 from .record import Record, RecordColumns, parse_records
+from .writer import NARROW_PAYLOAD_BYTES, UNUSUAL, WIDEST_OVERHEAD_BYTES, batch_writer
 
 _pack_front = PACKED_FRONT.pack
 _pack_covered = PACKED_COVERED.pack
 
-# What a record takes besides key, value and header block. The widest: length 5, attributes 1, timestamp
-# 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192 records and 8 s,
-# every number takes two bytes at most.
-_WIDEST_OVERHEAD_BYTES = 31
+# What a record takes wherever it stands, besides key, value and header block, if those are short.
 _ANYWHERE_OVERHEAD_BYTES = 22
-_NARROW_OVERHEAD_BYTES = 11
-_NARROW_PAYLOAD_BYTES = 8000
-_NARROW_RECORDS = 8192
-_NARROW_MS = 8192
 # One less than int64 holds, so that the distance from -1 still is an int64.
 _MAX_TIMESTAMP_MS = 2**63 - 2
-_NO_LIMIT = 2**63
+_NO_LIMIT = 2**63 - 1
 
 Bytes = bytes | bytearray | memoryview
 
@@ -71,37 +66,24 @@ class BatchBuilder:
     no more than a copy and a checksum.
     """
 
-    __slots__ = (
-        "_base_timestamp",
-        "_blocks",
-        "_body",
-        "_estimated_bytes",
-        "_max_timestamp",
-        "_narrow_from_ms",
-        "_narrow_until_ms",
-        "_rows",
-        "codec",
-    )
+    __slots__ = ("_body", "_writer", "codec", "put")
 
     def __init__(self, codec: Codec = Codec.NONE) -> None:
         self.codec = codec
-        self._rows: list[Row] = []
-        self._blocks: dict[int, bytes] = {}
-        self._base_timestamp = self._max_timestamp = 0
-        # Timestamps in this range take two bytes and need no check; empty before the first record
-        # and once the batch is built, so that the slow path sees those.
-        self._narrow_from_ms = self._narrow_until_ms = 0
-        self._estimated_bytes = HEADER_BYTES
+        self._writer = batch_writer()
+        #: `BatchWriter.append`, for those who append very many records: `append` without headers, or -2 for a
+        #: record that only `append` can take or refuse.
+        self.put = self._writer.append
         self._body: bytes | None = None
 
     @property
     def record_count(self) -> int:
-        return len(self._rows)
+        return self._writer.count
 
     @property
     def estimated_bytes(self) -> int:
         """Upper bound of the batch's size before compression."""
-        return self._estimated_bytes
+        return self._writer.estimated_bytes
 
     @property
     def is_sealed(self) -> bool:
@@ -118,48 +100,29 @@ class BatchBuilder:
         """Add a record and return its index in the batch; -1, and nothing is added, if
         `estimated_bytes` would exceed `limit_bytes`.
 
-        Raises TypeError when something is of a wrong type, ValueError for a timestamp below -1 or a
-        header key that UTF-8 cannot hold, BuilderSealed after `build`; the batch stays as it was.
+        Raises TypeError when something is of a wrong type, ValueError for a timestamp below -1, a
+        header key that UTF-8 cannot hold or a record that no batch can hold, BuilderSealed after `build`;
+        the batch stays as it was.
         """
-        # Mutable buffers are copied: they may change before the batch is built.
-        if value.__class__ is not bytes and value is not None:
-            value = _octets("value", value)
-        if key.__class__ is not bytes and key is not None:
-            key = _octets("key", key)
-        if headers:
-            block = encode_headers(headers)
-            size = len(block)
-        else:
-            block = None
-            size = 1
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        rows = self._rows
-        index = len(rows)
-        if (
-            self._narrow_from_ms <= timestamp_ms < self._narrow_until_ms
-            and timestamp_ms.__class__ is int
-            and size < _NARROW_PAYLOAD_BYTES
-            and index < _NARROW_RECORDS
-        ):
-            size += _NARROW_OVERHEAD_BYTES
-        else:
-            timestamp_ms = self._admit(timestamp_ms, index)
-            size += _WIDEST_OVERHEAD_BYTES
-        size += self._estimated_bytes
-        if size > limit_bytes:
-            return -1
-        if block is not None:
-            self._blocks[index] = block
-        self._estimated_bytes = size
-        rows.append((timestamp_ms, key, value, headers))
+        block = encode_headers(headers) if headers else None
+        index = self.put(timestamp_ms, key, value, block, limit_bytes)  # type: ignore[arg-type]
+        if index == UNUSUAL:
+            index = self._append_unusual(timestamp_ms, key, value, block, limit_bytes)
         return index
 
-    def _admit(self, timestamp_ms: int, index: int) -> int:
-        """Take the first record, or one with an unusual timestamp. BuilderSealed if the batch was
-        built."""
+    def _append_unusual(
+        self,
+        timestamp_ms: int,
+        key: Bytes | None,
+        value: Bytes | None,
+        block: bytes | None,
+        limit_bytes: int,
+    ) -> int:
+        """With copies of mutable buffers, which may change before the batch is built; or the error."""
+        if value is not None:
+            value = _octets("value", value)
+        if key is not None:
+            key = _octets("key", key)
         if self._body is not None:
             raise BuilderSealed("the batch was built already; no record can be added")
         if not isinstance(timestamp_ms, int):
@@ -168,16 +131,25 @@ class BatchBuilder:
             raise ValueError(
                 f"record timestamp {timestamp_ms} is not in ms since 1970 (or -1: none)"
             )
-        if not index:
-            self._base_timestamp = timestamp_ms
-            self._narrow_from_ms = max(NO_TIMESTAMP, timestamp_ms - _NARROW_MS + 1)
-            self._narrow_until_ms = timestamp_ms + _NARROW_MS
-        return int(timestamp_ms)
+        index = self.put(int(timestamp_ms), key, value, block, int(min(limit_bytes, _NO_LIMIT)))
+        if index == UNUSUAL:
+            raise ValueError("the record, or the batch with it, is larger than batches can be")
+        return index
+
+    def timestamps(self) -> Sequence[int]:
+        """Of the appended records, in ms."""
+        return array("q", self._writer.timestamps())
 
     def records(self) -> list[Row]:
         """The appended records, as (timestamp_ms, key, value, headers): for splitting a batch
         (C-25)."""
-        return list(self._rows)
+        if self._body is None:
+            body = self._writer.body()
+        else:
+            body = decompress(self.codec, self._body, self.estimated_bytes)
+        parsed = parse_records(body, self.record_count)
+        columns = (self.timestamps(), parsed.keys, parsed.values, parsed.header_column())
+        return list(zip(*columns, strict=True))
 
     def build(
         self,
@@ -195,38 +167,31 @@ class BatchBuilder:
 
         Raises ValueError when there are no records.
         """
-        rows = self._rows
-        if not rows:
+        writer = self._writer
+        count = writer.count
+        if not count:
             raise ValueError("a batch needs at least one record")
         body = self._body
         if body is None:
-            body = encode_rows(rows, self._blocks, self._base_timestamp)
+            body = writer.seal()
             if self.codec is not Codec.NONE:
                 body = compress(self.codec, body)
             self._body = body
-            self._max_timestamp = max([row[0] for row in rows])
-            self._narrow_from_ms = self._narrow_until_ms = 0
-        attributes = int(self.codec)
-        if transactional:
-            attributes |= TRANSACTIONAL_BIT
-        if control:
-            attributes |= CONTROL_BIT
-        if log_append_time_ms is not None:
-            attributes |= LOG_APPEND_TIME_BIT
-            max_timestamp = log_append_time_ms
-        else:
-            max_timestamp = self._max_timestamp
-        covered = _pack_covered(
-            attributes,
-            len(rows) - 1,
-            self._base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            len(rows),
+        return _assemble(
+            self.codec,
+            count,
+            writer.base_timestamp,
+            writer.max_timestamp,
+            body,
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+            control=control,
+            log_append_time_ms=log_append_time_ms,
         )
-        return _join(base_offset, leader_epoch, covered, body)
 
     @staticmethod
     def record_upper_bound(
@@ -234,6 +199,131 @@ class BatchBuilder:
     ) -> int:
         """See the function of this name."""
         return record_upper_bound(key, value, headers)
+
+
+class EncodedRecords:
+    """Records that came encoded, as Arrow's columns do: what `BatchBuilder` is once it is built.
+
+    `body`: the records as they are without compression; it is done here. `base_timestamp` is the first record's.
+    """
+
+    __slots__ = (
+        "_base_timestamp",
+        "_body",
+        "_max_timestamp",
+        "codec",
+        "estimated_bytes",
+        "is_sealed",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        codec: Codec,
+        body: bytes,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+    ) -> None:
+        self.codec = codec
+        self.record_count = record_count
+        #: The batch's size before compression, which is known here.
+        self.estimated_bytes = HEADER_BYTES + len(body)
+        self.is_sealed = True
+        self._base_timestamp = base_timestamp
+        self._max_timestamp = max_timestamp
+        self._body = body if codec is Codec.NONE else compress(codec, body)
+
+    @property
+    def held_bytes(self) -> int:
+        """What they take as a batch, compressed."""
+        return HEADER_BYTES + len(self._body)
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: Bytes | None,
+        value: Bytes | None,
+        headers: HeaderItems = (),
+        limit_bytes: int = _NO_LIMIT,
+    ) -> int:
+        """Raises BuilderSealed."""
+        raise BuilderSealed("these records came as a whole; none can be added")
+
+    def put(self, *_: object) -> int:
+        """As that of a `BatchBuilder` that was built: such a record is for `append`, to refuse."""
+        return UNUSUAL
+
+    def records(self) -> list[Row]:
+        """The records, as `BatchBuilder.records` gives them."""
+        body = decompress(self.codec, self._body, self.estimated_bytes)
+        parsed = parse_records(body, self.record_count)
+        timestamps = [self._base_timestamp + delta for delta in parsed.timestamp_deltas]
+        columns = (timestamps, parsed.keys, parsed.values, parsed.header_column())
+        return list(zip(*columns, strict=True))
+
+    def timestamps(self) -> list[int]:
+        """None: who gave columns has them, and objects would have to be made."""
+        return []
+
+    def build(
+        self,
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+    ) -> bytearray:
+        """The whole batch, a fresh copy with every call."""
+        return _assemble(
+            self.codec,
+            self.record_count,
+            self._base_timestamp,
+            self._max_timestamp,
+            self._body,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+        )
+
+
+def _assemble(
+    codec: Codec,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    body: bytes,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool,
+    control: bool = False,
+    log_append_time_ms: int | None = None,
+) -> bytearray:
+    """A batch of records that are encoded and compressed."""
+    attributes = int(codec)
+    if transactional:
+        attributes |= TRANSACTIONAL_BIT
+    if control:
+        attributes |= CONTROL_BIT
+    if log_append_time_ms is not None:
+        attributes |= LOG_APPEND_TIME_BIT
+        max_timestamp = log_append_time_ms
+    covered = _pack_covered(
+        attributes,
+        record_count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    return _join(base_offset, leader_epoch, covered, body)
 
 
 def record_upper_bound(key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()) -> int:
@@ -245,9 +335,9 @@ def record_upper_bound(key: Bytes | None, value: Bytes | None, headers: HeaderIt
         size += len(value)
     if headers:
         size += len(encode_headers(headers))
-    if size < _NARROW_PAYLOAD_BYTES:
+    if size < NARROW_PAYLOAD_BYTES:
         return size + _ANYWHERE_OVERHEAD_BYTES
-    return size + _WIDEST_OVERHEAD_BYTES
+    return size + WIDEST_OVERHEAD_BYTES
 
 
 def _octets(what: str, value: object) -> bytes:

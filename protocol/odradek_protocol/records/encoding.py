@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from . import native
 from .varint import zigzag_encode
 
 HeaderItems = Sequence[tuple[str, bytes | bytearray | memoryview | None]]
@@ -128,11 +127,6 @@ def encode_rows(
 
     `header_blocks`: index -> `encode_headers` of the rows that have some; the rows' own are not read.
     """
-    codec = native.CODEC
-    if codec is not None and rows.__class__ is list and header_blocks.__class__ is dict:
-        body: bytes | None = codec.encode(rows, header_blocks, base_timestamp)
-        if body is not None:
-            return body
     count = len(rows)
     timestamps, keys, values, _ = zip(*rows, strict=True)
     if len(set(timestamps)) == 1:

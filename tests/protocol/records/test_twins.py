@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -14,6 +17,7 @@ import record_codecs
 from odradek_protocol.records import BatchBuilder, CorruptBatch, native, record
 from odradek_protocol.records.arrow import PureRows, TimestampBeyondMicroseconds, _microseconds
 from odradek_protocol.records.encoding import encode_headers, encode_rows
+from odradek_protocol.records.place import PurePlace
 from odradek_protocol.records.record import (
     RecordsScanned,
     parse_records,
@@ -21,6 +25,7 @@ from odradek_protocol.records.record import (
     scan_records,
 )
 from odradek_protocol.records.varint import zigzag_encode
+from odradek_protocol.records.writer import UNUSUAL, BatchWriter, PureBatchWriter
 
 NOW = 1_700_000_000_000
 MAX_INT64 = 2**63 - 1
@@ -120,13 +125,28 @@ def agree(
     assert fast.take() == plain.take() == (0, 0, (b"",) * 15)
 
 
-@given(rows=ROWS, draw=st.data())
-def test_both_write_the_same_bytes(compiled: ModuleType, rows: list[Any], draw: Any) -> None:
-    blocks = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
-    base = draw.draw(st.sampled_from([rows[0][0], 0, -1]))
-    native_body = compiled.encode(rows, blocks, base)
-    assert native_body is not None
-    assert native_body == with_twin(None, lambda: encode_rows(rows, blocks, base))
+def appended(
+    writer: BatchWriter, rows: list[Any], limit_bytes: int = MAX_INT64
+) -> tuple[list[Any], bytes, bytes]:
+    """What `append` answered and told of itself for each row; the timestamps, and the body."""
+    told = []
+    for timestamp, key, value, headers in rows:
+        block = encode_headers(headers) if headers else None
+        index = writer.append(timestamp, key, value, block, limit_bytes)
+        told.append((index, writer.count, writer.estimated_bytes, writer.max_timestamp))
+    timestamps = writer.timestamps()
+    body = writer.body()
+    assert writer.seal() == body
+    assert writer.append(NOW, None, None, None, limit_bytes) == UNUSUAL
+    return told, timestamps, body
+
+
+@given(rows=ROWS, limit_bytes=st.just(MAX_INT64) | st.integers(0, 30_000))
+def test_both_write_the_same_bytes(compiled: ModuleType, rows: list[Any], limit_bytes: int) -> None:
+    """They also refuse the same rows for want of room, and go on behind them."""
+    fast, plain = compiled.BatchWriter(), PureBatchWriter()
+    assert appended(fast, rows, limit_bytes) == appended(plain, rows, limit_bytes)
+    assert fast.base_timestamp == plain.base_timestamp
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8193])
@@ -135,37 +155,80 @@ def test_both_write_the_same_bytes_at_every_width(
     compiled: ModuleType, count: int, value: bytes | None
 ) -> None:
     rows: list[Any] = [(NOW + n % 3 * 100, None, value, ()) for n in range(count)]
-    body = compiled.encode(rows, {}, NOW)
-    assert body == body_of(rows)
+    told, _, body = appended(compiled.BatchWriter(), rows)
+    assert (told, body) == (appended(PureBatchWriter(), rows)[0], body_of(rows))
     agree(compiled, body, count, (7, count - 1, NOW, None), (7, MAX_INT64, count), 7)
 
 
-class Index:
-    """Not an int, though it could say one."""
+class _Number(int):
+    pass
 
-    def __index__(self) -> int:
-        raise AssertionError("the compiled twin ran Python code")
+
+class _Octets(bytes):
+    pass
 
 
 @pytest.mark.parametrize(
-    "rows",
+    "row",
     [
-        [(NOW, None, b"v")],
-        [[NOW, None, b"v", ()]],
-        [("now", None, b"v", ())],
-        [(Index(), None, b"v", ())],
-        [(2**64, None, b"v", ())],
-        [(2**63 - 1, None, b"v", ())],
-        [(NOW, "key", b"v", ())],
-        [(NOW, None, bytearray(b"v"), ())],
+        (float(NOW), None, b"v", None, MAX_INT64),
+        (_Number(NOW), None, b"v", None, MAX_INT64),
+        (True, None, b"v", None, MAX_INT64),
+        (2**63 - 1, None, b"v", None, MAX_INT64),
+        (2**64, None, b"v", None, MAX_INT64),
+        (-2, None, b"v", None, MAX_INT64),
+        (NOW, "k", b"v", None, MAX_INT64),
+        (NOW, _Octets(b"k"), b"v", None, MAX_INT64),
+        (NOW, None, bytearray(b"v"), None, MAX_INT64),
+        (NOW, None, memoryview(b"v"), None, MAX_INT64),
     ],
 )
-def test_what_the_builder_never_keeps_is_left_to_the_pure_twin(
-    compiled: ModuleType, rows: list[Any]
+def test_what_is_no_plain_row_is_left_to_the_builder_by_both(
+    compiled: ModuleType, row: tuple[Any, ...]
 ) -> None:
-    assert compiled.encode(rows, {}, -1) is None
-    assert compiled.encode([(NOW, None, b"v", ())], {0: None}, 0) is None
-    assert compiled.encode([(NOW, None, b"v", ())], {}, 2**64) is None
+    for writer in (compiled.BatchWriter(), PureBatchWriter()):
+        for count in range(2):
+            before = writer.estimated_bytes
+            assert writer.append(*row) == UNUSUAL
+            assert (writer.count, writer.estimated_bytes) == (count, before)
+            writer.append(NOW, b"k", b"v", None, MAX_INT64)
+
+
+def test_a_row_is_released_once_it_is_written(compiled: ModuleType) -> None:
+    value = b"v" * 100
+    references = sys.getrefcount(value)
+    writer = compiled.BatchWriter()
+    for _ in range(50):
+        assert writer.append(NOW, value, value, value, 100) == -1
+        writer.append(NOW, value, value, None, MAX_INT64)
+    assert sys.getrefcount(value) == references
+
+
+def test_places_are_kept_from_the_garbage_collector_until_they_are_tracked(
+    compiled: ModuleType,
+) -> None:
+    class Delivery(compiled.Place):  # type: ignore[name-defined,misc]
+        __slots__ = ()
+
+    class Owner:
+        pass
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    for make in (Delivery, Delivery.at):
+        made = make(owner, 7)
+        assert (type(made), made.owner, made.index) == (Delivery, owner, 7)
+        assert not gc.is_tracked(made)
+    made.track()
+    made.track()
+    assert gc.is_tracked(made)
+    owner.kept = made  # type: ignore[attr-defined]
+    del owner, made
+    gc.collect()
+    assert gone() is None
+    for place in (compiled.Place(None, 3), PurePlace(None, 3), PurePlace.at(None, 3)):
+        place.track()
+        assert (place.owner, place.index) == (None, 3)
 
 
 @given(rows=ROWS, draw=st.data())
@@ -301,7 +364,12 @@ def test_the_compiled_twin_checks_what_it_is_given(compiled: ModuleType) -> None
         (compiled.parse, (bytearray(9), 1)),
         (compiled.scan, ("text", 1)),
         (compiled.scan, (b"", None)),
-        (compiled.encode, ((), {}, 0)),
+        (compiled.BatchWriter, (1,)),
+        (compiled.BatchWriter().append, (NOW, None, None, None)),
+        (compiled.Place, ()),
+        (compiled.Place, (None, "first")),
+        (compiled.Place.at, (None,)),
+        (compiled.Place.at, (None, "first")),
         (compiled.Rows, ("all",)),
         (compiled.Rows(7).add, (b"",)),
     ):

@@ -1,0 +1,167 @@
+"""The records of a batch as they are appended: compiled (`BatchWriter` of `_native.c`), or in pure Python.
+
+Both count `estimated_bytes` alike, so that a batch is full after the same record.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Protocol
+
+from odradek_protocol.constants import NO_TIMESTAMP
+
+from . import native
+from .encoding import encode_rows
+from .layout import HEADER_BYTES
+
+# What a record takes besides key, value and header block. The widest: length 5, attributes 1, timestamp
+# 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192 records and 8 s,
+# every number takes two bytes at most.
+WIDEST_OVERHEAD_BYTES = 31
+NARROW_PAYLOAD_BYTES = 8000
+_NARROW_OVERHEAD_BYTES = 11
+_NARROW_RECORDS = 8192
+_NARROW_MS = 8192
+_MAX_TIMESTAMP_MS = 2**63 - 2
+
+UNUSUAL = -2
+"""What `append` answers for a record that it leaves to `BatchBuilder.append`: of other types, with an
+impossible timestamp, or behind `seal`."""
+
+
+class BatchWriter(Protocol):
+    """Records with offset deltas 0, 1, 2, ..."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def estimated_bytes(self) -> int:
+        """The most that the batch takes before compression, header and all."""
+
+    @property
+    def base_timestamp(self) -> int:
+        """Of the first record, in ms."""
+
+    @property
+    def max_timestamp(self) -> int:
+        """Of all records, in ms."""
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        header_block: bytes | None,
+        limit_bytes: int,
+        /,
+    ) -> int:
+        """The index of the record; -1 if `estimated_bytes` would exceed `limit_bytes`; or UNUSUAL."""
+
+    def body(self) -> bytes:
+        """The records, as they are written."""
+
+    def seal(self) -> bytes:
+        """`body`; no more records from here on."""
+
+    def timestamps(self) -> bytes:
+        """Of the records, each as an int64 of this machine."""
+
+
+def batch_writer() -> BatchWriter:
+    """An empty one, compiled if that is there."""
+    codec = native.CODEC
+    made: BatchWriter = PureBatchWriter() if codec is None else codec.BatchWriter()
+    return made
+
+
+class PureBatchWriter:
+    """`BatchWriter` in Python. Rows are kept as they come, and written together."""
+
+    __slots__ = (
+        "_blocks",
+        "_narrow_from_ms",
+        "_narrow_until_ms",
+        "_rows",
+        "_sealed",
+        "base_timestamp",
+        "estimated_bytes",
+    )
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, bytes | None, bytes | None, tuple[()]]] = []
+        self._blocks: dict[int, bytes] = {}
+        self.estimated_bytes = HEADER_BYTES
+        self.base_timestamp = 0
+        # Timestamps in this range take two bytes and need no check; empty before the first record
+        # and once sealed.
+        self._narrow_from_ms = self._narrow_until_ms = 0
+        self._sealed = False
+
+    @property
+    def count(self) -> int:
+        return len(self._rows)
+
+    @property
+    def max_timestamp(self) -> int:
+        return max([row[0] for row in self._rows], default=0)
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        header_block: bytes | None,
+        limit_bytes: int,
+        /,
+    ) -> int:
+        """See `BatchWriter`."""
+        size = 1
+        if value is not None:
+            if value.__class__ is not bytes:
+                return UNUSUAL
+            size += len(value)
+        if key is not None:
+            if key.__class__ is not bytes:
+                return UNUSUAL
+            size += len(key)
+        if header_block is not None:
+            size += len(header_block) - 1
+        rows = self._rows
+        index = len(rows)
+        if timestamp_ms.__class__ is not int:
+            return UNUSUAL
+        if (
+            self._narrow_from_ms <= timestamp_ms < self._narrow_until_ms
+            and size < NARROW_PAYLOAD_BYTES
+            and index < _NARROW_RECORDS
+        ):
+            size += self.estimated_bytes + _NARROW_OVERHEAD_BYTES
+        elif self._sealed or not NO_TIMESTAMP <= timestamp_ms <= _MAX_TIMESTAMP_MS:
+            return UNUSUAL
+        else:
+            size += self.estimated_bytes + WIDEST_OVERHEAD_BYTES
+        if size > limit_bytes:
+            return -1
+        if not index:
+            self.base_timestamp = timestamp_ms
+            self._narrow_from_ms = max(NO_TIMESTAMP, timestamp_ms - _NARROW_MS + 1)
+            self._narrow_until_ms = timestamp_ms + _NARROW_MS
+        if header_block is not None:
+            self._blocks[index] = header_block
+        self.estimated_bytes = size
+        rows.append((timestamp_ms, key, value, ()))
+        return index
+
+    def body(self) -> bytes:
+        """See `BatchWriter`."""
+        return encode_rows(self._rows, self._blocks, self.base_timestamp) if self._rows else b""
+
+    def seal(self) -> bytes:
+        """See `BatchWriter`."""
+        self._sealed = True
+        self._narrow_from_ms = self._narrow_until_ms = 0
+        return self.body()
+
+    def timestamps(self) -> bytes:
+        """See `BatchWriter`."""
+        return array("q", [row[0] for row in self._rows]).tobytes()
