@@ -36,6 +36,7 @@ from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler, Timer
+from odradek_broker.platform.timeouts import Timeouts
 from odradek_broker.quotas.connections import ConnectionQuotas
 from odradek_broker.quotas.entities import IP, QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.quotas.managers import QuotaManagers
@@ -124,6 +125,7 @@ class Node:
             randomness,
             config.max_incremental_fetch_session_cache_slots,
             self.metadata.topic_name,
+            lambda: self.metadata.topics_version,
         )
         #: What happened lately to groups, producer ids, transactional ids and partitions.
         self.group_history = History(clock.wall_ms)
@@ -149,8 +151,10 @@ class Node:
         #: Bytes of responses that may still be held for peers that are slow to take them. Fetches keep
         #: to it, but for the first batch, without which no consumer would get on (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
-        self.parked_fetches = ParkedFetches(scheduler)
         self._scheduler = scheduler
+        #: Of requests that wait for the disk or a coordinator.
+        self.request_timeouts = Timeouts(clock, scheduler)
+        self.parked_fetches = ParkedFetches(self.request_timeouts)
         self._replicas = ReplicaManager(
             self.metadata,
             logs,

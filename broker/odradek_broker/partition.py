@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.storage.errors import LogCorrupt, StorageError
@@ -25,6 +25,15 @@ from odradek_protocol.stored.control_marker import ControlType
 _LOAD_BYTES = 1024 * 1024
 
 Waiter = Callable[[], None]
+
+
+class Settled(Protocol):
+    """Somebody who knows all that there is to know of a partition, and watches it for who waits for more."""
+
+    def moved(self) -> None:
+        """There is more to know: the partition has moved, failed or gone. Who waits is among its `data_waiters`
+        from now on, and is called in a moment."""
+        ...
 
 
 class StoredRecord(NamedTuple):
@@ -50,6 +59,7 @@ class Partition:
         "leader_epoch",
         "log",
         "recorded",
+        "settled",
     )
 
     def __init__(
@@ -66,7 +76,9 @@ class Partition:
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         #: Called in this order when more may be readable, or nothing ever will be; see `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
-        log.on_high_watermark = self._advanced
+        #: Told once, and forgotten, when the log has moved in any way; see `fetch/sessions.py`.
+        self.settled: dict[Settled, None] = {}
+        log.on_moved = self._advanced
         log.on_offline = self._failed
         log.on_flush_wanted = request_flush
 
@@ -234,14 +246,22 @@ class Partition:
 
     def wake(self) -> None:
         """Let everyone who waits for data check again."""
+        self.unsettle()
         for waiter in list(self.data_waiters):
             waiter()
+
+    def unsettle(self) -> None:
+        """Nobody knows all of it any more."""
+        if self.settled:
+            settled, self.settled = self.settled, {}
+            for one in settled:
+                one.moved()
 
     def _advanced(self, log: PartitionLog) -> None:
         waiters = self._durable_waiters
         while waiters and log.high_watermark > waiters[0][0]:
             waiters.popleft()[1](ErrorCode.NONE)
-        if self.data_waiters:
+        if self.data_waiters or self.settled:
             self.wake()
 
     def _failed(self, log: PartitionLog) -> None:

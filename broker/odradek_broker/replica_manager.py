@@ -319,7 +319,11 @@ class ReplicaManager:
         """
         self._told = {key: told for key, told in self._told.items() if key[0] != topic_name}
         retired = []
-        for index, partition in self._partitions.pop(topic_name, {}).items():
+        dropped = self._partitions.pop(topic_name, {})
+        for partition in dropped.values():
+            # A fetch of several is told of all at once.
+            partition.unsettle()
+        for index, partition in dropped.items():
             log = self._logs.retire(topic_name, index)
             if log is not None:
                 retired.append(log)

@@ -288,6 +288,8 @@ def test_a_directory_whose_broker_runs_is_refused_unless_wanted(stopped: Path) -
         assert _verify(stopped, 3) == []
         assert "a broker is running on" in ODRADEK.stderr
         _verify(stopped / f"{MONEY}-0", 3)
+        # A checkpoint that the broker is just writing.
+        (stopped / "log-start-offset-checkpoint.tmp").touch()
         assert _verify(stopped, 0, "--running") == []
 
 

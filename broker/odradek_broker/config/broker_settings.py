@@ -155,6 +155,14 @@ class BrokerSettings(AuthorizerSettings, SaslSettings, ListenerSettings):
 
     # --- Partition logs ---
 
+    log_journal_max_bytes: int = setting(
+        Kind.LONG,
+        128 * 1024 * 1024,
+        "How large the file in each data directory may grow that small appends are made durable by,"
+        " all partitions at once; 0: there is none, and each partition's file is synced.",
+        between(0, 4 * 1024**3),
+        ours=True,
+    )
     log_durability: str = setting(
         Kind.STRING,
         "fsync",

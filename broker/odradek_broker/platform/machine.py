@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import secrets
 import shutil
@@ -18,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from odradek_broker.platform.seams import Buffer, File, Volume
+from odradek_broker.platform.seams import BLOCK_BYTES, BlockFile, Buffer, File, Volume
 
 # What one gathered write may take; POSIX promises 16.
 _IOV_MAX = max(os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16, 16)
@@ -66,7 +67,8 @@ class RealFile:
         self._sync_lock = threading.Lock()
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        size_bytes = sum(map(_size_bytes, buffers))
+        alone = len(buffers) == 1
+        size_bytes = _size_bytes(buffers[0]) if alone else sum(map(_size_bytes, buffers))
         if len(buffers) <= _IOV_MAX:
             written = _write_at(self._fd, buffers, self._end) if size_bytes else 0
         else:
@@ -132,6 +134,71 @@ class RealFile:
                 os.close(fd)
 
 
+class RealBlockFile:
+    """`BlockFile` over a descriptor: past the page cache where the file system lets it, which saves a
+    copy and the search for dirty pages.
+
+    One thread at a time.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._direct = hasattr(os, "O_DIRECT")
+        self._fd = -1
+        self._open()
+        # Memory from mmap begins at a page, as direct writes want it.
+        self._buffer = mmap.mmap(-1, 16 * BLOCK_BYTES)
+
+    def _open(self) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if self._direct:
+            try:
+                self._fd = os.open(self._path, flags | os.O_DIRECT | os.O_DSYNC)
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._direct = False
+        self._fd = os.open(self._path, flags)
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        size_bytes = -(-sum(map(_size_bytes, buffers)) // BLOCK_BYTES) * BLOCK_BYTES
+        if size_bytes > len(self._buffer):
+            self._buffer = mmap.mmap(-1, size_bytes)
+        end = 0
+        for buffer in buffers:
+            begin, end = end, end + _size_bytes(buffer)
+            self._buffer[begin:end] = buffer
+        self._buffer[end:size_bytes] = bytes(size_bytes - end)
+        with memoryview(self._buffer) as whole, whole[:size_bytes] as content:
+            self._write(position, content)
+
+    def _write(self, position: int, content: memoryview) -> None:
+        try:
+            written = os.pwrite(self._fd, content, position)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._direct:
+                raise
+            # The device wants larger blocks.
+            os.close(self._fd)
+            self._direct = False
+            self._open()
+            written = 0
+        while written < len(content):
+            with content[written:] as rest:
+                step = os.pwrite(self._fd, rest, position + written)
+            if step == 0:
+                raise OSError(errno.EIO, f"{self._path} takes no more")
+            written += step
+        if not self._direct:
+            _sync_data(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 class RealFiles:
     """`Files` below a directory. Absolute paths are taken as they are."""
 
@@ -154,6 +221,9 @@ class RealFiles:
         except BaseException:
             os.close(fd)
             raise
+
+    def open_blocks(self, path: str) -> BlockFile:
+        return RealBlockFile(self._at(path))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._at(path))
@@ -218,6 +288,9 @@ class ReadOnlyFiles(RealFiles):
             os.close(fd)
             raise
 
+    def open_blocks(self, path: str) -> BlockFile:
+        self._refuse(path)
+
     def make_dirs(self, path: str) -> None:
         self._refuse(path)
 
@@ -265,6 +338,8 @@ def _size_bytes(buffer: Buffer) -> int:
 
 def _write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
     """One gathered write; it may be short."""
+    if len(buffers) == 1:
+        return os.pwrite(fd, buffers[0], position)
     if hasattr(os, "pwritev"):
         return os.pwritev(fd, buffers, position)
     # Before macOS 11. Nothing else moves the descriptor's position, so the two steps are safe.

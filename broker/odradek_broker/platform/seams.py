@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
+#: What a `BlockFile` is written in.
+BLOCK_BYTES = 4096
 
 
 class Clock(Protocol):
@@ -76,6 +78,20 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class BlockFile(Protocol):
+    """A file of a fixed size that is written in place. Errors are OSError."""
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """Write the buffers, one behind the other, from `position`, a multiple of `BLOCK_BYTES`; the rest of
+        the last block is filled up with zeros. They are durable when this returns. Blocks.
+
+        After an error, or a crash on the way, each of the blocks may be the old one, the new one or torn.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
 class Volume(NamedTuple):
     """Where a directory lies, and the room there. Bytes."""
 
@@ -89,6 +105,10 @@ class Files(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and appending. FileNotFoundError unless `create`."""
+        ...
+
+    def open_blocks(self, path: str) -> BlockFile:
+        """Open a file that is there, and as long as it will be, to be written in place."""
         ...
 
     def exists(self, path: str) -> bool: ...

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from odradek_broker.platform.seams import File, Files
@@ -26,8 +27,8 @@ class FlushTicket:
     """(segment, its size at the time)."""
     segment_files: list[File]
     files: Files
-    paths: list[str]
-    directories: list[str]
+    paths: Sequence[str] = ()
+    directories: Sequence[str] = ()
     """Whose entries must be made durable too, outermost first: something was made in them."""
 
     def sync(self) -> None:

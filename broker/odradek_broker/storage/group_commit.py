@@ -3,6 +3,9 @@
 A log has at most one flush running and at most one more asked for. What is appended while a flush
 runs shares the next one, so the slower the disk, the more appends a flush covers, and nothing
 queues up behind it.
+
+Logs that ask together are handed to a worker, and come back to the loop, a few at a time: with many
+partitions a hand-over for each of them takes longer than the disk.
 """
 
 from __future__ import annotations
@@ -10,16 +13,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
 from odradek_broker.storage.errors import out_of_files
+from odradek_broker.storage.journal import CommitJournal, JournalTicket, JournalWrite
 
 #: How often, and how far apart, a file is tried to be opened while too many are.
 _OPEN_TRIES = 200
 _OPEN_PAUSE_S = 0.05
+#: Logs that a worker syncs before it says so: the first of them waits for the others.
+_JOB_LOGS_MAX = 16
 
 
 class Syncable(Protocol):
@@ -31,7 +38,15 @@ class Syncable(Protocol):
 
 
 class Flushable(Protocol):
-    """A log as seen from here. Both methods are called on the loop's thread."""
+    """A log as seen from here. All methods are called on the loop's thread."""
+
+    def next_journal(self) -> CommitJournal | None:
+        """The journal that the next flush would go to; None if it goes to files."""
+        ...
+
+    def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
+        """Have the journal write what is not durable yet; None if it has no room for it."""
+        ...
 
     def begin_flush(self) -> Any:
         """A `Syncable` for all that is not durable yet, or None if there is nothing to do."""
@@ -42,9 +57,17 @@ class Flushable(Protocol):
         ...
 
 
-class _Job(NamedTuple):
+class _Synced(NamedTuple):
+    """What came of a sync, and how long it took."""
+
     log: Flushable
     ticket: Syncable
+    error: OSError | None
+    seconds: float
+
+
+#: Logs that are synced one after the other, with their tickets.
+_Job = Sequence[tuple[Flushable, Syncable]]
 
 
 class GroupCommit:
@@ -74,6 +97,11 @@ class GroupCommit:
         # Logs, in the order in which they asked. A log that runs may be in `_asked` too.
         self._asked: dict[Flushable, None] = {}
         self._running: set[Flushable] = set()
+        # The blocks that a journal has to write: what else goes to it waits, and shares the next.
+        self._writing: dict[CommitJournal, int] = {}
+        self._asked_behind: dict[CommitJournal, dict[Flushable, None]] = {}
+        self._journal_queues: dict[CommitJournal, SimpleQueue[JournalWrite | None]] = {}
+        self._journal_threads: list[Thread] = []
         self._scheduled = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._closed = False
@@ -86,6 +114,11 @@ class GroupCommit:
         """
         if self._closed:
             raise RuntimeError("group commit is closed")
+        if self._writing and log not in self._running:
+            journal = log.next_journal()
+            if journal in self._writing:
+                self._asked_behind[journal][log] = None
+                return
         self._asked[log] = None
         if not self._scheduled and log not in self._running:
             self._schedule()
@@ -97,30 +130,96 @@ class GroupCommit:
     def _begin(self) -> None:
         """Begin a flush of every log that has asked and has none running."""
         self._scheduled = False
-        ready = [log for log in self._asked if log not in self._running]
-        for log in ready:
-            del self._asked[log]
-        for log in ready:
+        asked, self._asked = self._asked, {}
+        flushes = []
+        journaled: dict[CommitJournal, None] = {}
+        for log in asked:
+            if log in self._running:
+                self._asked[log] = None
+                continue
             # Each in its own step: should a log fail here, the others have their flush anyway.
-            self._begin_one(log)
+            try:
+                journal = log.next_journal()
+                if journal is not None and journal in self._writing:
+                    self._asked_behind[journal][log] = None
+                    continue
+                if journal is not None and log.begin_journaled(journal) is not None:
+                    self._running.add(log)
+                    journaled[journal] = None
+                    continue
+                ticket = log.begin_flush()
+            except Exception as problem:  # noqa: BLE001 - one log's bug must not stop the others
+                self._report("beginning a flush", log, problem)
+                continue
+            if ticket is not None:
+                self._running.add(log)
+                flushes.append((log, ticket))
+        for journal in journaled:
+            self._write(journal)
+        if flushes:
+            self._hand_over(flushes)
         self._wake_if_idle()
 
-    def _begin_one(self, log: Flushable) -> None:
-        try:
-            ticket = log.begin_flush()
-        except Exception as problem:  # noqa: BLE001 - one log's bug must not stop the others
-            self._report("beginning a flush", log, problem)
+    def _hand_over(self, flushes: _Job) -> None:
+        """To as many workers as there are, a few logs at a time."""
+        if not self._workers:
+            for flush in flushes:
+                self._loop.call_soon(self._sync_on_loop, (flush,))
             return
-        if ticket is None:
+        size = min(-(-len(flushes) // self._workers), _JOB_LOGS_MAX)
+        for first in range(0, len(flushes), size):
+            if len(self._threads) < min(self._workers, len(self._running)):
+                self._start_thread()
+            self._jobs.put(flushes[first : first + size])
+
+    def _write(self, journal: CommitJournal) -> None:
+        """To the journal's own worker: a write takes less time than most files' syncs."""
+        writes = journal.take_writes()
+        if not writes:
             return
-        self._running.add(log)
-        job = _Job(log, ticket)
-        if self._workers == 0:
-            self._loop.call_soon(self._sync_on_loop, job)
-            return
-        if len(self._threads) < min(self._workers, len(self._running)):
-            self._start_thread()
-        self._jobs.put(job)
+        self._writing[journal] = len(writes)
+        self._asked_behind[journal] = {}
+        for write in writes:
+            if not self._workers:
+                self._loop.call_soon(self._write_on_loop, write)
+                continue
+            queue = self._journal_queues.get(journal)
+            if queue is None:
+                queue = self._journal_queues[journal] = SimpleQueue()
+                name = f"odradek-journal-{len(self._journal_queues)}"
+                thread = Thread(target=self._work_on_journal, args=(queue,), name=name, daemon=True)
+                self._journal_threads.append(thread)
+                thread.start()
+            queue.put(write)
+
+    def _work_on_journal(self, queue: SimpleQueue[JournalWrite | None]) -> None:
+        """A worker thread: one write after another."""
+        while (write := queue.get()) is not None:
+            error, seconds = self._timed_sync(write)
+            try:
+                self._loop.call_soon_threadsafe(self._finish_write, write, error, seconds)
+            except RuntimeError:
+                return
+
+    def _write_on_loop(self, write: JournalWrite) -> None:
+        self._finish_write(write, *self._timed_sync(write))
+
+    def _finish_write(self, write: JournalWrite, error: OSError | None, seconds: float) -> None:
+        write.journal.written()
+        left = self._writing[write.journal] - 1
+        if left:
+            self._writing[write.journal] = left
+        else:
+            del self._writing[write.journal]
+            self._asked.update(self._asked_behind.pop(write.journal))
+        if self._on_synced is not None:
+            self._on_synced(seconds)
+        for ticket in write.tickets:
+            self._finish_one(ticket.log, partial(ticket.log.finish_journaled, ticket), error)
+        if not left and self._asked and not self._scheduled:
+            self._begin()
+        else:
+            self._wake_if_idle()
 
     def _start_thread(self) -> None:
         thread = Thread(target=self._work, name=f"odradek-flush-{len(self._threads)}", daemon=True)
@@ -128,20 +227,23 @@ class GroupCommit:
         thread.start()
 
     def _work(self) -> None:
-        """A worker thread: syncs one ticket after another."""
+        """A worker thread: one job after another."""
         while (job := self._jobs.get()) is not None:
-            error, seconds = self._sync(job)
+            synced = [self._sync(log, ticket) for log, ticket in job]
             try:
-                self._loop.call_soon_threadsafe(self._finish, job, error, seconds)
+                self._loop.call_soon_threadsafe(self._finish, synced)
             except RuntimeError:
                 # The loop is closed; there is nobody left to whom this means anything.
                 return
 
-    def _sync(self, job: _Job) -> tuple[OSError | None, float]:
+    def _sync(self, log: Flushable, ticket: Syncable) -> _Synced:
+        return _Synced(log, ticket, *self._timed_sync(ticket))
+
+    def _timed_sync(self, ticket: Syncable) -> tuple[OSError | None, float]:
         began = self._timer()
         error: OSError | None = None
         try:
-            self._sync_ticket(job.ticket)
+            self._sync_ticket(ticket)
         except OSError as problem:
             error = problem
         except BaseException as problem:  # noqa: BLE001 - passed on as the flush's failure
@@ -151,11 +253,11 @@ class GroupCommit:
         return error, self._timer() - began
 
     def _sync_on_loop(self, job: _Job) -> None:
-        self._finish(job, *self._sync(job))
+        self._finish([self._sync(log, ticket) for log, ticket in job])
 
     def _sync_ticket(self, ticket: Syncable) -> None:
         """Too many open files come from opening one more, never from a sync, and pass; so this,
-        other than a failed sync, is tried again. Nobody but this thread waits for it."""
+        other than a failed sync, is tried again. Nobody but the logs of a job waits for it."""
         tries_left = _OPEN_TRIES if self._workers else 1
         while True:
             tries_left -= 1
@@ -167,22 +269,28 @@ class GroupCommit:
                     raise
             time.sleep(_OPEN_PAUSE_S)
 
-    def _finish(self, job: _Job, error: OSError | None, seconds: float) -> None:
-        self._running.discard(job.log)
-        if error is not None:
-            # Never retried as if clean: what waited for the next flush fails with this one (D5).
-            self._asked.pop(job.log, None)
-        if self._on_synced is not None:
-            self._on_synced(seconds)
-        try:
-            job.log.finish_flush(job.ticket, error)
-        except Exception as problem:  # noqa: BLE001 - as above
-            self._report("finishing a flush", job.log, problem)
-        if job.log in self._asked and not self._scheduled:
+    def _finish(self, job: Sequence[_Synced]) -> None:
+        for log, ticket, error, seconds in job:
+            if self._on_synced is not None:
+                self._on_synced(seconds)
+            self._finish_one(log, partial(log.finish_flush, ticket), error)
+        if not self._scheduled and any(log in self._asked for log, *_ in job):
             # Now rather than in the loop's next round: whoever waits has waited a flush already.
             self._begin()
         else:
             self._wake_if_idle()
+
+    def _finish_one(
+        self, log: Any, finish: Callable[[OSError | None], None], error: OSError | None
+    ) -> None:
+        self._running.discard(log)
+        if error is not None:
+            # Never retried as if clean: what waited for the next flush fails with this one (D5).
+            self._asked.pop(log, None)
+        try:
+            finish(error)
+        except Exception as problem:  # noqa: BLE001 - as above
+            self._report("finishing a flush", log, problem)
 
     def _report(self, doing: str, log: Flushable, problem: Exception) -> None:
         self._loop.call_exception_handler(
@@ -193,7 +301,7 @@ class GroupCommit:
 
     @property
     def _idle(self) -> bool:
-        return not self._asked and not self._running
+        return not self._asked and not self._running and not self._writing
 
     def _wake_if_idle(self) -> None:
         if self._idle and self._idle_waiters:
@@ -216,5 +324,7 @@ class GroupCommit:
         self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
-        for thread in self._threads:
+        for queue in self._journal_queues.values():
+            queue.put(None)
+        for thread in (*self._threads, *self._journal_threads):
             thread.join()

@@ -10,7 +10,7 @@ check and append are one critical section (P-19).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -32,6 +32,7 @@ from odradek_broker.storage.errors import (
     out_of_files,
 )
 from odradek_broker.storage.flush_ticket import FlushTicket
+from odradek_broker.storage.journal import CommitJournal, JournalTicket
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.partition_directory import PartitionDirectory
@@ -57,9 +58,15 @@ from odradek_broker.storage.retention import (
 )
 from odradek_broker.storage.segment import Segment, SegmentCorrupt, TruncateFailed
 from odradek_broker.storage.segments import SegmentList
-from odradek_broker.storage.validation import DecompressionBudget, prepare
+from odradek_broker.storage.validation import (
+    DecompressionBudget,
+    PlainRules,
+    check_plain,
+    prepare,
+)
 from odradek_broker.storage.watermarks import last_stable_offset
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records.batch import BatchError, BatchHeader, stamp
 
 PLENTY_BYTES = 2**31 - 1
@@ -94,7 +101,7 @@ def _ignore(_: PartitionLog) -> None:
 class PartitionLog:
     """`<topic>-<partition>`. Files are opened at the first use that needs them.
 
-    Hooks, each called with the log, on the loop's thread: `on_high_watermark` when HW or LSO moved,
+    Hooks, each called with the log, on the loop's thread: `on_moved` when HW, LSO or the log start moved,
     `on_offline` once when the disk failed, `on_log_start` when DeleteRecords moved the log start
     (which must outlive a crash, L-10), `on_flush_wanted` when a flush is due although nobody waits
     for it (a segment was rolled). `watch` is told of producers.
@@ -106,29 +113,34 @@ class PartitionLog:
         "_end_seen",
         "_epochs",
         "_files",
+        "_files_flushing",
         "_last_stable_offset",
+        "_left_unsynced",
         "_loaded",
         "_options",
+        "_plain_rules",
         "_producers",
         "_reader",
         "_segments",
         "_snapshot_at",
         "_start",
         "_swap",
+        "_synced_offset",
         "_truncations",
         "_unreadable",
         "_where",
         "config",
         "directory",
         "high_watermark",
+        "journaled",
         "log_end_offset",
         "log_start_offset",
         "name",
         "offline",
         "offline_reason",
         "on_flush_wanted",
-        "on_high_watermark",
         "on_log_start",
+        "on_moved",
         "on_offline",
         "partition",
         "report",
@@ -159,12 +171,13 @@ class PartitionLog:
         self.topic_id = topic_id
         self.directory = directory
         self.config = config
+        self._plain_rules = PlainRules.of(config)
         self.offline = False
         self.offline_reason = ""
         self.log_start_offset = start.log_start_offset
         self.log_end_offset = start.log_end_offset
         self.high_watermark = start.log_end_offset
-        self.on_high_watermark: Callable[[PartitionLog], None] = _ignore
+        self.on_moved: Callable[[PartitionLog], None] = _ignore
         self.on_offline: Callable[[PartitionLog], None] = _ignore
         self.on_log_start: Callable[[PartitionLog], None] = _ignore
         self.on_flush_wanted: Callable[[PartitionLog], None] = _ignore
@@ -176,6 +189,11 @@ class PartitionLog:
         self._start = start
         self._loaded = False
         self._durable_offset = start.log_end_offset
+        self._synced_offset = start.log_end_offset
+        self._files_flushing = 0
+        self._left_unsynced: list[str] = []
+        #: May a journal have something of it?
+        self.journaled = False
         self._last_stable_offset = start.log_end_offset
         self._directory = PartitionDirectory(options.files, directory)
         self._truncations = 0
@@ -219,6 +237,7 @@ class PartitionLog:
             compacted=self.config.compacted or start.cleaned,
             gaps_known=start.gaps_known,
             sync=self.config.durability == "fsync",
+            restore=self._restore,
             now_ms=now_ms,
             new_producers=self._new_producers,
             report=self.report,
@@ -247,9 +266,16 @@ class PartitionLog:
             self._snapshot_at = active.base_offset, active.size_bytes
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self._durable_offset = loaded.log_end_offset
+        self._durable_offset = self._synced_offset = loaded.log_end_offset
         self._move_high_watermark(loaded.log_end_offset)
         return self.report
+
+    def _restore(self, segment: int, position: int, offset: int) -> Iterator[bytes]:
+        """What a journal has behind the end of a segment. OSError."""
+        journal = self._options.journal
+        if journal is None or journal.replay is None or self.topic_id == ZERO_UUID:
+            return iter(())
+        return journal.replay.behind(self.topic_id, self.partition, segment, position, offset)
 
     def recovery_failed(self, problem: OSError) -> PartitionOffline:
         """What it recovered could not be made durable: it is offline until a restart (D5)."""
@@ -311,12 +337,14 @@ class PartitionLog:
                 self._producers.remove_strays(self._segments.bases, self.log_end_offset)
         finally:
             self._producers.aborted_indexes.close()
+            if self._synced_offset < self._durable_offset:
+                self._left_unsynced = [segment.path for segment in self._segments.unsynced()]
             self._segments.close()
             self._loaded = False
             self._start = LogStart(
                 self.log_start_offset,
                 self.log_end_offset,
-                self._durable_offset,
+                self._synced_offset,
                 clean,
                 self._start.cleaned,
             )
@@ -404,14 +432,19 @@ class PartitionLog:
 
     @property
     def durable_offset(self) -> int:
-        """Everything below is on disk."""
+        """Everything below is on disk, in the segment files or in the journal."""
         return self._durable_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """Everything below is on disk in the segment files."""
+        return self._synced_offset
 
     @property
     def recovery_point(self) -> int:
         """From where a crash would have to scan (L-30)."""
         if self._loaded or self._start.clean:
-            return self._durable_offset
+            return self._synced_offset
         return self._start.recovery_point
 
     @property
@@ -455,10 +488,11 @@ class PartitionLog:
         self._ensure_loaded()
         return self._segments.total_bytes
 
-    def _move_high_watermark(self, high_watermark: int) -> None:
-        """Also after anything else that the last stable offset depends on has changed."""
+    def _move_high_watermark(self, high_watermark: int, *, others_moved: bool = False) -> None:
+        """Also after anything else that the last stable offset depends on has changed. `others_moved`: so has
+        the log start, or the log end fell."""
         stable_before = self._last_stable_offset
-        moved = high_watermark != self.high_watermark
+        moved = others_moved or high_watermark != self.high_watermark
         self.high_watermark = high_watermark
         state = self._producers.state
         state.high_watermark_moved(high_watermark)
@@ -466,7 +500,7 @@ class PartitionLog:
             high_watermark, self.log_start_offset, state.first_unstable_offset
         )
         if moved or stable_before != self._last_stable_offset:
-            self.on_high_watermark(self)
+            self.on_moved(self)
 
     # ---- appending
 
@@ -489,7 +523,15 @@ class PartitionLog:
         """
         if self.offline or not self._loaded:
             self._ensure_appendable(now_ms)
-        batch, header, log_append_time_ms = prepare(batch, self.config, origin, now_ms, budget)
+        rules = self._plain_rules
+        if rules.config is not self.config:
+            rules = self._plain_rules = PlainRules.of(self.config)
+        log_append_time_ms = -1
+        plain = check_plain(batch, rules, now_ms) if origin is AppendOrigin.CLIENT else None
+        if plain is not None:
+            header = plain
+        else:
+            batch, header, log_append_time_ms = prepare(batch, self.config, origin, now_ms, budget)
         has_producer = header.producer_id >= 0
         marker: EndMarker | None = None
         if has_producer:
@@ -618,7 +660,7 @@ class PartitionLog:
         grown_bytes = active.size_bytes
         if base_offset == active.base_offset:
             grown_bytes -= covered_bytes
-        idle = end_before == self.log_end_offset == self._durable_offset
+        idle = end_before == self.log_end_offset == self._synced_offset
         enough_bytes = _SNAPSHOT_IDLE_BYTES if idle else _SNAPSHOT_EVERY_BYTES
         enough_bytes += _SNAPSHOT_PRODUCER_BYTES * len(self._producers.state)
         return grown_bytes >= enough_bytes and self.config.durability == "fsync"
@@ -626,7 +668,7 @@ class PartitionLog:
     def take_snapshot(self, recovery_point: int) -> None:
         """Keep what a scan may begin with, once the recovery point on disk, now `recovery_point`, has
         come this far (L-30). A failure is not told: the scan is longer then."""
-        if not self._loaded or self.offline or recovery_point > self._durable_offset:
+        if not self._loaded or self.offline or recovery_point > self._synced_offset:
             # A recovery point of what was cut off would have unsynced bytes pass for flushed ones.
             return
         try:
@@ -740,35 +782,118 @@ class PartitionLog:
         """
         if self.offline or not self._loaded:
             return None
-        if self._durable_offset >= self.log_end_offset and not self._directory.dirty:
+        if self._synced_offset >= self.log_end_offset and not self._directory.dirty:
             return None
-        unsynced = self._segments.unsynced()
+        return self._files_ticket()
+
+    def next_journal(self) -> CommitJournal | None:
+        """Which journal the next flush would go to, if there is room: for the plain end of one segment,
+        if that is not long."""
+        journal = self._options.journal
+        if (
+            journal is None
+            or not self._loaded
+            or self.offline
+            or self._directory.dirty
+            or self._producers.unsynced
+            or self.config.durability != "fsync"
+            or self.topic_id == ZERO_UUID
+        ):
+            return None
+        active = self._segments.active
+        if not 0 < active.size_bytes - active.durable_bytes <= journal.entry_bytes_max:
+            return None
+        if not (journal.usable or journal.prepare()):
+            return None
+        sealed = self._segments.all[-2] if len(self._segments) > 1 else active
+        if sealed is not active and sealed.size_bytes > sealed.synced_bytes:
+            return None
+        return journal
+
+    def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
+        """Have what is not durable yet in the journal's next write; None if it has no room. `next_journal` has
+        named it, and `finish_journaled` follows."""
+        active = self._segments.active
+        position = active.durable_bytes
         try:
-            handles = [segment.file for segment in unsynced]
+            file = active.file
+        except OSError as problem:
+            self._failed("opening it for a flush", problem)
+            return None
+        ticket = JournalTicket(
+            journal,
+            self,
+            self.log_end_offset,
+            self._truncations,
+            active,
+            position,
+            active.size_bytes - position,
+            file,
+        )
+        if not journal.take(ticket):
+            return None
+        self.journaled = True
+        active.sync_pins += 1
+        active.hint(self.log_end_offset, active.size_bytes)
+        return ticket
+
+    def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None:
+        """The outcome of the journal's write, as of `finish_flush`."""
+        segment = ticket.segment
+        segment.unpin()
+        if error is not None:
+            self._go_offline(f"writing to the commit journal failed: {error}")
+            ticket.journal.failed(error)
+        if self.offline or not self._loaded or ticket.truncations != self._truncations:
+            return
+        segment.durable_bytes = max(segment.durable_bytes, ticket.position + ticket.size_bytes)
+        self._durable_offset = max(self._durable_offset, ticket.end_offset)
+        if self._durable_offset > self.high_watermark:
+            self._move_high_watermark(self._durable_offset)
+
+    def begin_checkpoint(self) -> FlushTicket | None:
+        """As `begin_flush`, of the segment files, beside what else is flushed; None if that is not to be
+        done now."""
+        if not self._loaded:
+            # What was in service without a clean end: its deletion may still be taken back.
+            return FlushTicket(
+                self._durable_offset, self._truncations, [], [], self._files, self._left_unsynced
+            )
+        if self.offline or self._files_flushing:
+            return None
+        if self._directory.dirty or self._producers.unsynced:
+            self.on_flush_wanted(self)
+            return None
+        return self._files_ticket()
+
+    def _files_ticket(self) -> FlushTicket | None:
+        active = self._segments.active
+        unsynced = [(segment, segment.size_bytes) for segment in self._segments.unsynced()]
+        try:
+            handles = [segment.file for segment, _ in unsynced]
         except OSError as problem:
             # With unsynced bytes that somebody waits for, the handles are open already.
             self._failed("opening it for a flush", problem)
             return None
-        for segment in unsynced:
+        for segment, _ in unsynced:
             segment.sync_pins += 1
-        active = self._segments.active
         active.hint(self.log_end_offset, active.size_bytes)
-        ticket = FlushTicket(
-            end_offset=self.log_end_offset,
-            truncations=self._truncations,
-            segments=[(segment, segment.size_bytes) for segment in unsynced],
-            segment_files=handles,
-            files=self._files,
-            paths=sorted(self._directory.take_unsynced_paths() | self._producers.unsynced),
-            directories=self._directory.take_dirty(),
-        )
-        self._producers.unsynced.clear()
+        self._files_flushing += 1
+        ticket = FlushTicket(self.log_end_offset, self._truncations, unsynced, handles, self._files)
+        if self._directory.dirty or self._producers.unsynced:
+            ticket.paths = sorted(self._directory.take_unsynced_paths() | self._producers.unsynced)
+            ticket.directories = self._directory.take_dirty()
+            self._producers.unsynced.clear()
         return ticket
 
     def finish_flush(self, ticket: FlushTicket, error: OSError | None) -> None:
         """The outcome of `ticket.sync()`. Success moves the durable offset, and with `fsync` the
         high watermark. A failure takes the partition offline: what the kernel dropped cannot be
         asked for again (D5)."""
+        journal = self._options.journal
+        if not self._loaded and error is None and journal is not None:
+            journal.synced(self, ticket.end_offset)
+        self._files_flushing = max(self._files_flushing - 1, 0)
         for segment, _ in ticket.segments:
             segment.unpin()
         if error is not None:
@@ -777,8 +902,13 @@ class PartitionLog:
             return
         for segment, size_bytes in ticket.segments:
             segment.synced_bytes = max(segment.synced_bytes, size_bytes)
-        self._producers.volatile.difference_update(ticket.paths)
+            segment.durable_bytes = max(segment.durable_bytes, size_bytes)
+        if ticket.paths:
+            self._producers.volatile.difference_update(ticket.paths)
+        self._synced_offset = max(self._synced_offset, ticket.end_offset)
         self._durable_offset = max(self._durable_offset, ticket.end_offset)
+        if journal is not None:
+            journal.synced(self, self._synced_offset)
         if self.config.durability == "fsync" and self._durable_offset > self.high_watermark:
             self._move_high_watermark(self._durable_offset)
 
@@ -816,7 +946,7 @@ class PartitionLog:
         self._epochs.truncate_start(offset)
         if self._epochs.changed:
             self._write_epochs()
-        self._move_high_watermark(self.high_watermark)
+        self._move_high_watermark(self.high_watermark, others_moved=True)
 
     def advance_log_start(self, offset: int) -> None:
         """Let the log start at `offset`, up to the high watermark, for who has its records elsewhere: a
@@ -842,7 +972,7 @@ class PartitionLog:
         except OSError as problem:
             self._go_offline(f"beginning it anew at {offset} failed: {problem}")
             raise self._offline_error() from problem
-        self.log_end_offset = self._durable_offset = offset
+        self.log_end_offset = self._durable_offset = self._synced_offset = offset
         self._move_log_start(offset)
         self._move_high_watermark(offset)
 
@@ -969,7 +1099,8 @@ class PartitionLog:
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
-        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped in.
+        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped in, or
+        the journal is written.
         """
         self._ensure_loaded(now_ms)
         offset = max(offset, self.log_start_offset)
@@ -979,9 +1110,20 @@ class PartitionLog:
             raise StorageError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is being compacted; try again"
             )
+        journal = self._options.journal
+        if journal is not None and journal.unwritten:
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is being flushed; try again"
+            )
+        if self.journaled:
+            # What stays must not be in the journal alone, all of which will be void.
+            self.flush()
         self._truncations += 1
         self._directory.dirty = True
         try:
+            if journal is not None:
+                # Before anything is gone: it must not come back from there.
+                journal.forget(self)
             end, gone = self._segments.truncate_to(offset)
             self._producers.remove_snapshots(lambda at: at > end)
             self._snapshot_at = -1, 0
@@ -998,5 +1140,6 @@ class PartitionLog:
         self._epochs.truncate_end(end)
         self._write_epochs()
         self._durable_offset = min(self._durable_offset, end)
-        self._move_high_watermark(min(self.high_watermark, end))
+        self._synced_offset = end
+        self._move_high_watermark(min(self.high_watermark, end), others_moved=True)
         return end

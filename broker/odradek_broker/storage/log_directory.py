@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from odradek_broker.platform.seams import Volume, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -33,6 +34,7 @@ from odradek_broker.storage.errors import (
     no_room,
     out_of_files,
 )
+from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.topic_partition import TopicPartition
@@ -92,7 +94,17 @@ class LogDirectory:
         self.disk = DiskWatch()
         #: What was deleted, until its files are removed.
         self.deleted_files = DeletedFiles(shared.handles)
-        self.options = replace(shared, deleted=self.deleted_files, disk=self.disk, unopened={})
+        self.journal = CommitJournal(
+            shared.handles, shared.randomness, path, shared.journal_bytes_max
+        )
+        self.journal.on_failed = self._journal_failed
+        self.options = replace(
+            shared,
+            deleted=self.deleted_files,
+            disk=self.disk,
+            unopened={},
+            journal=self.journal,
+        )
         #: Up to where logs have been compacted (L-28); the cleaner changes it.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         #: Log starts have moved that are not on disk.
@@ -169,6 +181,11 @@ class LogDirectory:
             for name in names:
                 if name.endswith(DELETED_SUFFIX):
                     self._files.remove_tree(self.path_of(name))
+            if clean:
+                # Whoever stopped cleanly had all of it in the files, or knew nothing of it.
+                self.journal.remove()
+            else:
+                self.journal.read(problems)
         except OSError as problem:
             raise DataDirectoryFailed(f"{self.path} cannot be read: {problem}") from problem
         self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, problems)
@@ -256,10 +273,21 @@ class LogDirectory:
     def fail(self, reason: str) -> None:
         """Give it up until the next start: all of its partitions are offline (L-42)."""
         self.failure = reason
+        self.journal.stop()
         self.disk.lost(reason)
         for log in list(self.logs.values()):
             log.take_offline(f"its directory {self.path} has failed: {reason}")
         self._on_failed(self)
+
+    def begin_journal(self, request_flush: Callable[[Any], None]) -> None:
+        """Logs have been recovered. Where one could not be, what the journal has of it is kept, and flushes
+        sync the files until the next start."""
+        if self.journal.replay is None or not any(log.offline for log in self.logs.values()):
+            self.journal.start(request_flush)
+
+    def _journal_failed(self, reason: str) -> None:
+        for log in list(self.logs.values()):
+            log.take_offline(reason)
 
     def open_again(self, now_ms: int) -> None:
         """Try again to open the logs that could not be opened, one a call: a crash may have left it to
@@ -293,6 +321,7 @@ class LogDirectory:
         call `use_recovery_points`."""
         points = {key: log.recovery_point for key, log in self.logs.items()}
         self._snapshots_due.update(dict.fromkeys(self.logs))
+        self.journal.checkpoint()
         if points == self._written_points:
             return None
         self._prepared = self._points_generation, points
@@ -390,10 +419,12 @@ class LogDirectory:
         marker that lets the next start trust them (L-30).
         """
         self._closed = True
+        self.journal.stop()
         logs = list(self.logs.values())
         if self.failure:
             for log in logs:
                 _close_log(log, clean=False)
+            self.journal.close()
             self.release()
             return [f"{self.path} has failed: {self.failure}"]
         problems = [problem for log in logs if (problem := _close_log(log, clean=clean))]
@@ -402,10 +433,12 @@ class LogDirectory:
             if clean:
                 self._write_all_checkpoints()
                 if not problems:
+                    self.journal.remove()
                     self.write(CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_CONTENT)
-        except DataDirectoryFailed as problem:
+        except (DataDirectoryFailed, OSError) as problem:
             problems.append(str(problem))
         finally:
+            self.journal.close()
             self.release()
         return problems
 

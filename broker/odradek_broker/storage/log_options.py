@@ -11,6 +11,7 @@ from odradek_broker.platform.seams import Files, Randomness
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.producers.state import ProducerTally
 
 
@@ -35,6 +36,9 @@ class LogOptions:
     producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
     producer_tally: ProducerTally = field(default_factory=ProducerTally)
     disk: DiskWatch = field(default_factory=DiskWatch)
+    journal_bytes_max: int = 0
+    #: That of its directory, if there is one.
+    journal: CommitJournal | None = None
     #: By name. Opening them is tried again.
     unopened: dict[str, UnopenedLog] = field(default_factory=dict)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, repeat
+from typing import Any
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
@@ -104,6 +105,7 @@ class LogManager:
         producer_expiration_ms: int = 86_400_000,
         background: BackgroundRunner | None = None,
         in_parallel: ParallelRunner = one_by_one,
+        journal_bytes_max: int = 0,
     ) -> None:
         """`metadata_dir`: where the metadata log lies; None: in the first. `cluster_id` is what a new
         directory gets; None makes one up. `max_producer_ids` counts for each partition. `in_parallel`
@@ -134,6 +136,7 @@ class LogManager:
             DeletedFiles(handles),
             max_producer_ids,
             lambda: self.producer_expiration_ms,
+            journal_bytes_max=journal_bytes_max,
         )
         #: Called when one of them has failed and its logs are offline (L-42).
         self.on_directory_failed: Callable[[LogDirectory], None] = lambda _: None
@@ -552,6 +555,16 @@ class LogManager:
         """Make the names of all logs durable. Waits for the disk; OSError."""
         for directory in self._directories.online:
             directory.sync_names()
+
+    def begin_journals(self, request_flush: Callable[[Any], None]) -> None:
+        """From now on small appends may be made durable by the journals."""
+        for directory in self._directories.online:
+            directory.begin_journal(request_flush)
+
+    def stop_journals(self) -> None:
+        """What is flushed from now on is flushed to its files."""
+        for directory in self.directories:
+            directory.journal.stop()
 
     def in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]

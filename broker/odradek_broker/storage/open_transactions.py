@@ -61,6 +61,8 @@ class OpenTransactions:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest open one, or finished one above the high watermark."""
+        if not self._open and not self._above_high_watermark:
+            return None
         first_open = self.first_open_offset
         if not self._above_high_watermark:
             return first_open

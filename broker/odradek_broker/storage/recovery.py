@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -43,6 +43,8 @@ class RecoveryReport:
     log_end_offset: int = 0
     scanned_bytes: int = 0
     truncated_bytes: int = 0
+    restored_bytes: int = 0
+    """Put back from the commit journal."""
     removed_segments: list[str] = field(default_factory=list)
     problem: str = ""
 
@@ -72,6 +74,8 @@ class LogLoader:
     `expected_end_offset`: where a clean stop left the log. If it ends exactly there it need not be
     scanned.
     `gaps_known`: gaps that compaction left are below the recovery point.
+    `restore`: what a commit journal has of a segment, by its base offset, behind a position and an offset
+    (L-50).
     `sync`: make what a scan found durable before anyone reads it (D5). That the directory itself is
     durably named is its parent's business.
     """
@@ -87,6 +91,7 @@ class LogLoader:
     compacted: bool
     gaps_known: bool
     sync: bool
+    restore: Callable[[int, int, int], Iterator[bytes]]
     now_ms: int
     new_producers: Callable[[], Producers]
     report: RecoveryReport
@@ -266,6 +271,9 @@ class LogLoader:
         epochs: LeaderEpochs,
     ) -> list[Segment]:
         """The segments that stay; the last of them may have been cut (L-31, L-32)."""
+        # Compaction leaves segments that end differently, but none that is not known to be flushed.
+        known = self.gaps_known or not self.compacted
+        restorable = first if known else len(segments) - 1
         for at in range(first, len(segments)):
             segment = segments[at]
             if at > first:
@@ -282,13 +290,32 @@ class LogLoader:
             if problem:
                 self.report.truncated_bytes += size_before - segment.size_bytes
                 self._note(problem)
-            if self.sync and size_before > position:
+            restored = self._restore_end(segment) if restorable <= at else 0
+            if restored:
+                problem = scan_segment(
+                    segment,
+                    producers,
+                    epochs,
+                    self.index_interval_bytes,
+                    segment.size_bytes - restored,
+                )
+            if restored or (self.sync and size_before > position):
                 self._sync(partial(_sync_file, self.files, segment.path))
             segment.synced_bytes = segment.size_bytes
             if problem:
                 self._remove(segments[at + 1 :])
                 return segments[: at + 1]
         return segments
+
+    def _restore_end(self, segment: Segment) -> int:
+        """Write what the commit journal has behind the end of a segment (L-50); how many bytes."""
+        begin = segment.size_bytes
+        for batches in self.restore(segment.base_offset, begin, segment.next_offset):
+            segment.file.append([batches])
+            segment.size_bytes += len(batches)
+        restored_bytes = segment.size_bytes - begin
+        self.report.restored_bytes += restored_bytes
+        return restored_bytes
 
     def _gap_before(self, segment: Segment, previous: Segment) -> str:
         """Why a segment cannot follow the one before it; empty if it can.

@@ -68,6 +68,7 @@ class Segment:
         "closing",
         "created_ms",
         "damage",
+        "durable_bytes",
         "next_offset",
         "path",
         "pin_dirty",
@@ -99,6 +100,8 @@ class Segment:
         self.size_bytes = 0
         self.synced_bytes = 0
         """Bytes that an fsync has covered."""
+        self.durable_bytes = 0
+        """Bytes that an fsync or the journal has covered."""
         self.sealed = False
         """Nothing is written to it any more: its indexes may leave the memory."""
         self.pin_dirty = False
@@ -140,7 +143,7 @@ class Segment:
     def attach(self) -> None:
         """Take the size of the file that is there. Indexes are read at first use."""
         self.size_bytes = self.file.size()
-        self.synced_bytes = self.size_bytes
+        self.synced_bytes = self.durable_bytes = self.size_bytes
 
     @property
     def file(self) -> File:
@@ -672,6 +675,7 @@ class Segment:
         self.file.truncate(position)
         self.size_bytes = position
         self.synced_bytes = min(self.synced_bytes, position)
+        self.durable_bytes = min(self.durable_bytes, position)
         self._offsets.truncate_to(next_offset)
         self._times.truncate_to(next_offset)
         self._hints.clear()

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch
-from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_broker.storage.log_config import INT64_MAX, AppendOrigin, LogConfig
+from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     BytesBehind,
@@ -21,6 +22,7 @@ from odradek_protocol.compression import (
 )
 from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import native
 from odradek_protocol.records.batch import (
     BatchError,
     BatchHeader,
@@ -37,6 +39,7 @@ from odradek_protocol.records.builder import recompress
 from odradek_protocol.records.layout import (
     CODEC_MASK,
     CONTROL_BIT,
+    CRC_START,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
@@ -44,6 +47,8 @@ from odradek_protocol.records.layout import (
 from odradek_protocol.records.validation import RecordRules, RecordsChecked, validate_records
 
 _CODECS_KNOWN = 5
+#: Which field of a header is the checksum.
+_CRC = 4
 #: What making a record anew takes, as bytes to inflate that take as long.
 _MADE_ANEW_BYTES = 100
 _CODECS = {
@@ -195,6 +200,56 @@ def _log_append_time_from_client() -> AppendRejected:
         ErrorCode.INVALID_TIMESTAMP,
         "the batch claims LogAppendTime, which only a broker may set",
     )
+
+
+class PlainRules(NamedTuple):
+    """The settings of a log that plain batches are held to; see `check_plain`.
+
+    `bytes_max`: of a batch; 0 where none is plain. `keys`: every record needs one.
+    """
+
+    config: LogConfig
+    bytes_max: int
+    before_max_ms: int
+    after_max_ms: int
+    keys: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> PlainRules:
+        """Those of a log's settings."""
+        plain = (
+            config.opens_records
+            and not config.uses_log_append_time
+            and _CODECS.get(config.compression_type, Codec.NONE) is Codec.NONE
+        )
+        return cls(
+            config,
+            min(config.max_message_bytes, config.segment_bytes) if plain else 0,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            config.compacted,
+        )
+
+
+def check_plain(batch: memoryview, rules: PlainRules, now_ms: int) -> BatchHeader | None:
+    """The header of a client's batch that needs no change and passes every check of `prepare`; None for any
+    other one, sound or not, and without the compiled codec: `prepare` finds out.
+
+    Plain: one batch, not compressed, with CreateTime.
+    """
+    compiled = native.CODEC
+    if compiled is None or not rules.bytes_max:
+        return None
+    fields = compiled.check_batch(
+        batch,
+        rules.bytes_max,
+        now_ms - rules.before_max_ms,
+        min(now_ms + rules.after_max_ms, INT64_MAX),
+        rules.keys,
+    )
+    if fields is None or crc32c(batch[CRC_START:]) != fields[_CRC]:
+        return None
+    return BatchHeader(*fields)
 
 
 class DecompressionBudget:

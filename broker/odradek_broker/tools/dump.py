@@ -24,6 +24,16 @@ from odradek_broker.storage.checkpoints import (
     encode_topic_id,
     read_small_file,
 )
+from odradek_broker.storage.journal_format import (
+    ALIGN_BYTES,
+    JOURNAL_VERSION,
+    CorruptJournal,
+    UnknownJournal,
+    decode_header,
+    decode_part,
+    journal_parts,
+    read_part,
+)
 from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
 from odradek_broker.tools.file_names import FileKind, FileName
@@ -75,6 +85,8 @@ def dump_file(
     try:
         if name.kind in (FileKind.SEGMENT, FileKind.METADATA_SNAPSHOT):
             yield from _segment_rows(SegmentFile(file, wait), topic, selection)
+        elif name.kind is FileKind.JOURNAL:
+            yield from islice(_journal_rows(file), selection.count)
         elif name.kind is FileKind.PRODUCER_SNAPSHOT:
             yield from islice(_snapshot_rows(file, name.offset), selection.count)
         else:
@@ -84,6 +96,37 @@ def dump_file(
             )
     finally:
         file.close()
+
+
+# --- commit journals ---
+
+
+def _journal_rows(file: File) -> Rows:
+    """What a start after a crash would look at, in its order. Damaged."""
+    try:
+        header = decode_header(file.read_at(0, ALIGN_BYTES))
+    except (CorruptJournal, UnknownJournal) as problem:
+        raise Damaged(0, str(problem)) from problem
+    yield {
+        "kind": "journal",
+        "version": JOURNAL_VERSION,
+        "incarnation": header.incarnation.hex(),
+        "part_bytes": header.part_bytes,
+    }
+    for start in journal_parts(file, header):
+        for block, position in decode_part(read_part(file, header, start), header.incarnation):
+            for entry, _ in block.entries:
+                yield {
+                    "kind": "journal-entry",
+                    "block": block.number,
+                    "at": start + position,
+                    "topic_id": encode_topic_id(entry.topic_id),
+                    "partition": entry.partition,
+                    "segment": entry.segment,
+                    "position": entry.position,
+                    "size_bytes": None if entry.batches is None else len(entry.batches),
+                    "valid": entry.batches is not None,
+                }
 
 
 # --- segments ---

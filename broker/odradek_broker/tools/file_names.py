@@ -16,12 +16,23 @@ from odradek_broker.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
+from odradek_broker.storage.journal_format import JOURNAL
 from odradek_broker.topic_partition import TopicPartition
 
 QUORUM_STATE = "quorum-state"
 
 #: Behind the names of files that are being replaced, or wait for their removal.
-LEFTOVER_SUFFIXES = ("deleted", "compacted", "retention", "cleaned", "swap", "tmp", "next", "part")
+LEFTOVER_SUFFIXES = (
+    "deleted",
+    "compacted",
+    "retention",
+    "cleaned",
+    "swap",
+    "tmp",
+    "next",
+    "part",
+    "damaged",
+)
 
 
 class FileKind(StrEnum):
@@ -40,6 +51,7 @@ class FileKind(StrEnum):
     CLEAN_SHUTDOWN = "clean-shutdown"
     QUORUM_STATE = "quorum-state"
     SOURCES = "sources"
+    JOURNAL = "journal"
 
 
 class FileName(NamedTuple):
@@ -64,6 +76,7 @@ _WHOLE_NAMES = {
     META_PROPERTIES: FileKind.META_PROPERTIES,
     CLEAN_SHUTDOWN: FileKind.CLEAN_SHUTDOWN,
     QUORUM_STATE: FileKind.QUORUM_STATE,
+    JOURNAL: FileKind.JOURNAL,
     **dict.fromkeys(
         (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS), FileKind.OFFSET_CHECKPOINT
     ),

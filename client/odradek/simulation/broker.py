@@ -26,6 +26,8 @@ T = TypeVar("T")
 _OPEN_FILES = FileBudget(segments=512, connections=1_000)
 #: What the broker has unless a simulation says otherwise: small, so that a short run meets all of it.
 SETTINGS: Mapping[str, object] = {
+    # Small, so that its parts are used again and again.
+    "log.journal.max.bytes": 256 * 1024,
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,
     "log.segment.bytes": 16_384,

@@ -12,9 +12,11 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 
-from odradek_broker.platform.seams import Buffer, Volume
+from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, Volume
 
 VOLUME_BYTES = 1 << 30
+#: What a disk writes whole or not at all.
+SECTOR_BYTES = 512
 
 
 class _Inode:
@@ -30,7 +32,7 @@ class _Inode:
 class Failure:
     """Fail the `nth` (from 1) operation of a kind, once or from then on.
 
-    `kind`: append, sync, sync_dir, truncate, open, rename, read, remove, volume. `path_part` narrows it to
+    `kind`: append, write_at, sync, sync_dir, truncate, open, rename, read, remove, volume. `path_part` narrows it to
     paths that contain it. `torn_bytes` of a failing append still land.
     """
 
@@ -107,6 +109,47 @@ class MemoryFile:
             self._inode = None
 
 
+class MemoryBlockFile:
+    """One handle; see `odradek_broker.platform.seams.BlockFile`. What a crash meets half way, and what
+    fails, leaves some of the sectors as they were."""
+
+    def __init__(self, files: MemoryFiles, path: str, inode: _Inode) -> None:
+        self._files = files
+        self._path = path
+        self._inode: _Inode | None = inode
+        files.open_handles += 1
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        inode = self._inode
+        if inode is None:
+            raise OSError(errno.EBADF, f"{self._path} is closed")
+        content = b"".join(bytes(buffer) for buffer in buffers)
+        content = content.ljust(-(-len(content) // BLOCK_BYTES) * BLOCK_BYTES, b"\0")
+        if position % BLOCK_BYTES or position + len(content) > len(inode.content):
+            raise OSError(errno.EINVAL, f"write to {self._path} at {position}")
+        self._files.writing = inode, position, content
+        failure = self._files.trip("write_at", self._path)
+        self._files.writing = None
+        if failure is not None:
+            _write_sectors(inode, position, content[: failure.torn_bytes])
+            raise OSError(failure.code, f"write to {self._path}")
+        _write_sectors(inode, position, content)
+        inode.modified_ms = self._files.now_ms
+
+    def close(self) -> None:
+        if self._inode is not None:
+            self._files.open_handles -= 1
+            self._inode = None
+
+
+def _write_sectors(inode: _Inode, position: int, content: bytes) -> None:
+    """Durably."""
+    inode.content[position : position + len(content)] = content
+    durable = bytearray(inode.durable)
+    durable[position : position + len(content)] = content
+    inode.durable = bytes(durable)
+
+
 class MemoryFiles:
     """A tree of files; see `odradek_broker.platform.seams.Files`.
 
@@ -129,6 +172,8 @@ class MemoryFiles:
         self._unsynced_renames: list[tuple[str, str]] = []
         self._locks: set[str] = set()
         self._failures: list[Failure] = []
+        #: What a block file writes when the machine goes down: file, position, content.
+        self.writing: tuple[_Inode, int, bytes] | None = None
         #: Since the last crash or start.
         self.failed_syncs = 0
 
@@ -155,7 +200,7 @@ class MemoryFiles:
             failure.remaining -= 1
             if failure.remaining == 0 or (failure.for_ever and failure.remaining < 0):
                 failure.fired += 1
-                self.failed_syncs += kind == "sync"
+                self.failed_syncs += kind in ("sync", "write_at")
                 return failure
         return None
 
@@ -176,6 +221,7 @@ class MemoryFiles:
         self._failures.clear()
         self.failed_syncs = 0
         self.crash_at = None
+        self._tear(rng)
         if not keep_page_cache:
             self._undo_directory_renames(rng)
             self._lose_names(rng)
@@ -186,6 +232,17 @@ class MemoryFiles:
             inode.durable = bytes(inode.content)
         self._durable_names = dict(self._names)
         self._durable_directories = set(self._directories)
+
+    def _tear(self, rng: random.Random | None) -> None:
+        """Of what was being written in place some sectors are there."""
+        writing, self.writing = self.writing, None
+        if writing is None or rng is None:
+            return
+        inode, position, content = writing
+        landed = rng.choice((0.0, 0.5, 0.9, 1.0))
+        for begin in range(0, len(content), SECTOR_BYTES):
+            if rng.random() < landed:
+                _write_sectors(inode, position + begin, content[begin : begin + SECTOR_BYTES])
 
     def _lose_names(self, rng: random.Random | None) -> None:
         def survives(is_durable: bool) -> bool:
@@ -236,6 +293,13 @@ class MemoryFiles:
             self.check("open", path)
             inode = self._names[path] = _Inode(self.now_ms)
         return MemoryFile(self, path, inode)
+
+    def open_blocks(self, path: str) -> MemoryBlockFile:
+        path = _clean(path)
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return MemoryBlockFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
         path = _clean(path)

@@ -172,7 +172,8 @@ async def failed_write(world: World, fault: Fault) -> None:
 
 async def failed_sync(world: World, fault: Fault) -> None:
     """One fsync fails: its partition is offline until the broker is started again."""
-    world.broker.disk.fail(Failure("sync", nth=1 + fault.size % 5))
+    kind = "write_at" if fault.size % 3 == 0 else "sync"
+    world.broker.disk.fail(Failure(kind, nth=1 + fault.size % 5))
 
 
 async def failed_read(world: World, fault: Fault) -> None:

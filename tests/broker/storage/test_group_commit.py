@@ -44,6 +44,10 @@ class FakeLog:
         self.loop_thread = threading.get_ident()
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
+    def next_journal(self) -> None: ...
+
+    def begin_journaled(self, journal: object) -> None: ...
+
     def begin_flush(self) -> Ticket | None:
         assert threading.get_ident() == self.loop_thread
         if self.offline or self.durable == self.appended:
@@ -170,12 +174,44 @@ async def test_more_logs_than_workers_all_get_their_turn() -> None:
     for log in logs:
         append(commit, log, 2)
     await logs[0].sync_entered()
-    await logs[1].sync_entered()
+    await logs[13].sync_entered()  # The first of the other worker's half.
     assert sum(log.syncing for log in logs) == 2
     gate.set()
     await asyncio.wait_for(commit.drain(), DEADLINE_S)
     assert all(log.durable == 2 and len(log.tickets) == 1 for log in logs)
     commit.close()
+
+
+async def test_logs_that_ask_together_come_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One wake-up of the loop for each: it would take longer than the disk."""
+    loop = asyncio.get_running_loop()
+    commit = GroupCommit(loop, 1)
+    wake_ups = 0
+    wake = loop.call_soon_threadsafe
+
+    def counting(*arguments: Any) -> asyncio.Handle:
+        nonlocal wake_ups
+        wake_ups += arguments[0] == commit._finish
+        return wake(*arguments)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counting)
+    logs = [FakeLog() for _ in range(64)]
+    for log in logs:
+        append(commit, log)
+    await asyncio.wait_for(commit.drain(), DEADLINE_S)
+    assert [log.durable for log in logs] == [1] * 64
+    assert wake_ups == 4
+    commit.close()
+
+
+async def test_d5_a_failed_sync_is_that_of_its_log(commit: GroupCommit) -> None:
+    logs = [FakeLog() for _ in range(20)]
+    logs[3].failure = OSError(errno.EIO, "the disk is gone")
+    for log in logs:
+        append(commit, log)
+    await asyncio.wait_for(commit.drain(), DEADLINE_S)
+    assert [log.offline for log in logs] == [number == 3 for number in range(20)]
+    assert [log.durable for log in logs] == [int(number != 3) for number in range(20)]
 
 
 async def test_d5_a_failed_sync_is_passed_on_and_never_repeated(threaded: GroupCommit) -> None:

@@ -404,7 +404,7 @@ def test_p17_coordinators_are_not_asked_for_sequences(log: PartitionLog) -> None
 def test_t45_marker_moves_the_last_stable_offset(log: PartitionLog) -> None:
     moves: list[tuple[int, int]] = []
     append(log, make_batch(2))
-    log.on_high_watermark = lambda log: moves.append((log.high_watermark, log.last_stable_offset))
+    log.on_moved = lambda log: moves.append((log.high_watermark, log.last_stable_offset))
     append(log, make_batch(3, producer_id=5, transactional=True))
     append(log, make_batch(4))
     append_marker(log, commit=True, producer_id=5)
@@ -422,7 +422,7 @@ def test_l07_who_is_woken_finds_everything_in_place(log: PartitionLog, files: Me
         found.extend((log.last_stable_offset, entry.transaction_first_offset))
         found.append(log.aborted_transactions(0, 4))
 
-    log.on_high_watermark = woken
+    log.on_moved = woken
     append_marker(log, commit=False, producer_id=5)
     assert found == [True, 4, 4, None, [(5, 0)]]
 

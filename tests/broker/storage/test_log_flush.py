@@ -32,7 +32,7 @@ def log(files: MemoryFiles) -> PartitionLog:
 
 def test_d5_l37_nothing_is_readable_before_it_is_durable(log: PartitionLog) -> None:
     moved: list[int] = []
-    log.on_high_watermark = lambda log: moved.append(log.high_watermark)
+    log.on_moved = lambda log: moved.append(log.high_watermark)
     append(log, make_batch(3))
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (3, 0, 0)
     assert log.read(0, 1000, upper_bound=log.high_watermark, minimum_one=True) == b""

@@ -233,7 +233,7 @@ class LogCleaner:
         if directory.recovery_point_on_disk(run.key) >= bound:
             then()
             return
-        if run.log.durable_offset < bound:
+        if run.log.synced_offset < bound:
             # It will be soon: closed segments are flushed without being asked.
             self._give_up(run)
             return

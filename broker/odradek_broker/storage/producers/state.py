@@ -25,6 +25,7 @@ from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_sn
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchHeader, next_sequence
+from odradek_protocol.records.layout import CONTROL_BIT
 
 ABORT_MARKER = 0  # R-31
 COMMIT_MARKER = 1
@@ -163,6 +164,8 @@ class ProducerStateManager:
         entry = self._entries.get(producer_id)
         if entry is None:
             self._check_room(producer_id)
+        elif not self._verifications and _follows(header, entry):
+            return _ACCEPTED
         if header.is_control:
             _check_epoch(header, entry)
             return _ACCEPTED
@@ -465,6 +468,18 @@ def _situation(producer_epoch: int, entry: ProducerEntry | None) -> _Situation:
     if producer_epoch > entry.epoch:
         return _Situation.NEWER_EPOCH
     return _Situation.SAME_EPOCH if entry.has_batches else _Situation.SAME_EPOCH_NO_BATCH
+
+
+def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
+    """Whether a batch is what nearly all are: the next one of its producer, in the same transaction or outside of
+    any. Then it is no duplicate either, and there is nothing to refuse."""
+    return (
+        header.producer_epoch == entry.epoch
+        and entry.has_batches
+        and header.base_sequence == next_sequence(entry.last_sequence, 1)
+        and not header.attributes & CONTROL_BIT
+        and (entry.transaction_first_offset is None or header.is_transactional)
+    )
 
 
 def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:

@@ -20,6 +20,8 @@ from odradek_broker.storage.checkpoints import (
     decode_offsets,
     read_small_file,
 )
+from odradek_broker.storage.journal_format import JOURNAL, CorruptJournal, UnknownJournal
+from odradek_broker.storage.journal_replay import JournalReplay
 from odradek_broker.tools.file_names import parse_directory, parse_file
 from odradek_broker.tools.verify.findings import Findings
 from odradek_broker.tools.verify.metadata import METADATA_DIRECTORY, StoredMetadata
@@ -115,6 +117,7 @@ class DataDirectoryCheck:
     def check_checkpoints(self) -> None:
         """The small files against the partitions."""
         self._check_checkpoints()
+        self._check_journal()
         self._report_unclean()
 
     def path_of(self, name: str) -> str:
@@ -169,7 +172,9 @@ class DataDirectoryCheck:
                 else:
                     directories.append((name, directory.partition))
             elif file is not None and file.leftover:
-                note_leftover(self.path_of(name), file.leftover, self._findings)
+                # A broker that runs is just writing it.
+                if not (self._live and file.leftover == "tmp"):
+                    note_leftover(self.path_of(name), file.leftover, self._findings)
             elif file is None and name not in _OTHER_FILES:
                 self._findings.note(self.path_of(name), "is no part of the data", "")
         return directories
@@ -247,6 +252,32 @@ class DataDirectoryCheck:
                         f" {self._ends[partition]}",
                         "compaction begins at the log start",
                     )
+
+    def _check_journal(self) -> None:
+        path = self.path_of(JOURNAL)
+        if self._live or JOURNAL not in self._names:
+            return
+        if self.clean:
+            self._findings.note(
+                path, "is left over: the last stop was clean", "the next start removes it"
+            )
+            return
+        try:
+            found = JournalReplay(self._files, path)
+        except UnknownJournal as problem:
+            self._findings.damaged(path, str(problem), "start the version that wrote it")
+        except CorruptJournal as problem:
+            self._findings.damaged(
+                path,
+                str(problem),
+                "restore it: without it records that were acknowledged shortly before the crash may be lost",
+            )
+        else:
+            self._findings.note(
+                path,
+                f"has the last records of {len(found)} partitions",
+                "the next start puts back what their files have lost",
+            )
 
     def _report_unclean(self) -> None:
         if not self.clean and not self._live:

@@ -20,6 +20,7 @@ _LEFTOVERS = {
     "swap": ("is of a compaction that was about to take effect", "the next start decides"),
     "tmp": ("was written to replace another one", "it goes at the next start"),
     "part": ("is of a snapshot that was not finished", "it goes at the next start"),
+    "damaged": ("could not be read by a start", "no start touches it; remove it by hand"),
     "next": ("was prepared and not used", "the broker replaces it"),
 }
 

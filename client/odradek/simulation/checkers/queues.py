@@ -8,6 +8,9 @@ from odradek.simulation.checkers.coordinator_queues import (
     check_coordinators,
     waiting_in_coordinators,
 )
+from odradek_broker.fetch.sessions import RequestedPartition
+from odradek_broker.node import Node
+from odradek_broker.partition import Settled
 from odradek_broker.server.server import Server
 
 
@@ -32,7 +35,19 @@ def check_limits(server: Server) -> Iterator[str]:
     slots_max = node.config.max_incremental_fetch_session_cache_slots
     if len(node.fetch_sessions._sessions) > slots_max:
         yield f"{len(node.fetch_sessions._sessions)} fetch sessions, of at most {slots_max}"
+    for topic, index, partition in node.partitions():
+        gone = [each for each in partition.settled if not _is_kept(node, each)]
+        if gone:
+            yield f"{topic}-{index} would tell {len(gone)} sessions that are gone when it moves"
     yield from check_coordinators(node)
+
+
+def _is_kept(node: Node, settled: Settled) -> bool:
+    """Whether the session still has this partition."""
+    if not isinstance(settled, RequestedPartition) or settled.session is None:
+        return False
+    session = settled.session
+    return node.fetch_sessions._sessions.get(session.id) is session
 
 
 def check_empty(server: Server) -> Iterator[str]:

@@ -113,7 +113,7 @@ GROUPS = (
     Mutant(
         "commits of an older generation taken",
         "late-commits",
-        9,
+        1,
         {(shard, "check_commit"): _any_generation, (shard, "check_consumer_commit"): _any_epoch},
         ("committed: ",),
     ),
@@ -126,7 +126,7 @@ GROUPS = (
     Mutant(
         "a commit acknowledged before it is durable",
         "late-commits",
-        43,
+        19,
         {(Runtime, "_hold"): _answer_at_once},
         ("committed: ",),
     ),
@@ -140,7 +140,7 @@ GROUPS = (
     Mutant(
         "a change of protocol that forgets who has what",
         "groups",
-        3,
+        18,
         {(upgrade, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(
@@ -166,7 +166,7 @@ GROUPS = (
     Mutant(
         "an upgrade that begins with the first epoch",
         "groups",
-        3,
+        10,
         {(conversion, "upgraded"): _upgraded_from_the_first_epoch},
         ("ownership: ",),
     ),

@@ -39,19 +39,19 @@ SPARK_SINK = (
     Mutant(
         "a refused EndTxn taken for a transaction that is ended",
         "spark-sink",
-        10,
+        11,
         {(Brokers, "_end"): _refused_is_ended},
     ),
     Mutant(
         "the last record of the decision log taken for the one that counts",
         "spark-sink",
-        43,
+        17,
         {(ledger, "newest"): _last_record},
     ),
     Mutant(
         "a failed batch that is aborted before its run has resigned",
         "spark-sink",
-        13,
+        3,
         {(protocol, "abort"): _abort_without_resigning},
     ),
 )

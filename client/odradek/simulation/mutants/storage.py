@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.simulation.mutants.base import Mutant
 from odradek_broker.partition import Partition
 from odradek_broker.storage.flush_ticket import FlushTicket
+from odradek_broker.storage.journal import CommitJournal
+from odradek_broker.storage.journal_replay import JournalReplay
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directories import LogDirectories
 from odradek_broker.storage.producers.state import Accepted, ProducerStateManager
@@ -27,24 +30,72 @@ def _failed_flush_is_a_flush(self: PartitionLog, ticket: Any, error: OSError | N
     _finish_flush(self, ticket, None)
 
 
+def _not_looked_at(*_: Any) -> Iterator[bytes]:
+    return iter(())
+
+
+def _all_of_it(
+    self: JournalReplay, topic_id: bytes, partition: int, segment: int, *_: int
+) -> Iterator[bytes]:
+    file = self._files.open(self._path)
+    for place in self._found.get((topic_id, partition), {}).get(segment, ()):
+        yield file.read_at(place.at, place.size_bytes)
+    file.close()
+
+
+_next_part = CommitJournal._next_part
+
+
+def _used_again_at_once(self: CommitJournal) -> bool:
+    for part in self._full:
+        part.logs.clear()
+    self._free.extend(self._full)
+    self._full.clear()
+    return _next_part(self)
+
+
 STORAGE = (
+    Mutant(
+        "a write to the commit journal that does nothing",
+        "produce",
+        5,
+        {(CommitJournal, "write"): _nothing},
+    ),
+    Mutant(
+        "a start that puts nothing back from the commit journal",
+        "produce",
+        5,
+        {(JournalReplay, "behind"): _not_looked_at},
+    ),
+    Mutant(
+        "a start that puts back what is not missing",
+        "produce",
+        5,
+        {(JournalReplay, "behind"): _all_of_it},
+    ),
+    Mutant(
+        "parts of the commit journal used again before the files are synced",
+        "produce",
+        5,
+        {(CommitJournal, "_next_part"): _used_again_at_once},
+    ),
     Mutant("an fsync that does nothing", "produce", 5, {(FlushTicket, "sync"): _nothing}),
     Mutant(
         "an acknowledgement before the write is durable",
         "produce",
-        5,
+        9,
         {(Partition, "durable"): lambda self, last_offset: True},
     ),
     Mutant(
         "sequences and duplicates that nobody checks",
         "produce",
-        3,
+        2,
         {(ProducerStateManager, "check"): _never_a_duplicate},
     ),
     Mutant(
         "a failed fsync taken for a good one",
         "transactional-copy",
-        158,
+        108,
         {(PartitionLog, "finish_flush"): _failed_flush_is_a_flush},
     ),
     Mutant(

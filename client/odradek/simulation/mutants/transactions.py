@@ -123,7 +123,7 @@ TRANSACTIONS = (
     Mutant(
         "markers forgotten by a restart",
         "transactional-copy",
-        3,
+        1,
         {(TransactionShard, "loaded"): _loaded_without_resuming},
     ),
     Mutant(
@@ -135,7 +135,7 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        31,
+        20,
         {(shard, "decide_end"): _end_whatever_the_epoch},
     ),
     Mutant(

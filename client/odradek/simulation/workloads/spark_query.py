@@ -25,7 +25,6 @@ from pyspark_odradek.exactly_once.identity import Names
 from pyspark_odradek.exactly_once.ledger import Kind, Participant
 from pyspark_odradek.exactly_once.protocol import Outcome, Terms
 from pyspark_odradek.exactly_once.task import TaskTransaction
-from pyspark_odradek.sending import Sending
 
 T = TypeVar("T")
 
@@ -275,14 +274,17 @@ class Jobs:
         try:
             producer = await transaction.begin()
             self._deaths.reached("the beginning of a transaction", driver)
-            sending = Sending(producer, self._sink.topic)
+            # A row each, as objects: there need be no pyarrow where this runs.
+            deliveries = []
             for row in rows:
                 value = b"%s %s" % (row, attempt.name.encode())
                 attempt.values.append(value)
                 place = self._sink.place(self._random)
-                await sending.send([(None, value, (), None, place)])
+                deliveries.append(await producer.send(self._sink.topic, value, partition=place))
                 await self._pause()
-            await sending.finish()
+            await producer.flush()
+            for delivery in deliveries:
+                delivery.result()
             self._deaths.reached("the end of a task's rows", driver)
             participant = await transaction.prepare(slot, len(rows))
         except EXPECTED:

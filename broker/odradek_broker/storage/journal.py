@@ -1,0 +1,459 @@
+"""The commit journal: one durable write for the small appends of all partitions of a directory (D5, L-50).
+
+An append that is to be durable is in its segment file already, in the page cache. Instead of an fsync
+of each file, the ends of all files are written to the journal, together, and are durable with that. The
+files are synced later (a checkpoint), before their part of the journal is used again; a start after a
+crash puts back what the files have lost (`journal_replay.py`).
+
+The file has parts of equal size, which are filled in turn. It grows by one when all are in use, up to
+`bytes_max`; from half of that on the oldest parts are checkpointed. Where there is no room, and for
+everything but the plain end of one segment, a flush syncs the files, as it does without a journal.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from odradek_broker.platform.seams import BlockFile, File, Files, Randomness
+from odradek_broker.storage.errors import DataDirectoryError
+from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.journal_format import (
+    ALIGN_BYTES,
+    BLOCK_HEADER_BYTES,
+    ENTRY_HEADER_BYTES,
+    JOURNAL,
+    CorruptJournal,
+    JournalEntry,
+    JournalHeader,
+    UnknownJournal,
+    aligned,
+    encode_block,
+    encode_header,
+)
+from odradek_broker.storage.journal_replay import JournalReplay
+
+#: Its ending where it makes no sense.
+DAMAGED = ".damaged"
+#: A write that is no longer leaves soon what is in it.
+_BLOCK_BYTES_MAX = 512 * 1024
+#: The end of one log may take no more; more goes to its file.
+_ENTRY_BYTES_MAX = 64 * 1024
+_PARTS_MAX = 32
+_PART_BLOCKS_MIN = 4
+_PARTS_AT_FIRST = 2
+#: Files that are synced at a time for a checkpoint.
+_CHECKPOINT_LOGS = 32
+#: What is written at a time of a part that is added.
+_GROW_BYTES = 1024 * 1024
+
+
+class JournaledLog(Protocol):
+    """A log, as seen from here."""
+
+    topic_id: bytes
+    partition: int
+
+    @property
+    def synced_offset(self) -> int:
+        """Below it everything is on disk in the segment files."""
+        ...
+
+    @property
+    def journaled(self) -> bool:
+        """May a journal have something of it?"""
+        ...
+
+    def begin_checkpoint(self) -> Any:
+        """A `Syncable` that syncs its segment files; None if that is not to be done now."""
+        ...
+
+    def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None: ...
+
+    def finish_flush(self, ticket: Any, error: OSError | None) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class JournalTicket:
+    """The end of one segment that is to be durable: `size_bytes` at `position` of its file."""
+
+    journal: CommitJournal
+    log: JournaledLog
+    end_offset: int
+    truncations: int
+    segment: Any
+    position: int
+    size_bytes: int
+    file: File
+
+
+@dataclass(slots=True, eq=False)
+class JournalWrite:
+    """One block: where it goes, and whose ends it has."""
+
+    journal: CommitJournal
+    position: int
+    number: int
+    tickets: list[JournalTicket]
+
+    def sync(self) -> None:
+        """Blocks until it is durable; OSError. In whatever thread, one after the other."""
+        self.journal.write(self.position, self.number, self._read_entries())
+
+    def _read_entries(self) -> list[JournalEntry]:
+        entries = []
+        for ticket in self.tickets:
+            batches = ticket.file.read_at(ticket.position, ticket.size_bytes)
+            if len(batches) != ticket.size_bytes:
+                # It is being truncated, and nobody asks for what is cut off.
+                continue
+            entries.append(
+                JournalEntry(
+                    ticket.log.topic_id,
+                    ticket.log.partition,
+                    ticket.segment.base_offset,
+                    ticket.position,
+                    batches,
+                )
+            )
+        return entries
+
+
+class _Part:
+    """`logs`: whose files have to be synced before it is used again, and up to which offset."""
+
+    __slots__ = ("logs", "start", "used_bytes")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.used_bytes = 0
+        self.logs: dict[JournaledLog, int] = {}
+
+
+class _Checkpoint:
+    """A log whose files are synced beside its flushes: see `Flushable`."""
+
+    def __init__(self, journal: CommitJournal, log: JournaledLog) -> None:
+        self._journal = journal
+        self._log = log
+
+    def begin_flush(self) -> Any:
+        ticket = self._log.begin_checkpoint()
+        if ticket is None:
+            # A flush of its files is under way, which does as well; or it is offline.
+            self._journal.checkpoint_ended(self._log)
+        return ticket
+
+    def finish_flush(self, ticket: Any, error: OSError | None) -> None:
+        self._log.finish_flush(ticket, error)
+        self._journal.checkpoint_ended(self._log)
+
+    def next_journal(self) -> None:
+        """It is files that are to be synced."""
+
+    def begin_journaled(self, journal: CommitJournal) -> None:
+        """Never."""
+
+
+class CommitJournal:
+    """That of one directory. Everything but `write` is called on the loop's thread.
+
+    `replay`: what the last run left in it, until all logs have been recovered.
+    """
+
+    def __init__(
+        self, handles: HandleCache, randomness: Randomness, directory: str, bytes_max: int
+    ) -> None:
+        """`bytes_max` of 0: it is never used."""
+        self._handles = handles
+        self._files: Files = handles.files
+        self._directory = directory
+        self._path = f"{directory}/{JOURNAL}"
+        self._bytes_max = bytes_max
+        blocks = max(bytes_max // _PARTS_MAX // ALIGN_BYTES, _PART_BLOCKS_MIN)
+        self._part_bytes = blocks * ALIGN_BYTES
+        self._parts_max = max(bytes_max // self._part_bytes, _PARTS_AT_FIRST)
+        self._header = JournalHeader(randomness.uuid(), self._part_bytes)
+        self.entry_bytes_max = min(_ENTRY_BYTES_MAX, self._part_bytes // 4)
+        self.replay: JournalReplay | None = None
+        #: Called once when a write has failed, with the reason.
+        self.on_failed: Callable[[str], None] = _ignore
+        self._request: Callable[[Any], None] | None = None
+        self._file: BlockFile | None = None
+        self._number = 0
+        self._current = _Part(0)
+        self._full: deque[_Part] = deque()
+        self._free: deque[_Part] = deque()
+        self._parts = 0
+        self._growing = False
+        # There was no room to grow; it is tried again after a while.
+        self._stunted = False
+        # In how many parts each log is.
+        self._logs: dict[JournaledLog, int] = {}
+        self._collected: list[JournalTicket] = []
+        self._collected_bytes = BLOCK_HEADER_BYTES
+        self._writes: list[JournalWrite] = []
+        #: Writes that were taken and have not ended.
+        self.unwritten = 0
+        # Whose files are to be synced, and whose are.
+        self._due: dict[JournaledLog, None] = {}
+        self._checkpointing: set[JournaledLog] = set()
+        #: Does it take anything? Otherwise flushes sync the files.
+        self.usable = False
+
+    # ---- begin and end
+
+    def read(self, problems: list[str]) -> None:
+        """Take over what a crash left. DataDirectoryError where a later version wrote it; OSError."""
+        if not self._files.exists(self._path):
+            return
+        try:
+            self.replay = JournalReplay(self._files, self._path)
+        except UnknownJournal as problem:
+            raise DataDirectoryError(
+                f"{self._path} cannot be read: {problem}; start the version that wrote it, and stop that"
+                " cleanly"
+            ) from problem
+        except CorruptJournal as problem:
+            self._files.rename(self._path, self._path + DAMAGED)
+            problems.append(
+                f"{self._path} is damaged ({problem}), and set aside as {JOURNAL}{DAMAGED}; records that"
+                " were acknowledged shortly before the crash may be lost"
+            )
+
+    def start(self, request: Callable[[Any], None]) -> None:
+        """Be used, once somebody wants to and there is a file. All logs have been recovered, and are on
+        disk. `request`: see `GroupCommit.request`."""
+        self.replay = None
+        if self._bytes_max:
+            self._request = request
+        else:
+            self._handles.run(self.remove, lambda _: None)
+
+    def prepare(self) -> bool:
+        """Somebody wants to use it: can it be used?"""
+        if not self.usable and not self._growing:
+            self._grow()
+        return self.usable
+
+    def stop(self) -> None:
+        """Take nothing more: what is asked for from now on goes to the files."""
+        self._request = None
+        self.usable = False
+
+    def close(self) -> None:
+        """Give the file back. It stays where it is."""
+        file, self._file = self._file, None
+        self.usable = False
+        if file is not None:
+            file.close()
+
+    def remove(self) -> None:
+        """Nobody needs what is in it: all files are synced. In whatever thread; OSError."""
+        self._files.remove(f"{self._path}.tmp")
+        if self._files.exists(self._path):
+            self._files.remove(self._path)
+            self._files.sync_dir(self._directory)
+
+    def _grow(self) -> None:
+        """Add a part, or make the file with the first ones."""
+        if self._growing or self._stunted or self._request is None:
+            return
+        if self._parts >= self._parts_max:
+            return
+        self._growing = True
+        count = 1 if self._parts else _PARTS_AT_FIRST
+        self._handles.run(
+            lambda: self._add_parts(count), lambda problem: self._grown(count, problem)
+        )
+
+    def _add_parts(self, count: int) -> None:
+        """In whatever thread. OSError."""
+        path = self._path if self._parts else f"{self._path}.tmp"
+        size_bytes = ALIGN_BYTES + self._parts * self._part_bytes if self._parts else 0
+        file = self._files.open(path, create=not self._parts)
+        try:
+            file.truncate(size_bytes)
+            if not self._parts:
+                file.append([encode_header(self._header)])
+            left = count * self._part_bytes
+            while left:
+                step = min(left, _GROW_BYTES)
+                file.append([bytes(step)])
+                left -= step
+            file.sync()
+        except OSError:
+            # On a full disk others need the room.
+            with suppress(OSError):
+                file.truncate(size_bytes)
+            raise
+        finally:
+            file.close()
+        if not self._parts:
+            self._files.rename(path, self._path)
+            self._files.sync_dir(self._directory)
+            self._file = self._files.open_blocks(self._path)
+
+    def _grown(self, count: int, problem: Exception | None) -> None:
+        self._growing = False
+        if problem is not None:
+            # As on a full disk: where it has no room the files are synced.
+            self._stunted = True
+            return
+        for _ in range(count):
+            self._free.append(_Part(ALIGN_BYTES + self._parts * self._part_bytes))
+            self._parts += 1
+        if not self.usable and self._request is not None:
+            self._current = self._free.popleft()
+            self.usable = True
+
+    # ---- flushes
+
+    def take(self, ticket: JournalTicket) -> bool:
+        """Have a ticket in the next write; False if there is no room."""
+        log = ticket.log
+        if log not in self._logs and len(self._logs) >= self._handles.limit // 2:
+            # Each of them keeps a file open.
+            self._sweep(self._logs)
+            return False
+        size_bytes = ENTRY_HEADER_BYTES + ticket.size_bytes
+        if self._collected_bytes + size_bytes > _BLOCK_BYTES_MAX:
+            self._end_block()
+        room_bytes = self._part_bytes - self._current.used_bytes
+        if aligned(self._collected_bytes + size_bytes) > room_bytes:
+            self._end_block()
+            if not self._next_part():
+                return False
+        self._collected.append(ticket)
+        self._collected_bytes += size_bytes
+        if log not in self._current.logs:
+            self._logs[log] = self._logs.get(log, 0) + 1
+        self._current.logs[log] = ticket.end_offset
+        return True
+
+    def _end_block(self) -> None:
+        if not self._collected:
+            return
+        position, number = self._place(aligned(self._collected_bytes))
+        self._writes.append(JournalWrite(self, position, number, self._collected))
+        self._collected = []
+        self._collected_bytes = BLOCK_HEADER_BYTES
+
+    def _place(self, size_bytes: int) -> tuple[int, int]:
+        """Where the next block goes, and its number."""
+        part = self._current
+        position = part.start + part.used_bytes
+        part.used_bytes += size_bytes
+        self._number += 1
+        return position, self._number
+
+    def _next_part(self) -> bool:
+        if not self._free:
+            self._grow()
+            self._sweep(log for part in self._full for log in part.logs)
+            return False
+        self._full.append(self._current)
+        self._current = self._free.popleft()
+        self._current.used_bytes = 0
+        if len(self._free) < _PARTS_AT_FIRST:
+            self._grow()
+        if len(self._full) > self._parts_max // 2:
+            oldest = list(self._full)[: len(self._full) - self._parts_max // 4]
+            self._sweep(log for part in oldest for log in part.logs)
+        return True
+
+    def take_writes(self) -> Sequence[JournalWrite]:
+        """The blocks of the tickets that were taken since the last call, to be synced in this order."""
+        self._end_block()
+        writes, self._writes = self._writes, []
+        self.unwritten += len(writes)
+        return writes
+
+    def write(self, position: int, number: int, entries: Sequence[JournalEntry]) -> None:
+        """Blocks. OSError."""
+        file = self._file
+        if file is None:
+            raise OSError(errno.EBADF, f"{self._path} is closed")
+        file.write_at(position, encode_block(self._header.incarnation, number, entries))
+
+    def written(self) -> None:
+        """A write has ended."""
+        self.unwritten -= 1
+
+    def failed(self, problem: OSError) -> None:
+        """A write has failed: nobody knows what is on disk, so everything that trusts it is offline (D5)."""
+        if self.usable:
+            self.stop()
+            self.on_failed(f"its commit journal failed: {problem}")
+
+    def forget(self, log: JournaledLog) -> None:
+        """Make void what was written of a log, which is about to be truncated, while nothing is `unwritten`.
+        Waits for the disk; OSError."""
+        if self._file is None and self._files.exists(self._path):
+            # The last run's. All that it has is in the files, if every log could be recovered.
+            if self._request is None:
+                raise OSError(errno.EBUSY, f"{self._path} is still needed")
+            self.remove()
+        if self._file is None or not log.journaled:
+            return
+        self._end_block()
+        if self._current.used_bytes + ALIGN_BYTES > self._part_bytes and not self._next_part():
+            raise OSError(errno.ENOSPC, f"{self._path} has no room")
+        for part in (*self._full, self._current):
+            part.logs.pop(log, None)
+        self._logs.pop(log, None)
+        position, number = self._place(ALIGN_BYTES)
+        self.write(position, number, [JournalEntry(log.topic_id, log.partition, 0, 0, None)])
+
+    # ---- checkpoints
+
+    def checkpoint(self) -> None:
+        """Have everything synced that is in it now, bit by bit, so that a start after a crash has less to do."""
+        self._stunted = False
+        if self._file is not None and not self._files.exists(self._path):
+            # Somebody has removed it: a start would not find what is written to it.
+            self.usable = False
+        self._sweep(self._logs)
+
+    def synced(self, log: JournaledLog, offset: int) -> None:
+        """The files of a log are on disk up to an offset."""
+        if log not in self._logs:
+            return
+        for part in (*self._full, self._current):
+            if part.logs.get(log, offset + 1) <= offset:
+                del part.logs[log]
+                self._logs[log] -= 1
+        if not self._logs[log]:
+            del self._logs[log]
+        # In the order in which they were filled: what is void must not outlive what made it so.
+        while self._full and not self._full[0].logs:
+            self._free.append(self._full.popleft())
+
+    def _sweep(self, logs: Iterable[JournaledLog]) -> None:
+        """Have the files of logs synced, a few at a time, once that has been done for those before."""
+        if self._due:
+            return
+        self._due.update(dict.fromkeys(logs))
+        self._continue_sweep()
+
+    def _continue_sweep(self) -> None:
+        request = self._request
+        while request is not None and self._due and len(self._checkpointing) < _CHECKPOINT_LOGS:
+            log = next(iter(self._due))
+            del self._due[log]
+            if log in self._logs and log not in self._checkpointing:
+                self._checkpointing.add(log)
+                request(_Checkpoint(self, log))
+
+    def checkpoint_ended(self, log: JournaledLog) -> None:
+        """Successfully or not."""
+        self._checkpointing.discard(log)
+        self._continue_sweep()
+
+
+def _ignore(_: str) -> None:
+    pass

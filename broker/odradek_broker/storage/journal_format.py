@@ -1,0 +1,215 @@
+"""The bytes of a commit journal (`journal.py`).
+
+A header block; then parts of equal size, each a sequence of blocks. A block is what one write made
+durable: the ends of some partition logs, as they lie in their segment files. Blocks begin at multiples of
+`ALIGN_BYTES`, and are counted through: in a part the numbers go on by one, so that a block of an
+earlier round does not pass for the next one.
+
+`HEADER`, `BLOCK` and `ENTRY` declare the format; struct twins make and read it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import construct as c
+
+from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, File
+from odradek_protocol.checksums import crc32c
+
+#: Its name in the directory.
+JOURNAL = "commit-journal"
+JOURNAL_MAGIC = b"ODRJ"
+JOURNAL_VERSION = 1
+_BLOCK_MAGIC = b"ODRB"
+#: Writes begin and end at multiples of it.
+ALIGN_BYTES = BLOCK_BYTES
+#: A part is no larger, so that nobody allocates what a damaged header says.
+PART_BYTES_MAX = 256 * 1024 * 1024
+TOPIC_ID_BYTES = 16
+
+HEADER = c.Struct(
+    "magic" / c.Const(JOURNAL_MAGIC),
+    "version" / c.Int16ub,
+    "incarnation" / c.Bytes(16),
+    "part_bytes" / c.Int32ub,
+    "crc" / c.Int32ub,
+)
+"""`crc`: CRC-32C of what comes before it."""
+
+BLOCK = c.Struct(
+    "magic" / c.Const(_BLOCK_MAGIC),
+    "crc" / c.Int32ub,
+    "incarnation" / c.Bytes(16),
+    "number" / c.Int64ub,
+    "size_bytes" / c.Int32ub,
+    "entries" / c.Int32ub,
+)
+"""`size_bytes`: of the block, without what fills it up. `crc`: CRC-32C of all of it behind this field."""
+
+ENTRY = c.Struct(
+    "topic_id" / c.Bytes(16),
+    "partition" / c.Int32sb,
+    "segment" / c.Int64sb,
+    "position" / c.Int64sb,
+    "size_bytes" / c.Int32sb,
+)
+"""`size_bytes` of batches lie at `position` of the segment with the base offset `segment`. -1 of them:
+what was written of the partition before is void."""
+
+_HEADER = struct.Struct(">4sH16sII")
+_BLOCK = struct.Struct(">4sI16sQII")
+_ENTRY = struct.Struct(">16siqqi")
+HEADER_BYTES = _HEADER.size
+BLOCK_HEADER_BYTES = _BLOCK.size
+ENTRY_HEADER_BYTES = _ENTRY.size
+VOID = -1
+_CRC_END = 8
+
+
+class UnknownJournal(Exception):
+    """The file says that it is of a version that this broker does not know."""
+
+
+class CorruptJournal(Exception):
+    """The file is no journal, or its header is damaged."""
+
+
+class JournalHeader(NamedTuple):
+    """Whose blocks count, and where they lie."""
+
+    incarnation: bytes
+    part_bytes: int
+
+
+class JournalEntry(NamedTuple):
+    """Batches as they lie in a segment file; without any (None), the partition's earlier entries are
+    void."""
+
+    topic_id: bytes
+    partition: int
+    segment: int
+    position: int
+    batches: Buffer | None
+
+
+class JournalBlock(NamedTuple):
+    """What was durable at once, and when in the order of all blocks."""
+
+    number: int
+    entries: list[tuple[JournalEntry, int]]
+    """Each with where in the block its batches begin."""
+
+
+def aligned(size_bytes: int) -> int:
+    """Rounded up to where a block may begin."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def encode_header(header: JournalHeader) -> bytes:
+    """One aligned block."""
+    body = _HEADER.pack(JOURNAL_MAGIC, JOURNAL_VERSION, *header, 0)[:-4]
+    return (body + struct.pack(">I", crc32c(body))).ljust(ALIGN_BYTES, b"\0")
+
+
+def decode_header(content: bytes) -> JournalHeader:
+    """UnknownJournal, CorruptJournal."""
+    if len(content) < HEADER_BYTES:
+        raise CorruptJournal(f"its header has {len(content)} bytes")
+    magic, version, incarnation, part_bytes, crc = _HEADER.unpack_from(content)
+    if magic != JOURNAL_MAGIC:
+        raise CorruptJournal("it does not begin as one")
+    if version > JOURNAL_VERSION:
+        raise UnknownJournal(
+            f"it has version {version}, and this broker knows versions up to {JOURNAL_VERSION}"
+        )
+    if crc32c(content[: HEADER_BYTES - 4]) != crc:
+        raise CorruptJournal("the checksum of its header is wrong")
+    if version != JOURNAL_VERSION or not (
+        ALIGN_BYTES <= part_bytes <= PART_BYTES_MAX and part_bytes % ALIGN_BYTES == 0
+    ):
+        raise CorruptJournal(f"its header names version {version}, parts of {part_bytes} bytes")
+    return JournalHeader(incarnation, part_bytes)
+
+
+def encode_block(incarnation: bytes, number: int, entries: Sequence[JournalEntry]) -> list[Buffer]:
+    """The buffers of a block, one behind the other; what fills it up is left out."""
+    parts: list[Buffer] = [b""]
+    size_bytes = BLOCK_HEADER_BYTES
+    for entry in entries:
+        batches = entry.batches
+        length = VOID if batches is None else len(batches)
+        parts.append(_ENTRY.pack(*entry[:4], length))
+        size_bytes += ENTRY_HEADER_BYTES
+        if batches is not None:
+            parts.append(batches)
+            size_bytes += length
+    header = _BLOCK.pack(_BLOCK_MAGIC, 0, incarnation, number, size_bytes, len(entries))
+    crc = crc32c(header[_CRC_END:])
+    for part in parts:
+        crc = crc32c(part, crc)
+    parts[0] = header[:4] + struct.pack(">I", crc) + header[_CRC_END:]
+    return parts
+
+
+def decode_block(content: memoryview, incarnation: bytes) -> tuple[JournalBlock, int] | None:
+    """The block that `content` begins with, and how many bytes it takes; None if there is no whole one
+    of this incarnation."""
+    if len(content) < BLOCK_HEADER_BYTES:
+        return None
+    magic, crc, written_by, number, size_bytes, count = _BLOCK.unpack_from(content)
+    if magic != _BLOCK_MAGIC or written_by != incarnation:
+        return None
+    if not BLOCK_HEADER_BYTES <= size_bytes <= len(content):
+        return None
+    if crc32c(content[_CRC_END:size_bytes]) != crc:
+        return None
+    entries = []
+    position = BLOCK_HEADER_BYTES
+    for _ in range(count):
+        if position + ENTRY_HEADER_BYTES > size_bytes:
+            return None
+        topic_id, partition, segment, at, length = _ENTRY.unpack_from(content, position)
+        position += ENTRY_HEADER_BYTES
+        if length == VOID:
+            entry = JournalEntry(topic_id, partition, segment, at, None)
+            entries.append((entry, position))
+            continue
+        if length < 0 or position + length > size_bytes:
+            return None
+        batches = content[position : position + length]
+        entries.append((JournalEntry(topic_id, partition, segment, at, batches), position))
+        position += length
+    if position != size_bytes:
+        return None
+    return JournalBlock(number, entries), aligned(size_bytes)
+
+
+def decode_part(content: memoryview, incarnation: bytes) -> Iterator[tuple[JournalBlock, int]]:
+    """The blocks of one part and where they begin, up to the first place where the next one is not."""
+    position, number = 0, None
+    while position < len(content):
+        found = decode_block(content[position:], incarnation)
+        if found is None or (number is not None and found[0].number != number + 1):
+            return
+        block, size_bytes = found
+        number = block.number
+        yield block, position
+        position += size_bytes
+
+
+def journal_parts(file: File, header: JournalHeader) -> list[int]:
+    """Where the parts begin that have a block, the oldest first. OSError."""
+    starts = []
+    for start in range(ALIGN_BYTES, file.size(), header.part_bytes):
+        first = next(decode_part(read_part(file, header, start), header.incarnation), None)
+        if first is not None:
+            starts.append((first[0].number, start))
+    return [start for _, start in sorted(starts)]
+
+
+def read_part(file: File, header: JournalHeader, start: int) -> memoryview:
+    """As much of a part as is there. OSError."""
+    return memoryview(file.read_at(start, header.part_bytes))

@@ -1,0 +1,108 @@
+"""What a crash left in a commit journal, for the logs that are recovered (L-50).
+
+Only an index of it is kept; batches are read when a log has lost them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek_broker.platform.seams import Files
+from odradek_broker.storage.journal_format import (
+    ALIGN_BYTES,
+    JournalBlock,
+    decode_header,
+    decode_part,
+    journal_parts,
+    read_part,
+)
+from odradek_protocol.records.batch import BatchError, read_header_alone, verify_crc
+
+
+class _Found(NamedTuple):
+    """Batches for a place in a segment, and where the journal has them."""
+
+    position: int
+    size_bytes: int
+    at: int
+
+
+class JournalReplay:
+    """The entries of a journal at `path`, as they were when it was read."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        """Read it. OSError; UnknownJournal, CorruptJournal."""
+        self._files = files
+        self._path = path
+        self._found: dict[tuple[bytes, int], dict[int, list[_Found]]] = {}
+        file = files.open(path)
+        try:
+            header = decode_header(file.read_at(0, ALIGN_BYTES))
+            for start in journal_parts(file, header):
+                for block, at in decode_part(read_part(file, header, start), header.incarnation):
+                    self._take(block, start + at)
+        finally:
+            file.close()
+
+    def _take(self, block: JournalBlock, at: int) -> None:
+        for entry, offset in block.entries:
+            key = entry.topic_id, entry.partition
+            if entry.batches is None:
+                self._found.pop(key, None)
+                continue
+            places = self._found.setdefault(key, {}).setdefault(entry.segment, [])
+            places.append(_Found(entry.position, len(entry.batches), at + offset))
+
+    def __len__(self) -> int:
+        """Of how many partitions there is something."""
+        return len(self._found)
+
+    def behind(
+        self, topic_id: bytes, partition: int, segment: int, position: int, offset: int
+    ) -> Iterator[bytes]:
+        """The batches that follow each other in a segment from `position` on, where the first has the
+        base offset `offset`, as far as the journal has them. OSError."""
+        places = self._found.get((topic_id, partition), {}).get(segment)
+        if not places:
+            return
+        file = self._files.open(self._path)
+        try:
+            for place in places:
+                if place.position + place.size_bytes <= position:
+                    continue
+                if place.position > position:
+                    return
+                content = file.read_at(place.at, place.size_bytes)
+                start, next_offset = _from(content, position - place.position, offset)
+                if start < 0:
+                    return
+                yield content[start:]
+                position = place.position + place.size_bytes
+                offset = next_offset
+        finally:
+            file.close()
+
+
+def _from(content: bytes, wanted: int, offset: int) -> tuple[int, int]:
+    """(`wanted`, the offset behind the last batch) if the bytes are sound batches of which one begins at
+    `wanted` with that base offset, and the rest follow it; (-1, -1) if not."""
+    position = 0
+    met = False
+    try:
+        while position < len(content):
+            header = read_header_alone(content, position)
+            end = position + header.size_bytes
+            if end > len(content):
+                return -1, -1
+            verify_crc(content, position, header)
+            if position == wanted:
+                met = header.base_offset == offset
+            if met:
+                if header.base_offset != offset or header.last_offset_delta < 0:
+                    return -1, -1
+                offset = header.next_offset
+            position = end
+    except BatchError:
+        return -1, -1
+    return (wanted, offset) if met else (-1, -1)

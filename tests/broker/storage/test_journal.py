@@ -1,0 +1,601 @@
+"""The commit journal (L-50 to L-52), with a real group commit and a disk in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journaled_logs import PATH, SMALL, World, values
+from logs import NOW_MS, append, append_marker, make_batch, read_all
+from odradek.simulation.disk import Crashed, Failure, MemoryFiles
+from odradek_broker.platform.machine import RealFiles
+from odradek_broker.platform.seams import BLOCK_BYTES
+from odradek_broker.storage.checkpoints import encode_topic_id
+from odradek_broker.storage.errors import AppendRejected, DataDirectoryError
+from odradek_broker.storage.journal_format import (
+    ALIGN_BYTES,
+    JOURNAL,
+    JournalHeader,
+    decode_header,
+    decode_part,
+    encode_header,
+)
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.tools.dump import Selection, dump_file
+from odradek_broker.tools.file_names import FileKind, FileName, parse_file
+from odradek_broker.tools.segment_file import Damaged
+from odradek_broker.tools.verify.data_directory import DataDirectoryCheck
+from odradek_broker.tools.verify.findings import Finding, Findings
+
+IDS = [bytes([number]) * 16 for number in range(1, 30)]
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(MemoryFiles())
+    made.start()
+    return made
+
+
+def blocks(files: MemoryFiles) -> list[int]:
+    """The numbers of the blocks of each part, as far as they follow each other."""
+    content = memoryview(files.content(PATH))
+    header = decode_header(bytes(content[:ALIGN_BYTES]))
+    numbers = []
+    for start in range(ALIGN_BYTES, len(content), header.part_bytes):
+        part = content[start : start + header.part_bytes]
+        numbers += [block.number for block, _ in decode_part(part, header.incarnation)]
+    return numbers
+
+
+def syncs_of(world: World, act: Callable[[], None]) -> list[str]:
+    """The files that were synced."""
+    found: list[str] = []
+    trip = world.files.trip
+
+    def counting(kind: str, path: str) -> Failure | None:
+        if kind in ("sync", "write_at"):
+            found.append(path)
+        return trip(kind, path)
+
+    world.files.trip = counting  # type: ignore[method-assign]
+    try:
+        act()
+    finally:
+        world.files.trip = trip  # type: ignore[method-assign]
+    return found
+
+
+def test_l50_small_appends_of_all_partitions_share_a_write(world: World) -> None:
+    logs = [world.create("t", IDS[0], partition) for partition in range(5)]
+
+    def act() -> None:
+        for log in logs:
+            append(log)
+        world.flush(*logs)
+
+    assert syncs_of(world, act) == [PATH]
+    assert [log.high_watermark for log in logs] == [2] * 5
+    assert [log.durable_offset for log in logs] == [2] * 5
+    assert [log.synced_offset for log in logs] == [1] * 5
+    assert [log.recovery_point for log in logs] == [1] * 5
+
+
+def test_l52_what_the_power_took_from_the_files_is_put_back(world: World) -> None:
+    log = world.create("t", IDS[0])
+    for count in range(3):
+        append(log, make_batch(2, value=bytes([count]), producer_id=7, sequence=count * 2))
+        world.flush(log)
+    append(log, make_batch(1, value=b"never acknowledged"))
+    report = world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert values(found) == {1: b"\0", 2: b"\0", 3: b"\1", 4: b"\1", 5: b"\2", 6: b"\2"}
+    assert (found.high_watermark, found.log_end_offset, found.durable_offset) == (7, 7, 7)
+    assert report.recovered[0].restored_bytes > 0
+    # It knows its producers, and goes on behind.
+    duplicate = append(found, make_batch(2, value=b"\2", producer_id=7, sequence=4))
+    assert duplicate.duplicate
+    assert append(found).base_offset == 7
+
+
+def test_l52_it_is_put_back_once_however_often_it_is_tried(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log, make_batch(3))
+    world.flush(log)
+    for _ in range(3):
+        world.restart()
+        log = world.logs.get("t", 0)  # type: ignore[assignment]
+        assert sorted(values(log)) == [1, 2, 3]
+
+
+def test_l52_a_torn_file_is_completed_where_it_is_torn(world: World) -> None:
+    log = world.create("t", IDS[0])
+    for count in range(4):
+        append(log, make_batch(1, value=bytes([count]) * 100))
+    world.flush(log)
+    path = log.segments[-1].path
+    whole = world.files.content(path)
+    for kept in range(log.segments[-1].synced_bytes, len(whole) + 1):
+        disk = world.files.copy()
+        disk.put(path, whole[:kept] + bytes(len(whole) - kept) * (kept % 2))
+        other = World(disk)
+        other.start()
+        found = other.logs.get("t", 0)
+        assert found is not None
+        assert read_all(found) == whole
+        other.logs.close(clean=False)
+
+
+def test_l50_large_appends_go_past_it(world: World) -> None:
+    log = world.create("t", IDS[0])
+    limit = world.directory.journal.entry_bytes_max
+
+    def act() -> None:
+        append(log, make_batch(1, value=bytes(limit)))
+        world.flush(log)
+
+    assert syncs_of(world, act) == [log.segments[-1].path]
+    assert log.synced_offset == log.high_watermark == 2
+
+
+def test_l50_there_is_none_before_it_is_needed() -> None:
+    files = MemoryFiles()
+    world = World(files)
+    world.start()
+    log = world.logs.create("t", 0, IDS[0])
+    append(log)
+    world.flush(log)
+    assert not files.exists(PATH)
+    append(log)
+    world.flush(log)
+    append(log)
+    world.flush(log)
+    assert files.exists(PATH)
+    assert (log.synced_offset, log.durable_offset) == (1, 3)
+
+
+def test_l50_page_cache_never_uses_it() -> None:
+    world = World(MemoryFiles())
+    world.config = LogConfig(durability="page-cache")
+    world.start()
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    assert blocks(world.files) == []
+
+
+def test_l50_a_partition_without_a_topic_id_never_uses_it(world: World) -> None:
+    log = world.create("t", bytes(16))
+    append(log)
+    world.flush(log)
+    assert log.synced_offset == 2
+    assert blocks(world.files) == []
+
+
+def test_l51_parts_are_used_again_when_the_files_are_synced(world: World) -> None:
+    logs = [world.create("t", IDS[0], partition) for partition in range(3)]
+    for count in range(300):
+        append(logs[count % 3], make_batch(1, value=bytes(1000)))
+        world.flush(logs[count % 3])
+    assert len(world.files.content(PATH)) <= ALIGN_BYTES + SMALL
+    assert max(blocks(world.files)) > 290
+    assert any(log.synced_offset for log in logs)
+    world.restart()
+    for partition in range(3):
+        log = world.logs.get("t", partition)
+        assert log is not None
+        assert len(values(log)) == 100
+
+
+def test_l50_a_failed_write_takes_all_of_the_directory_offline(world: World) -> None:
+    logs = [world.create("t", IDS[0], partition) for partition in range(3)]
+    append(logs[0])
+    world.flush(logs[0])
+    append(logs[1])
+    world.files.fail(Failure("write_at"))
+    world.flush(logs[1])
+    assert [log.offline for log in logs] == [True] * 3
+    assert [log.high_watermark for log in logs] == [2, 1, 1]
+    with pytest.raises(AppendRejected):
+        append(logs[2])
+    assert world.stop()
+    assert world.files.exists(PATH)
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert len(values(found)) == 1
+
+
+def test_l51_a_file_that_cannot_be_synced_keeps_its_part(world: World) -> None:
+    log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
+    append(log, make_batch(1, value=b"kept"))
+    world.flush(log)
+    world.files.fail(Failure("sync", path_part="t-0/", for_ever=True))
+    for _ in range(200):
+        append(other, make_batch(1, value=bytes(1000)))
+        world.flush(other)
+    assert log.offline
+    assert other.high_watermark == 201
+    world.restart()
+    found, other_found = world.logs.get("t", 0), world.logs.get("t", 1)
+    assert found is not None
+    assert other_found is not None
+    assert values(found) == {1: b"kept"}
+    assert len(values(other_found)) == 200
+
+
+def test_l52_after_a_clean_stop_there_is_none(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    assert world.stop() == []
+    assert not world.files.exists(PATH)
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert sorted(values(found)) == [1]
+
+
+def test_l52_what_another_broker_stopped_cleanly_is_not_touched(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    stale = world.files.content(PATH)
+    path = log.segments[-1].path
+    assert world.stop() == []
+    world.files.put(PATH, stale)
+    world.files.put(path, world.files.content(path)[: log.segments[-1].size_bytes // 2])
+    world.start()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert values(found) == {}
+
+
+def test_l52_a_topic_of_the_same_name_gets_nothing_of_it(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log, make_batch(1, value=b"old"))
+    world.flush(log)
+    world.logs.delete("t", 0)
+    log = world.create("t", IDS[1])
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert values(found) == {}
+
+
+def test_l51_a_deletion_that_a_crash_took_back_loses_nothing(world: World) -> None:
+    """Retired, but its files keep their names until the deletion is durable."""
+    log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
+    append(log, make_batch(1, value=b"kept"))
+    world.flush(log)
+    world.logs.retire("t", 0)
+    for _ in range(300):
+        append(other, make_batch(1, value=bytes(1000)))
+        world.flush(other)
+    assert max(blocks(world.files)) > 290
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert values(found) == {1: b"kept"}
+
+
+def test_l52_what_was_truncated_does_not_come_back(world: World) -> None:
+    log = world.create("t", IDS[0])
+    for count in range(4):
+        append(log, make_batch(1, value=bytes([count])))
+        world.flush(log)
+    log.truncate_to(3, NOW_MS)
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert values(found) == {1: b"\0", 2: b"\1"}
+    append(found, make_batch(1, value=b"another"))
+    world.flush(found)
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert values(found) == {1: b"\0", 2: b"\1", 3: b"another"}
+
+
+def test_l52_a_later_version_is_refused(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    content = bytearray(world.files.content(PATH))
+    content[4:6] = (2).to_bytes(2, "big")
+    world.files.crash()
+    world.files.put(PATH, content)
+    with pytest.raises(
+        DataDirectoryError, match="version 2, and this broker knows versions up to 1"
+    ):
+        world.start()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 10, 46, 4095])
+def test_l52_a_damaged_journal_is_set_aside_and_told(world: World, kept: int) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    content = world.files.content(PATH)[:kept]
+    world.files.crash(keep_page_cache=True)
+    world.files.put(PATH, content if kept != 46 else content[:30] + b"\xff" + content[31:])
+    report = world.start()
+    if kept < 46:
+        assert any(PATH in problem for problem in report.problems)
+        assert world.files.exists(PATH + ".damaged")
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert sorted(values(found)) == [1]
+
+
+def test_l50_without_room_for_it_files_are_synced() -> None:
+    files = MemoryFiles()
+    files.fail(Failure("append", path_part=JOURNAL, code=errno.ENOSPC, for_ever=True))
+    world = World(files)
+    world.start()
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    assert (log.synced_offset, log.high_watermark) == (2, 2)
+    assert not world.directory.journal.usable
+    assert not any(JOURNAL in path and files.content(path) for path in files.paths())
+
+
+def test_l52_switched_off_it_is_emptied_first(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    world.bytes_max = 0
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert sorted(values(found)) == [1]
+    assert not world.files.exists(PATH)
+    append(found)
+    world.flush(found)
+    assert found.synced_offset == 3
+
+
+def test_l52_a_log_that_cannot_be_opened_keeps_it(world: World) -> None:
+    log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
+    for each in (log, other):
+        append(each)
+        world.flush(each)
+    world.files.crash()
+    world.files.fail(Failure("append", path_part="t-0/0", for_ever=True))
+    world.start()
+    broken, other_found = world.logs.get("t", 0), world.logs.get("t", 1)
+    assert broken is not None
+    assert other_found is not None
+    assert broken.offline
+    append(other_found)
+    world.flush(other_found)
+    assert other_found.synced_offset == 3
+    world.files.heal()
+    assert broken.open_again(NOW_MS)
+    assert sorted(values(broken)) == [1]
+    world.restart()
+    assert sorted(values(world.logs.get("t", 0))) == [1]  # type: ignore[arg-type]
+    assert sorted(values(world.logs.get("t", 1))) == [1, 2]  # type: ignore[arg-type]
+
+
+def test_l50_one_that_somebody_has_removed_is_not_written_to_for_long(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    world.files.remove(PATH)
+    world.checkpoint()
+    assert log.synced_offset == 2
+    append(log)
+    world.flush(log)
+    assert (log.synced_offset, log.high_watermark) == (3, 3)
+
+
+def test_l52_partitions_that_are_gone_are_no_matter(world: World) -> None:
+    logs = [world.create("t", IDS[0], partition) for partition in range(3)]
+    for log in logs:
+        append(log, make_batch(1, value=b"kept"))
+    world.flush(*logs)
+    world.files.crash()
+    world.files.remove_tree("data/t-0")
+    world.files.remove(logs[1].segments[-1].path)
+    world.start()
+    assert world.logs.get("t", 0) is None
+    found = [world.logs.get("t", partition) for partition in (1, 2)]
+    assert [values(log) for log in found if log is not None] == [{}, {1: b"kept"}]
+
+
+def test_l52_no_older_round_passes_for_the_next(world: World) -> None:
+    """Of a part that is used again what is behind its newest block is not read."""
+    log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
+    for _ in range(200):
+        append(log, make_batch(1, value=bytes(1000)))
+        world.flush(log, other)
+    numbers = blocks(world.files)
+    assert len(numbers) == len(set(numbers))
+    assert sorted(numbers) == list(range(min(numbers), max(numbers) + 1))
+
+
+def test_l52_verify_and_dump_know_it(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    world.files.crash()
+    selection = Selection()
+    rows = list(dump_file(world.files, PATH, FileName(FileKind.JOURNAL, None, ""), "", selection))
+    assert [row["kind"] for row in rows] == ["journal", "journal-entry"]
+    assert rows[1]["topic_id"] == encode_topic_id(IDS[0])
+    assert parse_file(JOURNAL) == FileName(FileKind.JOURNAL, None, "")
+    findings = _verified(world.files)
+    assert ("note", "has the last records of 1 partitions") in findings
+    content = bytearray(world.files.content(PATH))
+    content[5] = 9
+    world.files.put(PATH, content)
+    assert any(
+        severity == "damaged" and "version 9" in what for severity, what in _verified(world.files)
+    )
+    content[5] = 1
+    content[10] ^= 1
+    world.files.put(PATH, content)
+    assert any(
+        severity == "damaged" and "checksum" in what for severity, what in _verified(world.files)
+    )
+    with pytest.raises(Damaged, match="checksum"):
+        list(dump_file(world.files, PATH, FileName(FileKind.JOURNAL, None, ""), "", selection))
+
+
+def _verified(files: MemoryFiles) -> set[tuple[str, str]]:
+    """What `log verify` says of the journal: severity and problem."""
+    found: list[Finding] = []
+    check = DataDirectoryCheck(
+        files,
+        "data",
+        Findings(found.append),
+        live=False,
+        progress=lambda _: None,
+        wait=lambda: None,
+    )
+    check.read()
+    check.check_partitions(None)
+    check.check_checkpoints()
+    return {(each.severity.name.lower(), each.problem) for each in found if each.path == PATH}
+
+
+# ---- crashes at any moment
+
+
+class Acknowledged:
+    """What was told to be durable, and what must never be seen again."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[bytes, int], dict[int, bytes]] = {}
+        self.starts: dict[tuple[bytes, int], int] = {}
+        self.gone: set[bytes] = set()
+        self.truncated: set[bytes] = set()
+
+    def check(self, world: World) -> None:
+        for log in world.logs:
+            assert not log.offline, log.offline_reason
+            assert log.topic_id not in self.gone or log.log_end_offset == 0 or log.topic != "t"
+            key = log.topic_id, log.partition
+            found = values(log)
+            for offset, value in self.records.get(key, {}).items():
+                if offset >= log.log_start_offset:
+                    assert found.get(offset) == value, (log.name, offset)
+            assert not self.truncated & set(found.values())
+            assert sorted(found) == list(found)
+
+
+def run_workload(world: World, told: Acknowledged) -> None:
+    """Everything that a log goes through, beside small appends that share the journal."""
+    logs = [world.create("t", IDS[0], partition) for partition in range(3)]
+    sequences = [0, 0, 0]
+    for step in range(70):
+        log = logs[step % 3]
+        value = b"%d of %d" % (step, log.partition) + bytes(700 * (step % 5 == 0))
+        if step % 23 == 11:
+            value += bytes(5000)
+        result = append(
+            log,
+            make_batch(1, value=value, producer_id=1, sequence=sequences[step % 3]),
+        )
+        sequences[step % 3] += 1
+        append(logs[(step + 1) % 3], make_batch(1, value=b"beside"))
+        if step % 3:
+            world.flush(*logs)
+            if log.high_watermark > result.last_offset:
+                key = log.topic_id, log.partition
+                told.records.setdefault(key, {})[result.last_offset] = value
+        if step % 13 == 5:
+            append(log, make_batch(1, producer_id=step + 10, transactional=True))
+            append_marker(log, commit=False, producer_id=step + 10)
+        if step == 30:
+            log.delete_records(min(9, log.high_watermark))
+            log.apply_retention(NOW_MS)
+        if step == 40:
+            append(logs[2], make_batch(1, value=b"cut off"))
+            world.flush(logs[2])
+            if logs[2].high_watermark == logs[2].log_end_offset:
+                end = logs[2].log_end_offset
+                logs[2].truncate_to(end - 1, NOW_MS)
+                told.truncated.add(b"cut off")
+        if step in (20, 45, 60):
+            world.checkpoint()
+        if step == 50:
+            told.records.pop((logs[1].topic_id, 1), None)
+            world.logs.delete("t", 1)
+            logs[1] = world.create("t", IDS[5], 1)
+            sequences[1] = 0
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(part: int) -> None:
+    """The power fails at each operation of a run, and then at one of the start behind it."""
+    settings: dict[str, Any] = {"segment_bytes": 6000}
+    probe = World(MemoryFiles(), **settings)
+    probe.start()
+    run_workload(probe, Acknowledged())
+    total = probe.files.operations
+    assert total > 300
+    for crash_at in range(part, total, 4):
+        rng = random.Random(crash_at)
+        files = MemoryFiles()
+        world = World(files, **settings)
+        told = Acknowledged()
+        files.crash_at = crash_at
+        try:
+            world.start()
+            run_workload(world, told)
+        except Crashed:
+            pass
+        files.crash(rng, keep_page_cache=rng.random() < 0.2)
+        before = files.operations
+        for _ in range(rng.randint(0, 2)):
+            # On the way up it fails again.
+            files.crash_at = before + rng.randint(0, 60)
+            with contextlib.suppress(Crashed):
+                world.start()
+            files.crash(rng)
+            before = files.operations
+        world.start()
+        told.check(world)
+        for log in world.logs:
+            append(log)
+        world.flush(*world.logs)
+        assert all(log.high_watermark == log.log_end_offset for log in world.logs)
+        assert world.stop() == []
+        world.start()
+        told.check(world)
+
+
+# ---- the real file
+
+
+def test_a_block_file_writes_in_place(tmp_path: Path) -> None:
+    files = RealFiles(str(tmp_path))
+    with (tmp_path / "blocks").open("wb") as made:
+        made.write(bytes(8 * BLOCK_BYTES))
+    file = files.open_blocks("blocks")
+    file.write_at(BLOCK_BYTES, [b"one", memoryview(b"two")])
+    large = bytes(range(256)) * 16 * 3 + b"end"
+    file.write_at(4 * BLOCK_BYTES, [large])
+    file.write_at(2 * BLOCK_BYTES, [b"x"])
+    file.close()
+    content = (tmp_path / "blocks").read_bytes()
+    assert len(content) == 8 * BLOCK_BYTES
+    assert content[:BLOCK_BYTES] == bytes(BLOCK_BYTES)
+    assert content[BLOCK_BYTES : 2 * BLOCK_BYTES] == b"onetwo".ljust(BLOCK_BYTES, b"\0")
+    assert content[2 * BLOCK_BYTES : 3 * BLOCK_BYTES] == b"x".ljust(BLOCK_BYTES, b"\0")
+    assert content[4 * BLOCK_BYTES :] == large.ljust(4 * BLOCK_BYTES, b"\0")
+
+
+def test_the_header_says_what_it_says() -> None:
+    header = JournalHeader(bytes(range(16)), 8 * ALIGN_BYTES)
+    assert decode_header(encode_header(header)) == header
