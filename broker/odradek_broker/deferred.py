@@ -26,7 +26,8 @@ class Deferred(Generic[T]):
 
     def __init__(self) -> None:
         self._value: object = _UNSET
-        self._callbacks: list[Callable[[T], None]] = []
+        # Nearly all have one callback, or are resolved before they get one.
+        self._callbacks: list[Callable[[T], None]] | None = None
         self.abandoned = False
         self.on_abandon: Callable[[], None] | None = None
 
@@ -52,14 +53,16 @@ class Deferred(Generic[T]):
         if self._value is not _UNSET:
             raise RuntimeError("already answered")
         self._value = value
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
             callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
         """Call with the value: at once if it is there, otherwise when it comes."""
         if self._value is not _UNSET:
             callback(self._value)  # type: ignore[arg-type]
+        elif self._callbacks is None:
+            self._callbacks = [callback]
         else:
             self._callbacks.append(callback)
 

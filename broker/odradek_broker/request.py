@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
+from odradek_protocol.codec import Buffer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 
@@ -89,4 +90,6 @@ class NoResponse:
 
 NO_RESPONSE = NoResponse()
 
+#: The buffers of a frame; None where nothing is sent; or the end of the connection.
+EncodedReply = list[Buffer] | None | CloseConnection
 HandlerReply = Message | CloseConnection | AnswerTooLarge | NoResponse

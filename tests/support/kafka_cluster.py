@@ -62,6 +62,15 @@ SHIPPED_SETTINGS: Mapping[str, str] = {
     "log.retention.check.interval.ms": "300000",
     "group.initial.rebalance.delay.ms": "0",
 }
+#: What the distribution's scripts give it (kafka-server-start.sh, kafka-run-class.sh).
+SHIPPED_HEAP = (
+    *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+)
+#: Enough for tests.
+_SMALL_HEAP = ("-Xms256m", "-Xmx768m", "-XX:+UseG1GC")
+#: The newest that is published; it runs in the Spark that the tests have.
+SPARK_KAFKA_VERSION = "4.2.0"
 _LOG4J = """\
 <Configuration status="OFF"><Appenders><Console name="out" target="SYSTEM_OUT">
 <PatternLayout pattern="%d %p %m (%c)%n%ex"/></Console></Appenders>
@@ -100,6 +109,15 @@ def streams_class_path() -> str:
     if not any(folder.glob(f"kafka-streams-{VERSION}.jar")):
         _fetch_jars(folder, _MORE_ARTIFACTS)
     return os.pathsep.join((class_path(), str(folder / "*")))
+
+
+def spark_jars() -> Path:
+    """A folder with Spark's own `kafka` format, from Maven as well. Raises KafkaUnavailable."""
+    folder = Path.home() / ".cache" / "odradek" / f"spark-kafka-{SPARK_KAFKA_VERSION}"
+    if not any(folder.glob("spark-sql-kafka-*.jar")):
+        artifact = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_KAFKA_VERSION)
+        _fetch_jars(folder, [artifact])
+    return folder
 
 
 def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIFACTS) -> None:
@@ -150,9 +168,14 @@ class KafkaNode:
     """One broker that is a controller as well; `kill`, `suspend`, `start` as often as wanted."""
 
     def __init__(
-        self, node_id: int, folder: Path, properties: Mapping[str, str], port: int
+        self,
+        node_id: int,
+        folder: Path,
+        properties: Mapping[str, str],
+        port: int,
+        heap: Sequence[str] = _SMALL_HEAP,
     ) -> None:
-        self.node_id, self.port, self._folder = node_id, port, folder
+        self.node_id, self.port, self._folder, self._heap = node_id, port, folder, heap
         self._properties = folder / "server.properties"
         self._log = folder / "kafka.log"
         folder.mkdir(parents=True)
@@ -164,6 +187,12 @@ class KafkaNode:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
 
     def add_listener(self, name: str, port: int, protocol: str = "") -> None:
         """One on this machine, beside PLAINTEXT, whose name is its protocol unless that is given; before the start."""
@@ -190,7 +219,7 @@ class KafkaNode:
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         return [
-            *(java(), "-Xms256m", "-Xmx768m", "-XX:+UseG1GC"),
+            *(java(), *self._heap),
             *("-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={self._folder}/log4j2.xml"),
             *("-cp", class_path(), main, *arguments),
         ]
@@ -260,11 +289,15 @@ class KafkaCluster:
     """`nodes` brokers below `folder`, up when `start` (or `with`) returns.
 
     `settings` are laid over the shipped ones; with several nodes, topics have three replicas (as
-    many as there are nodes) unless a setting says otherwise.
+    many as there are nodes) unless a setting says otherwise. `heap`: options of the JVM for memory.
     """
 
     def __init__(
-        self, folder: Path, nodes: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        nodes: int = 1,
+        settings: Mapping[str, str] | None = None,
+        heap: Sequence[str] = _SMALL_HEAP,
     ) -> None:
         ports = free_ports(2 * nodes)
         voters = ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in range(nodes))
@@ -296,6 +329,7 @@ class KafkaCluster:
                     **(settings or {}),
                 },
                 ports[2 * i],
+                heap,
             )
             for i in range(nodes)
         ]

@@ -111,7 +111,7 @@ class World:
         if delivery is None:
             limit, reserved = self.accumulator.batch_bytes("t", None, value, ())
             batch = self.accumulator.begin(queue, limit, reserved, self.now_ms)
-            delivery = Delivery(batch, batch.append(0, None, value, ()))
+            delivery = Delivery(batch, batch.builder.append(0, None, value, ()))
         self.sent.append(Sending(partition, value, delivery))
         return delivery
 
@@ -207,7 +207,7 @@ def batch(tp: TopicPartition = _T0, count: int = 1) -> ProducerBatch:
     """A closed batch of `count` records, for tests without a loop: nobody can wait for it."""
     made = ProducerBatch(tp, Codec.NONE, 1 << 30, 0, 0.0, lambda: None)  # type: ignore[arg-type,return-value]
     for _ in range(count):
-        made.append(0, None, b"v", ())
+        made.builder.append(0, None, b"v", ())
     made.close()
     return made
 

@@ -4,50 +4,62 @@ A parked fetch watches its partitions. It is answered when one of them has moved
 be read any more, when its max.wait.ms is over, or when the broker stops; it is dropped when its client
 goes away. A partition calls its watchers when its high watermark or its last stable offset moves, when
 its log goes offline and when it is deleted (`Partition.data_waiters`); nobody is called for a
-partition that nobody watches.
+partition that nobody watches. Partitions at which a session is settled are watched by the session,
+which hands them over when they move (`fetch/sessions.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.fetch.sessions import RequestedPartition, Session
 from odradek_broker.partition import Partition
-from odradek_broker.platform.seams import Scheduler, Timer
-from odradek_protocol.schemas.fetch import FetchResponse
+from odradek_broker.platform.timeouts import Timeouts
+
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 
-class Fetch(Protocol):
+class Fetch(Protocol[A_co]):
     """A Fetch request that may be read more than once until it is answered."""
 
     def satisfied(self) -> bool:
         """True if there are enough bytes, or an error: waiting longer would change nothing (F-01)."""
         ...
 
-    def read(self) -> FetchResponse:
+    def read(self) -> A_co:
         """The answer with what can be read now."""
+        ...
+
+    def include(self, requested: RequestedPartition, partition: Partition) -> None:
+        """Look at this partition as well from now on: its session is not settled there any more."""
         ...
 
 
 class ParkedFetches:
     """The parked fetches of one broker; its length is their number."""
 
-    __slots__ = ("_parked", "_scheduler")
+    __slots__ = ("_parked", "_timeouts")
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._parked: dict[ParkedFetch, None] = {}
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._parked: dict[ParkedFetch[Any], None] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def park(
-        self, fetch: Fetch, partitions: Sequence[Partition], max_wait_ms: int
-    ) -> Deferred[FetchResponse]:
-        """The answer of `fetch` once it is satisfied by one of `partitions`, or its time is over."""
-        parked = ParkedFetch(fetch, partitions, self._parked)
-        parked.timer = self._scheduler.call_later(max_wait_ms, parked.answer)
+        self,
+        fetch: Fetch[A],
+        partitions: list[Partition],
+        max_wait_ms: int,
+        session: Session | None = None,
+    ) -> Deferred[A]:
+        """The answer of `fetch` once it is satisfied by one of `partitions` or one at which its session is
+        settled, or its time is over."""
+        parked = ParkedFetch(fetch, partitions, self._parked, session, self._timeouts, max_wait_ms)
+        self._timeouts.begin(parked, max_wait_ms)
         return parked
 
     def answer_all(self) -> None:
@@ -56,26 +68,34 @@ class ParkedFetches:
             parked.answer()
 
 
-class ParkedFetch(Deferred[FetchResponse]):
+class ParkedFetch(Deferred[A]):
     """One of them, and the answer that it becomes."""
 
-    __slots__ = ("_fetch", "_parked", "_partitions", "timer")
+    __slots__ = ("_fetch", "_max_wait_ms", "_parked", "_partitions", "_session", "_timeouts")
 
     def __init__(
         self,
-        fetch: Fetch,
-        partitions: Sequence[Partition],
-        parked: dict[ParkedFetch, None],
+        fetch: Fetch[A],
+        partitions: list[Partition],
+        parked: dict[ParkedFetch[Any], None],
+        session: Session | None,
+        timeouts: Timeouts,
+        max_wait_ms: int,
     ) -> None:
         super().__init__()
         self._fetch = fetch
+        self._session = session
         self._partitions = partitions
         self._parked = parked
-        #: Runs out with max.wait.ms.
-        self.timer: Timer | None = None
+        self._timeouts = timeouts
+        self._max_wait_ms = max_wait_ms
         self.on_abandon = self._unwatch
+        # One for all: a fetch may have thousands of partitions.
+        waiter = self._try_to_answer
         for partition in partitions:
-            partition.data_waiters[self._try_to_answer] = None
+            partition.data_waiters[waiter] = None
+        if session is not None:
+            session.waiting = self
         parked[self] = None
 
     def answer(self) -> None:
@@ -84,13 +104,25 @@ class ParkedFetch(Deferred[FetchResponse]):
         if not self.done:
             self.resolve(self._fetch.read())
 
+    def timed_out(self) -> None:
+        """Its max.wait.ms is over."""
+        self.answer()
+
+    def include(self, requested: RequestedPartition, partition: Partition) -> None:
+        """See `Fetch.include`."""
+        self._fetch.include(requested, partition)
+        self._partitions.append(partition)
+        partition.data_waiters[self._try_to_answer] = None
+
     def _try_to_answer(self) -> None:
         if self._fetch.satisfied():
             self.answer()
 
     def _unwatch(self) -> None:
+        waiter = self._try_to_answer
         for partition in self._partitions:
-            partition.data_waiters.pop(self._try_to_answer, None)
+            partition.data_waiters.pop(waiter, None)
+        if self._session is not None and self._session.waiting is self:
+            self._session.waiting = None
         self._parked.pop(self, None)
-        if self.timer is not None:
-            self.timer.cancel()
+        self._timeouts.end(self, self._max_wait_ms)

@@ -3,16 +3,24 @@
 Every Fetch, with or without a session, gets a plan: its partitions in reading order, and the shape of
 its answer (rules F-15, F-20..F-26). Sessions are soft state: a restart forgets them, and clients begin
 new ones.
+
+A session is settled at a partition when its client has read everything there and knows its offsets. An
+incremental fetch would find nothing to tell of it, so it is not looked at again until the client asks
+for something else there, the partition moves in any way (`Partition.settled`), or a topic changes. A
+fetch costs as much as has changed, whatever the session has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Randomness
 from odradek_protocol.constants import INITIAL_SESSION_EPOCH
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.fetch_frames import OneFetch
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.fetch import (
     SESSIONS_SINCE,
@@ -33,9 +41,10 @@ PARTITIONS_MAX = 1_000_000
 Key = tuple[str | bytes, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RequestedPartition:
-    """One partition of a fetch. `error`: why it cannot be read; NONE if it can."""
+    """One partition of a fetch. `error`: why it cannot be read; NONE if it can. `turn`: its place in the
+    reading order of its session. `settled_at`: where the session is settled, if it is."""
 
     topic: str
     topic_id: bytes
@@ -48,8 +57,21 @@ class RequestedPartition:
     #: As last sent to the client: an incremental answer has only changes (F-24).
     sent_high_watermark: int = -1
     sent_log_start_offset: int = -1
+    turn: int = 0
+    session: Session | None = None
+    settled_at: Partition | None = None
 
-    def update(self, asked: FetchPartition) -> None:
+    def moved(self) -> None:
+        """See `Settled`; the partition has forgotten this one."""
+        session, partition = self.session, self.settled_at
+        self.settled_at = None
+        if session is not None and partition is not None:
+            session.attention[self] = None
+            if session.waiting is not None:
+                session.waiting.include(self, partition)
+
+    def update(self, asked: FetchPartition | OneFetch) -> None:
+        """The client asks for this."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
@@ -75,22 +97,83 @@ class RequestedPartition:
 Answers = list[tuple[RequestedPartition, PartitionData]]
 
 
-@dataclass(slots=True)
-class _Session:
+class WaitingFetch(Protocol):
+    """A fetch of a session that waits."""
+
+    def include(self, requested: RequestedPartition, partition: Partition) -> None:
+        """Wait for this one as well: the session is not settled there any more."""
+        ...
+
+    def answer(self) -> None:
+        """With what can be read now."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """What a client named, and how much of it it knows. `attention`: the partitions at which it is not
+    settled. `topics_version`, `isolation_level`: those that the others were found settled with. `waiting`: its
+    one fetch that waits."""
+
     id: int
     uses_topic_ids: bool
     used_ms: int
     created_ms: int
+    topics_version: int
+    isolation_level: int
     epoch: int = 1
     partitions: dict[Key, RequestedPartition] = field(default_factory=dict)
+    attention: dict[RequestedPartition, None] = field(default_factory=dict)
+    waiting: WaitingFetch | None = None
+    _turns: int = 0
+
+    def add(self, key: Key, requested: RequestedPartition) -> None:
+        """Read this one after all others."""
+        self.partitions[key] = requested
+        requested.session = self
+        self.attention[requested] = None
+        self.move_to_end(requested)
+
+    def move_to_end(self, requested: RequestedPartition) -> None:
+        """Let those that had no records be read first next time (F-25)."""
+        self._turns += 1
+        requested.turn = self._turns
+
+    def settle(self, requested: RequestedPartition, partition: Partition) -> None:
+        """There is nothing to tell of it until the partition moves."""
+        del self.attention[requested]
+        requested.settled_at = partition
+        partition.settled[requested] = None
+
+    def look_at(self, requested: RequestedPartition) -> None:
+        """Settled or not, the next fetch looks at it."""
+        partition = requested.settled_at
+        if partition is not None:
+            requested.settled_at = None
+            partition.settled.pop(requested, None)
+            self.attention[requested] = None
+
+    def look_at_all(self) -> None:
+        """As `look_at`, of all partitions."""
+        for requested in self.partitions.values():
+            self.look_at(requested)
+
+    def forget(self, key: Key) -> None:
+        """The client does not want it any more."""
+        requested = self.partitions.pop(key, None)
+        if requested is not None:
+            self.look_at(requested)
+            del self.attention[requested]
 
 
 @dataclass(slots=True)
 class FetchPlan:
-    """The partitions of one request in reading order, and the session that shapes its answer."""
+    """The partitions of one request in reading order, and the session that shapes its answer.
+
+    An `incremental` one has only those at which the session is not settled."""
 
     partitions: list[RequestedPartition]
-    session: _Session | None = None
+    session: Session | None = None
     incremental: bool = False
 
     def preview(self, answers: Answers) -> FetchResponse:
@@ -112,19 +195,16 @@ class FetchPlan:
             for requested, answer in answers:
                 requested.note_sent(answer)
                 if answer.records:
-                    _move_to_end(session, requested)
+                    session.move_to_end(requested)
         return response
-
-
-def _move_to_end(session: _Session, requested: RequestedPartition) -> None:
-    """Let the partitions that had no records be read first next time (F-25)."""
-    key = _key(session.uses_topic_ids, requested.topic, requested.topic_id, requested.partition)
-    if key in session.partitions:
-        session.partitions[key] = session.partitions.pop(key)
 
 
 def _key(uses_topic_ids: bool, topic: str, topic_id: bytes, partition: int) -> Key:
     return (topic_id if uses_topic_ids else topic), partition
+
+
+def _turn(requested: RequestedPartition) -> int:
+    return requested.turn
 
 
 def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
@@ -142,7 +222,8 @@ def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
 class FetchSessions:
     """All sessions of this broker, at most `slots_max`, with `partitions_max` partitions together.
 
-    `topic_name` gives the name behind a topic id, or None.
+    `topic_name` gives the name behind a topic id, or None; `topics_version` changes with every topic and with every
+    leader epoch.
     """
 
     def __init__(
@@ -151,6 +232,7 @@ class FetchSessions:
         randomness: Randomness,
         slots_max: int,
         topic_name: Callable[[bytes], str | None],
+        topics_version: Callable[[], int],
         partitions_max: int = PARTITIONS_MAX,
     ) -> None:
         self._clock = clock
@@ -158,20 +240,27 @@ class FetchSessions:
         self._slots_max = slots_max
         self._partitions_max = partitions_max
         self._topic_name = topic_name
-        self._sessions: dict[int, _Session] = {}
+        self._topics_version = topics_version
+        self._sessions: dict[int, Session] = {}
+        #: Of all sessions.
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int) -> FetchPlan | ErrorCode:
-        """The plan of a request, or the session error that answers it (F-20, F-21)."""
+    def plan(
+        self, request: FetchRequest, version: int, *, everything: bool = False
+    ) -> FetchPlan | ErrorCode:
+        """The plan of a request, or the session error that answers it (F-20, F-21). `everything`: all
+        partitions of the session are to be looked at."""
         epoch = request.session_epoch
         if version < SESSIONS_SINCE or epoch <= INITIAL_SESSION_EPOCH:
             if request.session_id and version >= SESSIONS_SINCE:
-                self._sessions.pop(request.session_id, None)
-            plan = FetchPlan(list(self._asked(request, version, {}).values()))
+                self._remove(request.session_id)
+            asked = self._asked(request, version)
+            plan = FetchPlan(list(asked.values()))
             if version >= SESSIONS_SINCE and epoch == INITIAL_SESSION_EPOCH:
-                plan.session = self._create(plan.partitions, version >= TOPIC_IDS_SINCE)
+                plan.session = self._create(asked, request, version)
             return plan
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -180,7 +269,33 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        return self._incremental(session, request, version)
+        if session.waiting is not None:
+            # A session has one fetch at a time, and its client has gone on.
+            session.waiting.answer()
+            return self.plan(request, version, everything=everything)
+        return self._incremental(session, request, version, everything)
+
+    def at_rest(
+        self, session_id: int, epoch: int, isolation_level: int, *, uses_topic_ids: bool
+    ) -> Session | None:
+        """The session of an incremental fetch, if that goes on as those before it did; None if more than what it asks
+        for, and what has moved, is to be looked at."""
+        session = self._sessions.get(session_id)
+        if (
+            session is None
+            or session.epoch != epoch
+            or session.uses_topic_ids is not uses_topic_ids
+            or session.waiting is not None
+            or session.isolation_level != isolation_level
+            or session.topics_version != self._topics_version()
+        ):
+            return None
+        return session
+
+    def go_on(self, session: Session) -> None:
+        """Its next incremental fetch is here."""
+        session.used_ms = self._clock.monotonic_ms()
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
 
     def withhold(self, plan: FetchPlan) -> FetchResponse:
         """The response of a fetch that is given nothing, because of a quota: its session stays as it
@@ -189,36 +304,47 @@ class FetchSessions:
             return FetchResponse()
         if plan.incremental:
             return FetchResponse(session_id=plan.session.id)
-        self._sessions.pop(plan.session.id, None)
+        self._remove(plan.session.id)
         return FetchResponse()
 
     def _incremental(
-        self, session: _Session, request: FetchRequest, version: int
+        self, session: Session, request: FetchRequest, version: int, everything: bool
     ) -> FetchPlan | ErrorCode:
-        session.used_ms = self._clock.monotonic_ms()
-        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        self.go_on(session)
+        before = len(session.partitions)
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
-                key = _key(session.uses_topic_ids, forgotten.topic, forgotten.topic_id, partition)
-                session.partitions.pop(key, None)
-        self._asked(request, version, session.partitions)
-        if request.topics and self._partitions() > self._partitions_max:
+                session.forget(
+                    _key(session.uses_topic_ids, forgotten.topic, forgotten.topic_id, partition)
+                )
+        self._asked(request, version, session)
+        self._partitions += len(session.partitions) - before
+        if request.topics and self._partitions > self._partitions_max:
             # The client begins anew, and is then refused a session.
-            del self._sessions[session.id]
+            self._remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        if session.uses_topic_ids:
-            for requested in session.partitions.values():
-                self._resolve(requested)
         if not session.partitions:
-            del self._sessions[session.id]
+            self._remove(session.id)
             return FetchPlan([])
-        return FetchPlan(list(session.partitions.values()), session, incremental=True)
+        topics_version = self._topics_version()
+        if session.topics_version != topics_version:
+            session.topics_version = topics_version
+            everything = True
+            if session.uses_topic_ids:
+                for requested in session.partitions.values():
+                    self._resolve(requested)
+        if everything or session.isolation_level != request.isolation_level:
+            session.isolation_level = request.isolation_level
+            session.look_at_all()
+        partitions = sorted(session.attention, key=_turn)
+        return FetchPlan(partitions, session, incremental=True)
 
     def _asked(
-        self, request: FetchRequest, version: int, into: dict[Key, RequestedPartition]
+        self, request: FetchRequest, version: int, session: Session | None = None
     ) -> dict[Key, RequestedPartition]:
         """Add or update the partitions that the request lists; the last of equals wins (F-15)."""
         uses_ids = version >= TOPIC_IDS_SINCE
+        into = {} if session is None else session.partitions
         for topic in request.topics:
             for asked in topic.partitions:
                 key = _key(uses_ids, topic.topic, topic.topic_id, asked.partition)
@@ -229,6 +355,10 @@ class FetchSessions:
                     )
                     if uses_ids:
                         self._resolve(requested)
+                    if session is not None:
+                        session.add(key, requested)
+                elif session is not None:
+                    session.look_at(requested)
                 requested.update(asked)
         return into
 
@@ -238,26 +368,40 @@ class FetchSessions:
         requested.topic = name or ""
         requested.error = ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
 
-    def _create(self, requested: list[RequestedPartition], uses_topic_ids: bool) -> _Session | None:
+    def _create(
+        self, asked: dict[Key, RequestedPartition], request: FetchRequest, version: int
+    ) -> Session | None:
         """A new session; None for one without partitions, or beyond the limits (F-26)."""
-        if not requested or not self._make_room(len(requested)):
+        if not asked or not self._make_room(len(asked)):
             return None
         now_ms = self._clock.monotonic_ms()
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._randomness.below(_EPOCH_MAX) + 1
-        session = _Session(session_id, uses_topic_ids, now_ms, now_ms)
-        for one in requested:
-            key = _key(uses_topic_ids, one.topic, one.topic_id, one.partition)
-            session.partitions[key] = one
+        session = Session(
+            session_id,
+            version >= TOPIC_IDS_SINCE,
+            now_ms,
+            now_ms,
+            self._topics_version(),
+            request.isolation_level,
+        )
+        for key, requested in asked.items():
+            session.add(key, requested)
         self._sessions[session_id] = session
+        self._partitions += len(asked)
         return session
 
-    def _partitions(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
+            if session.waiting is not None:
+                session.waiting.answer()
+            session.look_at_all()
 
     def _make_room(self, partitions: int) -> bool:
-        while self._partitions() + partitions > self._partitions_max:
+        while self._partitions + partitions > self._partitions_max:
             if not self._evict_idle():
                 return False
         if len(self._sessions) < self._slots_max or self._evict_idle():
@@ -268,7 +412,7 @@ class FetchSessions:
         young = self._clock.monotonic_ms() - smallest.created_ms < _IDLE_MS
         if young or len(smallest.partitions) >= partitions:
             return False
-        del self._sessions[smallest.id]
+        self._remove(smallest.id)
         return True
 
     def _evict_idle(self) -> bool:
@@ -276,5 +420,5 @@ class FetchSessions:
         oldest = min(self._sessions.values(), key=lambda session: session.used_ms, default=None)
         if oldest is None or self._clock.monotonic_ms() - oldest.used_ms < _IDLE_MS:
             return False
-        del self._sessions[oldest.id]
+        self._remove(oldest.id)
         return True

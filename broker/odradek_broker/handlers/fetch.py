@@ -11,7 +11,12 @@ from odradek_broker.node import Node
 from odradek_broker.partition import Partition
 from odradek_broker.quotas.managers import RateQuota
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, denied_topics, may_fetch_as
+from odradek_broker.security.authorizer import (
+    ALLOW_EVERYTHING,
+    Operation,
+    denied_topics,
+    may_fetch_as,
+)
 from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange, StorageError
 from odradek_protocol import codec
 from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
@@ -26,7 +31,9 @@ from odradek_protocol.schemas.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
     PartitionData,
+    SnapshotId,
 )
 
 
@@ -36,17 +43,34 @@ def handle(
     """Answer at once if the request's conditions are met (F-01), else park it."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _failed_as_a_whole(request, context.api_version)
-    plan = node.fetch_sessions.plan(request, context.api_version)
+    replica_id = max(request.replica_id, request.replica_state.replica_id)
+    # What may not be read can change with every request.
+    everything = replica_id >= 0 or node.authorizer is not ALLOW_EVERYTHING
+    plan = node.fetch_sessions.plan(request, context.api_version, everything=everything)
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan)
-    fetch = _Fetch(node, context, request, plan)
-    if request.max_wait_ms <= 0 or not plan.partitions or fetch.satisfied():
+    max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
+    if node.quotas.fetch is not None:
+        # More at once would never be answered (Q-08).
+        max_bytes = int(min(max_bytes, node.quotas.fetch.most_at_once(context)))
+    fetch = Fetch(node, context, plan, request.isolation_level, max_bytes, request.min_bytes)
+    fetch.look_up(replica_id, settles=not everything)
+    asks_for_nothing = plan.session is None and not plan.partitions
+    if request.max_wait_ms <= 0 or asks_for_nothing or fetch.satisfied():
         return fetch.read()
-    return node.parked_fetches.park(fetch, fetch.partitions(), request.max_wait_ms)
+    return node.parked_fetches.park(fetch, fetch.partitions(), request.max_wait_ms, plan.session)
 
 
-class _Fetch:
-    """One request from its arrival to its answer."""
+# What all answers share, and nobody writes to: a fetch may have thousands of partitions.
+_NOT_DIVERGING = EpochEndOffset()
+_NO_OTHER_LEADER = LeaderIdAndEpoch()
+_NO_SNAPSHOT = SnapshotId()
+
+_Resolved = tuple[Partition | None, ErrorCode]
+
+
+class Fetch:
+    """One request from its arrival to its answer. `max_bytes`: of records; `min_bytes`: to wait for."""
 
     __slots__ = (
         "_committed",
@@ -56,26 +80,41 @@ class _Fetch:
         "_node",
         "_partitions",
         "_plan",
-        "_replica_id",
     )
 
     def __init__(
-        self, node: Node, context: RequestContext, request: FetchRequest, plan: FetchPlan
+        self,
+        node: Node,
+        context: RequestContext,
+        plan: FetchPlan,
+        isolation_level: int,
+        max_bytes: int,
+        min_bytes: int,
     ) -> None:
         self._node = node
         self._plan = plan
         self._context = context
-        self._committed = request.isolation_level == READ_COMMITTED
-        self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
-        if node.quotas.fetch is not None:
-            # More at once would never be answered (Q-08).
-            self._max_bytes = int(min(self._max_bytes, node.quotas.fetch.most_at_once(context)))
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._replica_id = max(request.replica_id, request.replica_state.replica_id)
-        self._partitions = [(requested, *self._resolve(requested)) for requested in plan.partitions]
-        self._refuse_denied(context)
+        self._committed = isolation_level == READ_COMMITTED
+        self._max_bytes = max_bytes
+        self._min_bytes = min(min_bytes, max_bytes)
+        self._partitions: dict[RequestedPartition, _Resolved] = {}
 
-    def _refuse_denied(self, context: RequestContext) -> None:
+    def look_up(self, replica_id: int, *, settles: bool) -> None:
+        """Find the partitions of the plan. `settles`: its session need not look again at those that it knows
+        all of."""
+        plan = self._plan
+        session = plan.session if plan.incremental and settles else None
+        for requested in plan.partitions:
+            partition, error = resolved = self._resolve(requested, replica_id)
+            if session is None or partition is None or error is not ErrorCode.NONE:
+                self._partitions[requested] = resolved
+            elif self._knows_all(requested, partition):
+                session.settle(requested, partition)
+            else:
+                self._partitions[requested] = resolved
+        self._refuse_denied(self._context, replica_id)
+
+    def _refuse_denied(self, context: RequestContext, replica_id: int) -> None:
         """Rights are checked in every fetch of a session, as they may be taken away (A-09)."""
         authorizer = self._node.authorizer
         named = (
@@ -83,19 +122,32 @@ class _Fetch:
             for requested in self._plan.partitions
             if requested.error is ErrorCode.NONE
         )
-        if may_fetch_as(authorizer, context, self._replica_id):
+        if may_fetch_as(authorizer, context, replica_id):
             denied = denied_topics(authorizer, context, Operation.READ, named)
         else:
             denied = frozenset(named)
-        if denied:
-            self._partitions = [
-                (requested, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                if requested.topic in denied
-                else (requested, partition, error)
-                for requested, partition, error in self._partitions
-            ]
+        for requested in self._partitions if denied else ():
+            if requested.topic in denied:
+                self._partitions[requested] = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    def _resolve(self, requested: RequestedPartition) -> tuple[Partition | None, ErrorCode]:
+    def _knows_all(self, requested: RequestedPartition, partition: Partition) -> bool:
+        """Whether nothing could be told of it before it moves."""
+        log = partition.log
+        return (
+            log.high_watermark == requested.sent_high_watermark
+            and log.log_start_offset == requested.sent_log_start_offset
+            and log.loaded
+            and not log.offline
+            and self._bound(partition) <= requested.fetch_offset <= log.log_end_offset
+            and log.log_start_offset <= requested.fetch_offset
+            and not self._diverges(requested, partition)
+        )
+
+    def include(self, requested: RequestedPartition, partition: Partition) -> None:
+        """See `fetch/parked.py`."""
+        self._partitions[requested] = partition, ErrorCode.NONE
+
+    def _resolve(self, requested: RequestedPartition, replica_id: int) -> _Resolved:
         """The partition, or why it cannot be read."""
         node = self._node
         if requested.error is not ErrorCode.NONE:
@@ -103,7 +155,7 @@ class _Fetch:
         partition = node.partition(requested.topic, requested.partition)
         if partition is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if self._replica_id >= 0:
+        if replica_id >= 0:
             # Nobody else has a replica of anything here.
             return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = ErrorCode.NONE
@@ -112,8 +164,8 @@ class _Fetch:
         return partition, error
 
     def partitions(self) -> list[Partition]:
-        """The partitions that exist and that the client may read."""
-        return [partition for _, partition, _ in self._partitions if partition is not None]
+        """The partitions that exist, that the client may read and that its session is not settled at."""
+        return [partition for partition, _ in self._partitions.values() if partition is not None]
 
     def _bound(self, partition: Partition) -> int:
         log = partition.log
@@ -122,7 +174,7 @@ class _Fetch:
     def satisfied(self) -> bool:
         """Whether there are enough bytes, or there is an error to tell (F-01, F-04)."""
         missing = self._min_bytes
-        for requested, partition, error in self._partitions:
+        for requested, (partition, error) in self._partitions.items():
             if error is not ErrorCode.NONE or partition is None or partition.log.offline:
                 return True
             log = partition.log
@@ -139,7 +191,7 @@ class _Fetch:
     def _diverges(self, requested: RequestedPartition, partition: Partition) -> bool:
         """Whether the client's log parts from ours, or that cannot be said."""
         try:
-            return _divergence(requested, partition) is not None
+            return divergence(requested, partition) is not None
         except StorageError:
             return True
 
@@ -148,7 +200,8 @@ class _Fetch:
         limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
         nothing_yet = True
         answers = []
-        for requested, partition, error in self._partitions:
+        for requested in self._in_order():
+            partition, error = self._partitions[requested]
             if partition is not None and partition is not self._node.partition(
                 requested.topic, requested.partition
             ):
@@ -172,6 +225,12 @@ class _Fetch:
         response: FetchResponse = self._plan.respond(answers)
         return response
 
+    def _in_order(self) -> list[RequestedPartition]:
+        """Those of an incremental fetch may have come later than their turn."""
+        if self._plan.incremental:
+            return sorted(self._partitions, key=lambda requested: requested.turn)
+        return list(self._partitions)
+
     def _is_over(self, quota: RateQuota, answers: Answers) -> bool:
         """Whether the answer would be more than the client's quota has left; it does not count then."""
         parts = codec.encode(self._plan.preview(answers), self._context.api_version)
@@ -192,7 +251,7 @@ class _Fetch:
         limit = min(requested.max_bytes, remaining)
         records: bytes = b""
         try:
-            diverging = _divergence(requested, partition)
+            diverging = divergence(requested, partition)
             if diverging is not None:
                 return PartitionData(
                     partition_index=requested.partition,
@@ -222,6 +281,9 @@ class _Fetch:
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
+            diverging_epoch=_NOT_DIVERGING,
+            current_leader=_NO_OTHER_LEADER,
+            snapshot_id=_NO_SNAPSHOT,
             aborted_transactions=aborted,
             records=records,
         )
@@ -234,20 +296,27 @@ class _Fetch:
             return None
         if not records:
             return []
-        aborted = partition.log.aborted_transactions(start, bound)
-        if not aborted:
-            return []
-        end = 0
-        for _, header in iter_batches(records):
-            end = header.next_offset
         return [
             AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-            for producer_id, first_offset in aborted
-            if first_offset < end
+            for producer_id, first_offset in aborted_in(partition, start, bound, records)
         ]
 
 
-def _divergence(requested: RequestedPartition, partition: Partition) -> EpochEndOffset | None:
+def aborted_in(
+    partition: Partition, start: int, bound: int, records: bytes
+) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the aborted transactions that records, read from `start` on, belong
+    to (F-09). StorageError."""
+    aborted = partition.log.aborted_transactions(start, bound)
+    if not aborted:
+        return []
+    end = 0
+    for _, header in iter_batches(records):
+        end = header.next_offset
+    return [each for each in aborted if each[1] < end]
+
+
+def divergence(requested: RequestedPartition, partition: Partition) -> EpochEndOffset | None:
     """Where a client's log, by the epoch of its last record, parts from ours (F-12); None if it does not.
 
     OffsetOutOfRange if nothing is known of that epoch; StorageError.

@@ -13,7 +13,6 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import FaultPoint
-from odradek_broker.platform.seams import Timer
 from odradek_broker.request import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
 from odradek_broker.security.authorizer import Operation, transactional_id
 from odradek_broker.security.authorizer import topic as topic_resource
@@ -65,7 +64,7 @@ def handle(
         with node.verification.one_request():
             _append_all(node, context, request, produce)
     if request.acks == 0:
-        return produce.finish_unanswered()
+        return produce.finishunanswered()
     return produce.finish(request.timeout_ms)
 
 
@@ -165,7 +164,21 @@ def _refused(
     )
 
 
-def _unanswered(response: ProduceResponse) -> NoResponse | CloseConnection:
+def fill_refusal(
+    answer: PartitionProduceResponse, partition: Partition, problem: StorageError
+) -> None:
+    """The answer to a batch that the log has refused."""
+    fail(answer, problem.error, problem.message)
+    if isinstance(problem, AppendRejected):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in problem.record_errors
+        ]
+        if not isinstance(problem, NotOneBatch) and problem.error not in _WITHOUT_LOG_START:
+            answer.log_start_offset = partition.log.log_start_offset
+
+
+def unanswered(response: ProduceResponse) -> NoResponse | CloseConnection:
     """The reply with acks=0: none, or after an error the end of the connection (P-23)."""
     for topic in response.responses:
         for answer in topic.partition_responses:
@@ -187,7 +200,7 @@ class _Produce:
         "_node",
         "_now_ms",
         "_open",
-        "_timer",
+        "_timeout_ms",
         "_transactional_id",
         "_version",
         "response",
@@ -203,7 +216,7 @@ class _Produce:
         #: Partitions of the answer that are not settled yet, by `id`.
         self._open: dict[int, PartitionProduceResponse] = {}
         self._finished: Callable[[], None] | None = None
-        self._timer: Timer | None = None
+        self._timeout_ms = -1
         self.response = ProduceResponse()
 
     def partition(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
@@ -243,17 +256,8 @@ class _Produce:
         node = self._node
         try:
             result = partition.append(batch, self._now_ms, budget=self._budget)
-        except AppendRejected as rejected:
-            _fail(answer, rejected.error, rejected.message)
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in rejected.record_errors
-            ]
-            if not isinstance(rejected, NotOneBatch) and rejected.error not in _WITHOUT_LOG_START:
-                answer.log_start_offset = partition.log.log_start_offset
-            return
-        except StorageError as error:
-            _fail(answer, error.error, error.message)
+        except StorageError as problem:
+            fill_refusal(answer, partition, problem)
             return
         node.metrics.appended_bytes(len(batch))
         answer.base_offset = result.base_offset
@@ -284,7 +288,7 @@ class _Produce:
             header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
             duplicate = partition.log.producers.find_duplicate(header)
         except StorageError as error:
-            _fail(answer, error.error, error.message)
+            fail(answer, error.error, error.message)
             return
         if duplicate is not None:
             self._append(partition, batch, answer)
@@ -296,11 +300,11 @@ class _Produce:
             in_time = self._open.pop(key, None) is not None
             if error is not _E.NONE:
                 code = _verification_error(error, self._version)
-                _fail(
+                fail(
                     answer, code, f"{topic}-{answer.index} is not in the transaction: {error.name}"
                 )
             elif self._node.partition(*where) is not partition:
-                _fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+                fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
             elif in_time:
                 self._append_verified(partition, batch, answer)
             self._finish_if_complete()
@@ -333,18 +337,19 @@ class _Produce:
             return self.response
         deferred: Deferred[ProduceResponse] = Deferred()
         self._finished = lambda: deferred.resolve(self.response)
-        self._timer = self._node.call_later(max(timeout_ms, 0), self._timed_out)
+        self._timeout_ms = max(timeout_ms, 0)
+        self._node.request_timeouts.begin(self, self._timeout_ms)
         return deferred
 
-    def finish_unanswered(self) -> NoResponse | Deferred[NoResponse | CloseConnection]:
+    def finishunanswered(self) -> NoResponse | Deferred[NoResponse | CloseConnection]:
         """The reply with acks=0. It comes when the records may be read: the next request sees them."""
         if not self._open:
-            outcome = _unanswered(self.response)
+            outcome = unanswered(self.response)
             if isinstance(outcome, CloseConnection):
                 raise outcome
             return outcome
         deferred: Deferred[NoResponse | CloseConnection] = Deferred()
-        self._finished = lambda: deferred.resolve(_unanswered(self.response))
+        self._finished = lambda: deferred.resolve(unanswered(self.response))
         return deferred
 
     def _settled(self, key: int, error: ErrorCode) -> None:
@@ -352,29 +357,30 @@ class _Produce:
         if answer is None:
             return
         if error is not _E.NONE:
-            _fail(answer, error)
+            fail(answer, error)
         self._finish_if_complete()
 
     def _finish_if_complete(self) -> None:
         if self._open or self._finished is None:
             return
         finished, self._finished = self._finished, None
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._timeout_ms >= 0:
+            self._node.request_timeouts.end(self, self._timeout_ms)
         finished()
 
-    def _timed_out(self) -> None:
+    def timed_out(self) -> None:
         """The disk or the coordinator is too slow for this client (P-23).
 
         What is appended stays appended; what still waits for its transaction never will be.
         """
         for answer in self._open.values():
-            _fail(answer, _E.REQUEST_TIMED_OUT)
+            fail(answer, _E.REQUEST_TIMED_OUT)
         self._open.clear()
         self._finish_if_complete()
 
 
-def _fail(answer: PartitionProduceResponse, error: ErrorCode, message: str | None = None) -> None:
+def fail(answer: PartitionProduceResponse, error: ErrorCode, message: str | None = None) -> None:
+    """Make it the answer to a batch that failed."""
     answer.error_code = error
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     answer.error_message = message

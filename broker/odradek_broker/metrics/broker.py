@@ -112,12 +112,7 @@ class BrokerMetrics:
         """Count a request, its time since `started_us`, and the errors in its reply, if that is a
         response."""
         name = api.name
-        key = (name, version)
-        self.requests[key] = self.requests.get(key, 0) + 1
-        times = self.times.get(name)
-        if times is None:
-            times = self.times[name] = Histogram()
-        times.observe(self.now_us() - started_us)
+        self.request_counted(name, version, started_us)
         if not isinstance(reply, Struct):
             return
         walk = _error_walker(type(reply))  # type: ignore[arg-type]
@@ -126,6 +121,15 @@ class BrokerMetrics:
             walk(reply, found)
             for code in found:
                 self.errors[name, code] = self.errors.get((name, code), 0) + 1
+
+    def request_counted(self, name: str, version: int, started_us: int) -> None:
+        """Count a request without errors, by the name of its API, and its time since `started_us`."""
+        key = (name, version)
+        self.requests[key] = self.requests.get(key, 0) + 1
+        times = self.times.get(name)
+        if times is None:
+            times = self.times[name] = Histogram()
+        times.observe(self.now_us() - started_us)
 
     def throttled(self, quota: str, throttle_ms: int) -> None:
         """Count a request whose client has to wait for a quota."""

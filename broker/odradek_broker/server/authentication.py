@@ -10,9 +10,9 @@ from collections.abc import Callable
 from enum import Enum
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.request import AuthenticationAnswer, CloseConnection
+from odradek_broker.request import AuthenticationAnswer, CloseConnection, EncodedReply
 from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Refused, Step
-from odradek_broker.server.dispatch import EncodedReply, Peer
+from odradek_broker.server.dispatch import Peer
 from odradek_broker.server.sasl_listener import SaslListener
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey

@@ -23,13 +23,15 @@ from odradek_broker.request import (
     AnswerTooLarge,
     Authentication,
     CloseConnection,
+    EncodedReply,
     HandlerReply,
     NoResponse,
     RequestContext,
 )
 from odradek_broker.server import too_large
+from odradek_broker.server.one_batch import UNUSUAL, OneBatchRoad
+from odradek_broker.server.one_fetch import OneFetchRoad
 from odradek_protocol import codec, frames
-from odradek_protocol.codec import Buffer
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
@@ -50,6 +52,9 @@ HANDLERS: dict[ApiKey, Handler] = {
 }
 
 
+#: How a Produce request begins.
+_PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
+_FETCH = ApiKey.FETCH.to_bytes(2, "big")
 #: Requests that no quota of time counts, as in Kafka.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 #: A percentage of a second, in microseconds.
@@ -70,10 +75,6 @@ class Peer:
     user: str = ANONYMOUS
     throttle_ms: int = 0
     authentication: Authentication | None = None
-
-
-#: The buffers of a frame; None where nothing is sent; or the end of the connection.
-EncodedReply = list[Buffer] | None | CloseConnection
 
 
 @dataclass(slots=True)
@@ -120,9 +121,39 @@ class Dispatcher:
         self._quotas = node.quotas
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
+        # Handlers that carry out faults see every request.
+        plain = handlers[ApiKey.PRODUCE] is HANDLERS[ApiKey.PRODUCE]
+        self._one_batch = OneBatchRoad(node) if plain else None
+        self._one_fetch = OneFetchRoad(node, control_bytes_max, self._ended) if plain else None
 
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         """The reply to one request, now or later. CloseConnection if the only reply is to hang up."""
+        if self._one_batch is not None and frame[:2] == _PRODUCE:
+            reply = self._one_batch.answer(frame)
+            if reply is not UNUSUAL:
+                return reply
+        if self._one_fetch is not None and frame[:2] == _FETCH:
+            reply = self._one_fetch.answer(peer, frame)
+            if reply is not UNUSUAL:
+                return reply
+        return self._answer(peer, frame)
+
+    def _ended(
+        self,
+        peer: Peer,
+        frame: memoryview,
+        started_us: int,
+        read: Callable[[RequestContext], HandlerReply],
+    ) -> EncodedReply:
+        """The end of a request on the ordinary road that had begun on a short one."""
+        header, _ = frames.decode_request_header(frame)
+        api = APIS[ApiKey(header.api_key)]
+        context = self._context(peer, header, api)
+        in_flight = _InFlight(api, header.correlation_id, started_us, 0, peer, context, None)
+        return self._encoded(in_flight, read(context))
+
+    def _answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
+        """`answer` of any request."""
         try:
             header, position = frames.decode_request_header(frame)
         except DecodeError as error:
@@ -131,16 +162,7 @@ class Dispatcher:
         api = APIS.get(key)  # type: ignore[call-overload]
         if api is None:
             raise CloseConnection(f"request of unknown key {key}")
-        context = RequestContext(
-            version,
-            header.client_id,
-            peer.host,
-            peer.connection_id,
-            user=peer.user,
-            listener=peer.listener,
-            authentication=peer.authentication,
-            api_name=api.name,
-        )
+        context = self._context(peer, header, api)
         if version not in api.versions:
             return self._unsupported(api, context, header.correlation_id)
         if key != ApiKey.PRODUCE and len(frame) > self._control_bytes_max:
@@ -180,6 +202,18 @@ class Dispatcher:
         encoded.on_abandon = reply.abandon
         reply.then(lambda value: encoded.resolve(finish(in_flight, value)))
         return encoded
+
+    def _context(self, peer: Peer, header: frames.RequestHeader, api: Api) -> RequestContext:
+        return RequestContext(
+            header.api_version,
+            header.client_id,
+            peer.host,
+            peer.connection_id,
+            user=peer.user,
+            listener=peer.listener,
+            authentication=peer.authentication,
+            api_name=api.name,
+        )
 
     def _timed(self, in_flight: _InFlight, reply: HandlerReply) -> EncodedReply:
         """`_encoded` of a request whose time counts, if its client has a quota of it (Q-09)."""

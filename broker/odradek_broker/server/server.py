@@ -307,6 +307,9 @@ class Server:
             producer_expiration_ms=config.producer_id_expiration_ms,
             background=self._run_in_background,
             in_parallel=host.in_parallel,
+            journal_bytes_max=(
+                config.log_journal_max_bytes if config.log_durability == "fsync" else 0
+            ),
         )
         for directory in manager.directories:
             self._log_disk_problems(directory)
@@ -325,6 +328,7 @@ class Server:
             )
             self._log_cleanings(self.node.cleaner)
             self._report(self.node.load())
+            manager.begin_journals(self._commit.request)
         except BaseException:
             self._run_in_background.refuse()
             manager.stop_background()
@@ -373,9 +377,15 @@ class Server:
                     partition=f"{recovered.topic}-{recovered.partition}",
                     problem=recovered.problem,
                     truncated_bytes=recovered.truncated_bytes,
+                    restored_bytes=recovered.restored_bytes,
                     removed_segments=len(recovered.removed_segments),
                     log_end_offset=recovered.log_end_offset,
                 )
+        restored = [each.restored_bytes for each in report.recovered if each.restored_bytes]
+        if restored:
+            log.warning(
+                "put records back from the commit journal", logs=len(restored), bytes=sum(restored)
+            )
         for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
             log.error("found at start", problem=problem)
         if len(report.problems) > _PROBLEMS_LOGGED_MAX:
@@ -484,6 +494,7 @@ class Server:
         self._run_in_background.refuse()
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)
+        self.node.logs.stop_journals()
         # All at once, where closing the logs would sync them one after another.
         for partition_log in self.node.logs:
             self._commit.request(partition_log)

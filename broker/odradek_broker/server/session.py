@@ -19,9 +19,9 @@ import structlog
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.quotas.connections import Admission
-from odradek_broker.request import CloseConnection
+from odradek_broker.request import CloseConnection, EncodedReply
 from odradek_broker.server.authentication import Authentication, AuthenticationFailed
-from odradek_broker.server.dispatch import Dispatcher, EncodedReply, Peer
+from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.sasl_listener import SaslListener
 from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
@@ -52,7 +52,9 @@ class _Slot:
 
 
 def _size(reply: EncodedReply) -> int:
-    return sum(map(len, reply)) if isinstance(reply, list) else 0
+    if not isinstance(reply, list):
+        return 0
+    return len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
 
 
 def _is_produce(frame: memoryview) -> bool:
@@ -314,8 +316,9 @@ class Session(asyncio.BufferedProtocol):
             return True
         slot = _Slot()
         slot.deferred = reply
-        slot.produces = _is_produce(frame)
-        self._producing += slot.produces
+        if _is_produce(frame):
+            slot.produces = True
+            self._producing += 1
         self._slots.append(slot)
         self._hold(slot, len(frame))
         reply.then(lambda value: self._answered(slot, value))
@@ -397,7 +400,7 @@ class Session(asyncio.BufferedProtocol):
             return
         self.last_active = self._loop.time()
         # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
-        for part in gather(parts):
+        for part in gather(parts) if len(parts) > 1 else parts:
             transport.write(part)
         if not self._peer_reads:
             self._count_unsent(transport.get_write_buffer_size())

@@ -365,7 +365,9 @@ async def test_f26_a_full_cache_gives_no_session(start_broker: Any) -> None:
 
 def test_f26_d11_sessions_have_a_limit_of_partitions_together() -> None:
     clock = SimulatedClock(wall_start_ms=0)
-    sessions = FetchSessions(clock, RealRandomness(), 10, lambda _: None, partitions_max=5)
+    sessions = FetchSessions(
+        clock, RealRandomness(), 10, lambda _: None, lambda: 0, partitions_max=5
+    )
 
     def ask(count: int, session_id: int = 0, epoch: int = 0, first: int = 0) -> Any:
         wanted = [("t", index, 0) for index in range(first, first + count)]

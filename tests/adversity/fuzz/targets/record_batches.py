@@ -17,7 +17,12 @@ import record_codecs
 from logs import NOW_MS, make_batch, make_marker
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_broker.storage.validation import DecompressionBudget, prepare
+from odradek_broker.storage.validation import (
+    DecompressionBudget,
+    PlainRules,
+    check_plain,
+    prepare,
+)
 from odradek_client.consumer.completed_fetch import CompletedFetch, DecodeSettings
 from odradek_client.consumer.errors import CorruptRecord, OversizedRecord
 from odradek_client.structs import TopicPartition
@@ -136,6 +141,16 @@ def _check_rows(body: bytes, header: BatchHeader) -> None:
         raise Broken(f"rows: pure {found[0]!r:.300}, compiled {found[1]!r:.300}")
 
 
+def _check_plain(data: bytearray, topic: LogConfig, answer: tuple[Any, ...]) -> None:
+    """What the compiled codec accepts at once, the full check leaves as it is."""
+    if _TWINS[1] is None:
+        return
+    with _twin(_TWINS[1]):
+        header = check_plain(memoryview(data), PlainRules.of(topic), NOW_MS)
+    if header is not None and answer != (bytes(data), header, -1):
+        raise Broken(f"a batch that is no plain one passes for one: {answer}")
+
+
 def _check_produce(data: bytearray, topic: LogConfig) -> None:
     """Refused with a code, or changed into a batch that every reader takes."""
 
@@ -153,6 +168,7 @@ def _check_produce(data: bytearray, topic: LogConfig) -> None:
         data[ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_BIT
     )
     answer = _alike(prepared)
+    _check_plain(data, topic, answer)
     if len(answer) != 3:
         return
     batch, header, append_time_ms = answer

@@ -1,0 +1,84 @@
+"""Time-outs of requests: one timer of the loop for each duration, and not one for each request.
+
+Nearly all requests that wait come with the same time-out, and nearly all are done long before it: what begins
+first ends first, so a queue for each duration does with one timer at its head.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from odradek_broker.platform.seams import Clock, Scheduler, Timer
+
+#: So many durations keep their timer when nobody waits for it any more: clients choose them.
+_KEPT_MAX = 16
+
+
+class Expiring(Protocol):
+    """Something that waits, hashed by identity."""
+
+    def timed_out(self) -> None:
+        """It has taken too long."""
+        ...
+
+
+class _Queue:
+    __slots__ = ("deadlines_ms", "timer")
+
+    def __init__(self, timer: Timer) -> None:
+        self.timer = timer
+        #: In the order of their deadlines.
+        self.deadlines_ms: dict[Expiring, int] = {}
+
+
+class Timeouts:
+    """Tells what has waited too long that it has, to a millisecond."""
+
+    def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._queues: dict[int, _Queue] = {}
+
+    def begin(self, waiting: Expiring, wait_ms: int) -> None:
+        """Call its `timed_out` once so much time has passed, unless `end` comes first."""
+        queue = self._queues.get(wait_ms)
+        if queue is None:
+            queue = self._queues[wait_ms] = _Queue(self._timer(wait_ms, wait_ms))
+        queue.deadlines_ms[waiting] = self._clock.monotonic_ms() + wait_ms
+
+    def end(self, waiting: Expiring, wait_ms: int) -> None:
+        """It waits no more; `wait_ms` as it began."""
+        queue = self._queues.get(wait_ms)
+        if queue is None:
+            return
+        queue.deadlines_ms.pop(waiting, None)
+        if len(self._queues) > _KEPT_MAX and not queue.deadlines_ms:
+            queue.timer.cancel()
+            del self._queues[wait_ms]
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(len(queue.deadlines_ms) for queue in self._queues.values())
+
+    def _timer(self, wait_ms: int, delay_ms: int) -> Timer:
+        return self._scheduler.call_later(delay_ms, lambda: self._look(wait_ms))
+
+    def _look(self, wait_ms: int) -> None:
+        """The timer of a duration: end what is due, and wait for the next."""
+        queue = self._queues[wait_ms]
+        now_ms = self._clock.monotonic_ms()
+        due: list[Expiring] = []
+        next_ms = 0
+        for waiting, deadline_ms in queue.deadlines_ms.items():
+            if deadline_ms > now_ms:
+                next_ms = deadline_ms
+                break
+            due.append(waiting)
+        for waiting in due:
+            del queue.deadlines_ms[waiting]
+        if queue.deadlines_ms:
+            queue.timer = self._timer(wait_ms, next_ms - now_ms)
+        else:
+            del self._queues[wait_ms]
+        for waiting in due:
+            waiting.timed_out()
