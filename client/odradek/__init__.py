@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from odradek_client.consumer.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek_client.errors import ConfigError as ConfigError
     from odradek_client.errors import OdradekError as OdradekError
+    from odradek_client.producer.arrow import ArrowDelivery as ArrowDelivery
+    from odradek_client.producer.arrow import ArrowMetadata as ArrowMetadata
+    from odradek_client.producer.arrow import RowsOutcome as RowsOutcome
     from odradek_client.producer.batch import Delivery as Delivery
     from odradek_client.producer.batch import RecordMetadata as RecordMetadata
     from odradek_client.producer.producer import Producer as Producer
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "odradek_client.admin",
+    "ArrowDelivery": "odradek_client.producer.arrow",
+    "ArrowMetadata": "odradek_client.producer.arrow",
     "Assignor": "odradek_client.consumer.assignors",
     "Broker": "odradek.broker",
     "ConfigError": "odradek_client.errors",
@@ -56,12 +61,15 @@ _HOMES = {
     "Producer": "odradek_client.producer.producer",
     "RebalanceListener": "odradek_client.consumer.rebalance_listener",
     "RecordMetadata": "odradek_client.producer.batch",
+    "RowsOutcome": "odradek_client.producer.arrow",
     "TopicPartition": "odradek_client.structs",
 }
 _MODULES = {"errors": "odradek.errors", "sync": "odradek.sync", "testing": "odradek.testing"}
 
 __all__ = [
     "Admin",
+    "ArrowDelivery",
+    "ArrowMetadata",
     "Assignor",
     "Broker",
     "ConfigError",
@@ -79,6 +87,7 @@ __all__ = [
     "Producer",
     "RebalanceListener",
     "RecordMetadata",
+    "RowsOutcome",
     "TopicPartition",
     "__version__",
     "errors",

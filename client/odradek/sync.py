@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from re import Pattern
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from odradek.loop_thread import Callback, loop_thread
 from odradek_client import admin as _admin
@@ -33,6 +33,7 @@ from odradek_client.consumer import consumer as _consumer
 from odradek_client.consumer.arguments import Partition
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_client.errors import Closed, OdradekError, RequestTimedOut
+from odradek_client.producer import arrow as _arrow
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
 from odradek_client.structs import ConsumerRecord, TopicPartition
@@ -41,7 +42,7 @@ from odradek_client.timestamps import Time
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Admin", "Consumer", "Delivery", "Producer"]
+__all__ = ["Admin", "ArrowDelivery", "Consumer", "Delivery", "Producer"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,36 +124,52 @@ class _Blocking:
 # --- Producer -------------------------------------------------------------------------------------
 
 
-class Delivery:
-    """The fate of one record."""
+class _Fate(Generic[R]):
+    """What `Delivery` and `ArrowDelivery` have in common."""
 
-    def __init__(self, inner: _batch.Delivery) -> None:
+    def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     def done(self) -> bool:
         """Whether it is known."""
-        return self._inner.done()
+        return bool(self._inner.done())
 
-    def result(self, timeout_ms: float | None = None) -> _batch.RecordMetadata:
-        """Where the record was written, waiting for that. Raises why it was not; RequestTimedOut if
-        that is not known within `timeout_ms`."""
+    def result(self, timeout_ms: float | None = None) -> R:
+        """Where it was written, waiting for that. Raises why it was not; RequestTimedOut if that is
+        not known within `timeout_ms`."""
 
-        async def wait() -> _batch.RecordMetadata:
+        async def wait() -> R:
             try:
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                    return await self._inner
+                    found: R = await self._inner
+                    return found
             except TimeoutError as error:
                 if isinstance(error, OdradekError):
                     raise
                 raise RequestTimedOut(f"not delivered within {timeout_ms:.0f} ms yet") from None
 
         if self._inner.done():
-            return self._inner.result()
+            found: R = self._inner.result()
+            return found
         return loop_thread().run(wait(), SimpleQueue())
 
     def exception(self) -> OdradekError | None:
-        """Why the record was not written, None if it was. IllegalState if that is not known yet."""
-        return self._inner.exception()
+        """Why it was not written, None if it was. IllegalState if that is not known yet."""
+        error: OdradekError | None = self._inner.exception()
+        return error
+
+
+class Delivery(_Fate[_batch.RecordMetadata]):
+    """The fate of one record."""
+
+
+class ArrowDelivery(_Fate[_arrow.ArrowMetadata]):
+    """The fate of a RecordBatch's rows."""
+
+    def outcomes(self) -> list[_arrow.RowsOutcome]:
+        """What became of which rows. IllegalState if that is not known yet."""
+        found: list[_arrow.RowsOutcome] = self._inner.outcomes()
+        return found
 
 
 class Producer(_Blocking):
@@ -179,6 +196,22 @@ class Producer(_Blocking):
             self._send(
                 topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
             )
+        )
+
+    _produce_arrow = _waits(_producer.Producer.produce_arrow)
+
+    def produce_arrow(
+        self,
+        topic: str,
+        batch: pyarrow.RecordBatch,
+        *,
+        partition: int | None = None,
+        timestamp_ms: Time | None = None,
+    ) -> ArrowDelivery:
+        """As `odradek.Producer.produce_arrow`; `result` of what it returns waits until all rows are
+        written."""
+        return ArrowDelivery(
+            self._produce_arrow(topic, batch, partition=partition, timestamp_ms=timestamp_ms)
         )
 
     send_and_wait = _waits(_producer.Producer.send_and_wait)

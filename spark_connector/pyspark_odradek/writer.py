@@ -8,13 +8,13 @@ its first row. A row counts as written when the brokers have acknowledged it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyarrow.compute import array_sort_indices
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -29,12 +29,14 @@ from pyspark_odradek.exactly_once import faults
 from pyspark_odradek.exactly_once.faults import FaultPoint
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
-from pyspark_odradek.sending import Headers, Row, Sending
+from pyspark_odradek.sending import Sending, TopicRows
 
 if TYPE_CHECKING:
     from odradek_client.producer.producer import Producer
 
 log = logging.getLogger("odradek.spark")
+
+_RECORD_COLUMNS = ("key", "value", "headers", "partition")
 
 
 @dataclass
@@ -119,13 +121,13 @@ def send_all(
 ) -> Written:
     """All rows, acknowledged. Raises SinkError, OdradekError of the first row that was not."""
     thread = blocking.shared().thread
-    sending = Sending(producer, topic)
+    sending = Sending(producer)
     written = Written()
     pending: Future[None] | None = None
     try:
         # Spark makes the next batch while this one is sent.
         for batch in iterator:
-            rows = rows_of(batch, places)
+            rows = rows_of(batch, topic, places)
             if pending is not None:
                 pending.result()
             written.rows += batch.num_rows
@@ -141,48 +143,34 @@ def send_all(
     return written
 
 
-def rows_of(batch: Any, places: Mapping[str, int]) -> Iterator[Row]:
-    """Key, value, headers, topic and partition of each row, as the producer takes them."""
-    return zip(
-        _bytes(batch, places.get("key")),
-        _bytes(batch, places.get("value")),
-        _headers(batch, places.get("headers")),
-        _column(batch, places.get("topic")),
-        _column(batch, places.get("partition")),
-        strict=False,
-    )
+def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]) -> list[TopicRows]:
+    """The rows of each topic, in their order, with the columns of a record and no others.
 
-
-def _column(batch: Any, place: int | None) -> Iterable[Any]:
-    return repeat(None) if place is None else batch.column(place).to_pylist()
-
-
-def _bytes(batch: Any, place: int | None) -> Iterable[bytes | None]:
-    """Strings become their UTF-8, as in Spark."""
-    if place is None:
-        return repeat(None)
-    column = batch.column(place)
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
-
-
-def _headers(batch: Any, place: int | None) -> Iterable[Headers]:
-    if place is None:
-        return repeat(())
-    return [
-        () if headers is None else [_header(header) for header in headers]
-        for headers in batch.column(place).to_pylist()
-    ]
-
-
-def _header(header: Mapping[str, Any] | None) -> tuple[str, bytes | None]:
-    if header is None or header["key"] is None:
-        raise SinkError("odradek: a header has no key: every element of `headers` needs one")
-    return header["key"], header["value"]
+    `topic` is that of all, None if their column says it. Raises SinkError for a row without one.
+    """
+    names = [name for name in _RECORD_COLUMNS if name in places]
+    rows = pa.RecordBatch.from_arrays([batch.column(places[name]) for name in names], names=names)
+    if topic is not None:
+        return [(topic, rows)]
+    topics = batch.column(places["topic"])
+    if topics.null_count:
+        raise SinkError(
+            "odradek: a row has no topic: its column `topic` is null; fill it, or set the option `topic`"
+        )
+    if not len(topics):
+        return []
+    numbers = topics.dictionary_encode()
+    found = numbers.dictionary.to_pylist()
+    if len(found) == 1:
+        return [(found[0], rows)]
+    order = array_sort_indices(numbers.indices)  # stable: each topic's rows stay in their order
+    counts = {each["values"]: each["counts"] for each in numbers.indices.value_counts().to_pylist()}
+    sorted_rows = rows.take(order)
+    parts, start = [], 0
+    for number, name in enumerate(found):
+        parts.append((name, sorted_rows.slice(start, counts[number])))
+        start += counts[number]
+    return parts
 
 
 def _content_bytes(batch: Any, places: Mapping[str, int]) -> int:

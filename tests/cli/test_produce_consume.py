@@ -83,6 +83,78 @@ def test_files_and_a_record_delimiter(shell: Shell, unique_topic: str, tmp_path:
     assert shell.run("consume", unique_topic, "-e").split() == [b"one", b"two", b"three"]
 
 
+#: So many that they are sent and printed by whole batches.
+LARGE = b"".join(b"%d \xff%s\n" % (n, b"x" * (n % 90)) for n in range(40_000))
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("-z", "zstd"), ("-p", "1"), ("--transactional-id", "large"), ("-k", "k")]
+)
+def test_a_large_file_comes_back_as_it_was(
+    shell: Shell, unique_topic: str, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    shell.run("topic", "create", unique_topic, "--partitions", "2")
+    file = tmp_path / "large"
+    file.write_bytes(LARGE[:-1])  # the last line has no end
+    options = tuple(unique_topic if each == "large" else each for each in options)
+    shell.run("produce", unique_topic, str(file), *options)
+    assert shell.stderr == ""
+    lines = shell.run("consume", unique_topic, "-e", "--read-committed").splitlines(keepends=True)
+    in_order = [shell.run("consume", unique_topic, "-e", "-p", each) for each in ("0", "1")]
+    assert sorted(lines) == sorted(LARGE.splitlines(keepends=True))
+    for part in in_order:
+        numbers = [int(line.split()[0]) for line in part.splitlines()]
+        assert numbers == sorted(numbers)
+    if options == ("-p", "1"):
+        assert in_order == [b"", LARGE]
+
+
+def test_a_large_file_has_any_delimiter_and_empty_records(
+    shell: Shell, unique_topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    data = b"".join(b"%d\n<<>>" % n if n % 3 else b"<<>>" for n in range(30_000))
+    file.write_bytes(data)
+    shell.run("produce", unique_topic, str(file), "-D", "<<>>")
+    assert shell.run("consume", unique_topic, "-e", "-D", "<<>>") == data
+    half = shell.run("consume", unique_topic, "-c", "15000", "-D", "<<>>")
+    assert half == b"<<>>".join(data.split(b"<<>>")[:15_000]) + b"<<>>"
+    assert shell.run("consume", unique_topic, "-e", "-o", "-2", "-D", "|") == b"29998\n|29999\n|"
+
+
+def test_c12_a_record_of_a_large_file_that_is_too_large_is_named_and_those_before_it_are_kept(
+    shell: Shell, unique_topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    before = b"".join(b"%d\n" % n for n in range(20_000))
+    file.write_bytes(before + b"x" * 5_000 + b"\nnever\n" + before)
+    shell.run("produce", unique_topic, str(file), "-X", "max.request.size=4000", code=1)
+    assert "record 20001" in shell.stderr and "max_request_size is 4000" in shell.stderr
+    assert "of 20000 records 20000 are acknowledged" in shell.stderr
+    assert shell.run("consume", unique_topic, "-e") == before
+
+
+def test_a_partition_that_is_not_there_is_said_of_a_large_file_too(
+    shell: Shell, unique_topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(LARGE)
+    shell.run("produce", unique_topic, str(file), "-p", "7", code=1)
+    assert "record 1:" in shell.stderr and "partitions 0 to 0" in shell.stderr
+
+
+def test_a_group_goes_on_behind_the_last_record_that_was_printed(
+    shell: Shell, unique_topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(LARGE)
+    shell.run("produce", unique_topic, str(file))
+    group = ("-g", f"{unique_topic}-readers")
+    first = shell.run("consume", unique_topic, *group, "-c", "7001")
+    assert first == b"".join(LARGE.splitlines(keepends=True)[:7001])
+    assert first + shell.run("consume", unique_topic, *group, "-e") == LARGE
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

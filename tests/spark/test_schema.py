@@ -100,31 +100,36 @@ def test_all_that_is_wrong_with_columns_is_told_at_once() -> None:
     assert str(caught.value).count(";") >= 3
 
 
-@pytest.mark.parametrize("text_type", [pa.string(), pa.large_string()])
-def test_rows_of_arrow_columns(text_type: pa.DataType) -> None:
+def test_rows_are_the_columns_of_a_record_of_each_topic_in_their_order() -> None:
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     batch = pa.record_batch(
         {
-            "value": pa.array(["ä", None], text_type),
-            "key": pa.array([b"k", None], pa.binary()),
-            "topic": pa.array(["t", "u"]),
-            "partition": pa.array([1, None], pa.int32()),
-            "headers": pa.array([[{"key": "h", "value": b"1"}], None], pa.list_(header)),
+            "other": pa.array([1, 2, 3, 4, 5]),
+            "value": pa.array(["a", None, "c", "d", "e"]),
+            "topic": pa.array(["u", "t", "u", "u", "t"]),
+            "partition": pa.array([1, None, 2, 3, 4], pa.int32()),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"1"}], None, [], [], []], pa.list_(header)
+            ),
         }
     )
-    places = {"value": 0, "key": 1, "topic": 2, "partition": 3, "headers": 4}
-    assert list(rows_of(batch, places)) == [
-        (b"k", "ä".encode(), [("h", b"1")], "t", 1),
-        (None, None, (), "u", None),
-    ]
-    assert next(iter(rows_of(batch, {"value": 0}))) == (None, "ä".encode(), (), None, None)
+    places = {"value": 1, "topic": 2, "partition": 3, "headers": 4}
+    found = {topic: rows.to_pydict() for topic, rows in rows_of(batch, None, places)}
+    assert {topic: rows["value"] for topic, rows in found.items()} == {
+        "u": ["a", "c", "d"],
+        "t": [None, "e"],
+    }
+    assert found["u"]["headers"][0] == [{"key": "h", "value": b"1"}]
+    assert found["t"]["partition"] == [None, 4]
+    ((topic, rows),) = rows_of(batch, "option", places)
+    assert (topic, rows.num_rows) == ("option", 5)
+    assert rows.schema.names == ["value", "headers", "partition"]
+    ((topic, rows),) = rows_of(batch.slice(2, 2), None, places)
+    assert (topic, rows.column("value").to_pylist()) == ("u", ["c", "d"])
+    assert rows_of(batch.slice(0, 0), None, places) == []
 
 
-def test_a_header_without_a_key_is_refused() -> None:
-    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    column = pa.array([[{"key": None, "value": b"1"}]], pa.list_(header))
-    with pytest.raises(SinkError, match="a header has no key"):
-        rows_of(
-            pa.record_batch({"value": pa.array([b""]), "headers": column}),
-            {"value": 0, "headers": 1},
-        )
+def test_a_row_without_a_topic_is_refused() -> None:
+    batch = pa.record_batch({"value": pa.array(["a", "b"]), "topic": pa.array(["t", None])})
+    with pytest.raises(SinkError, match="a row has no topic"):
+        rows_of(batch, None, {"value": 0, "topic": 1})

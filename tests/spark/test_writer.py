@@ -8,7 +8,14 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from odradek.broker import SubprocessBroker
 from pyspark_odradek.errors import SinkError
@@ -106,3 +113,42 @@ def test_commit_and_abort_take_what_spark_gives_them(
     made.commit([Written(3, 10), Written(4, 20)])
     made.abort([Written(3, 10), None])
     assert "at least 3 records" in caplog.text
+
+
+def test_a_row_that_cannot_be_written_is_named(
+    odradek_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    headers = ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    )
+    fields = [StructField("value", BinaryType()), StructField("headers", headers)]
+    given = {"kafka.bootstrap.servers": odradek_broker.bootstrap, "topic": unique_topic}
+    with_headers = BatchWriter(parse_sink(given), StructType(fields))
+    column = pa.array([[], [{"key": None, "value": b"1"}]], pa.list_(header))
+    rows = pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": column})
+    with pytest.raises(SinkError, match="row 1, column headers: a header has no key"):
+        with_headers.write(iter([rows]))
+    too_large = pa.record_batch({"value": [b"small", b"x" * 5000]})
+    with pytest.raises(SinkError, match=r"row 1 takes .* by max_request_size"):
+        writer(odradek_broker, unique_topic, kafka__max__request__size="4000").write(
+            iter([too_large])
+        )
+    with pytest.raises(
+        SinkError, match="row 0, column partition: the topic has the partitions 0 to 0, not 7"
+    ):
+        fields = [StructField("value", BinaryType()), StructField("partition", IntegerType())]
+        place = pa.array([7], pa.int32())
+        BatchWriter(parse_sink(given), StructType(fields)).write(
+            iter([pa.record_batch({"value": [b"a"], "partition": place})])
+        )
+    assert values(odradek_broker, unique_topic) == []
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_order_within_a_partition_and_all_rows_whatever_the_compression(
+    odradek_broker: SubprocessBroker, unique_topic: str, compression: str
+) -> None:
+    made = writer(odradek_broker, unique_topic, kafka__compression__type=compression)
+    assert made.write(iter([batch(n) for n in range(50)])).rows == 50 * ROWS
+    assert values(odradek_broker, unique_topic) == list(range(50 * ROWS))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,8 +34,12 @@ if TYPE_CHECKING:
     from odradek_client.consumer.consumer import Consumer
     from odradek_client.consumer.errors import CorruptRecord
     from odradek_client.structs import TopicPartition
+    from odradek_protocol.records.lines import ValueLines
 
 _POLL_RECORDS = 5000
+#: Of lines, whose memory is limited otherwise.
+_POLL_LINES = 1_000_000
+_POLL_MS = 500
 #: For the last commit and for leaving the group. Somebody waits at a terminal: a coordinator that takes no
 #: commits, as on a full disk, is not waited for as long as a program does.
 _CLOSE_MS = 10_000
@@ -45,6 +51,8 @@ _NEW_TOPIC_PAUSE_S = 0.25
 @dataclass(slots=True)
 class Reading:
     """How far one run has come. `ends`: where it stops in each partition, if it does at all.
+
+    `line_end`: what is printed is the value and this, so that no record need be looked at; None for anything else.
 
     `starts`, `read`: where it began in those, and what it has come to; `count`: records printed.
 
@@ -62,6 +70,21 @@ class Reading:
     finished: set[TopicPartition] = field(default_factory=set)
     in_group: bool = False
     own: set[TopicPartition] | None = None
+    line_end: bytes | None = None
+
+    def take_lines(self, lines: ValueLines) -> bytes:
+        """As `take`, of what was gathered, in all partitions."""
+        from odradek_client.structs import TopicPartition
+
+        self.count += lines.count
+        if self.records_left is not None:
+            self.records_left -= lines.count
+        for where, position in lines.positions.items():
+            partition = TopicPartition(*where)
+            self.read[partition] = position
+            if self.ends is not None and position >= self.ends.get(partition, position + 1):
+                self.finished.add(partition)
+        return lines.take()
 
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
         """The lines to print for these records; remembers the partitions that they finish."""
@@ -279,24 +302,19 @@ async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
 async def _print(consumer: Consumer, reading: Reading) -> None:
     from odradek_client.consumer.errors import CorruptRecord
 
-    out = sys.stdout.buffer
+    lines = None
+    if reading.line_end is not None:
+        from odradek_protocol.records.lines import ValueLines
+
+        lines = ValueLines(reading.line_end, reading.ends or {})
     while not reading.done:
-        limit = _POLL_RECORDS
-        if reading.records_left is not None:
-            limit = min(limit, reading.records_left)
         try:
-            found = await consumer.getmany(timeout_ms=500, max_records=limit)
+            if lines is None:
+                found = await _print_records(consumer, reading)
+            else:
+                found = await _print_lines(consumer, reading, lines)
         except CorruptRecord as error:
             fail(_way_past(error, reading.group))
-        try:
-            for partition, records in found.items():
-                out.write(reading.take(partition, records))
-            out.flush()
-        except BaseException:
-            # What was not printed must not be committed, as it is when the consumer is closed.
-            for partition in consumer.assignment() & found.keys():
-                consumer.seek(partition, found[partition][0].offset)
-            raise
         for partition in found:
             if reading.ends is not None and partition in reading.finished:
                 # Nor what came behind the end.
@@ -306,6 +324,50 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
             reading.show()
         if reading.ends is not None and not found:
             await _note_positions(consumer, reading)
+
+
+async def _print_records(consumer: Consumer, reading: Reading) -> Collection[TopicPartition]:
+    """The next records, each by the printer. Returns their partitions."""
+    limit = _POLL_RECORDS
+    if reading.records_left is not None:
+        limit = min(limit, reading.records_left)
+    found = await consumer.getmany(timeout_ms=_POLL_MS, max_records=limit)
+    firsts = {partition: records[0].offset for partition, records in found.items()}
+    with _unprinted_is_uncommitted(consumer, firsts):
+        for partition, records in found.items():
+            sys.stdout.buffer.write(reading.take(partition, records))
+        sys.stdout.buffer.flush()
+    return found
+
+
+async def _print_lines(
+    consumer: Consumer, reading: Reading, lines: ValueLines
+) -> Collection[TopicPartition]:
+    """The next records, whole batches at a time. Returns their partitions."""
+    from odradek_client.structs import TopicPartition
+
+    await consumer.poll_rows(
+        lines, timeout_ms=_POLL_MS, max_records=reading.records_left or _POLL_LINES
+    )
+    firsts = {TopicPartition(*where): offset for where, offset in lines.firsts.items()}
+    found = {TopicPartition(*where) for where in lines.positions}
+    with _unprinted_is_uncommitted(consumer, firsts):
+        sys.stdout.buffer.write(reading.take_lines(lines))
+        sys.stdout.buffer.flush()
+    return found
+
+
+@contextmanager
+def _unprinted_is_uncommitted(
+    consumer: Consumer, firsts: dict[TopicPartition, int]
+) -> Iterator[None]:
+    """What was not printed must not be committed, as it is when the consumer is closed: go back to these offsets."""
+    try:
+        yield
+    except BaseException:
+        for partition in consumer.assignment() & firsts.keys():
+            consumer.seek(partition, firsts[partition])
+        raise
 
 
 def _way_past(error: CorruptRecord, group: str | None) -> str:
@@ -415,6 +477,8 @@ def consume(
     }
     with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
         reading = Reading(printer, shown, count, group)
+        if not (as_json or null_text or format_ is not None or key_delimiter is not None):
+            reading.line_end = unescape(delimiter)
         run(
             _consume(settings, topics, partition or [], span, exit_at_end, reading),
             close_on_sigterm=True,

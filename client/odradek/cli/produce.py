@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +32,17 @@ from odradek.cli.common import (
 from odradek.cli.record_format import FormatError, InputRecord, from_json_line, unescape
 
 if TYPE_CHECKING:
+    from odradek_client.errors import OdradekError
+    from odradek_client.producer.arrow import ArrowDelivery
     from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
+    from odradek_protocol.records.lines import LineRecords
 
-_READ_BYTES = 256 * 1024
+    _Fate = tuple[int, bool, OdradekError | None]
+
+_READ_BYTES = 1024 * 1024
+#: From so much on lines are sent as a whole. Less may be a program that says something now and then.
+_WHOLE_BYTES = 32 * 1024
 #: One record may not be longer than this; a broker would refuse it anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
 #: Deliveries looked at only later; older ones are awaited first.
@@ -55,13 +62,14 @@ class InputError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """The input, and how to read it."""
+    """The input, and how to read it. `whole`: many lines at a time, where nothing is to be done with one of them."""
 
     sources: list[Path]
     delimiter: bytes
     line_format: LineFormat
     partition: int | None
     shown: Progress
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,17 @@ class LineFormat:
     empty_is_null: bool
     json: bool
     keep_partition: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a line is a value, and nothing else is in a record."""
+        return not (
+            self.json
+            or self.empty_is_null
+            or self.headers
+            or self.key_delimiter is not None
+            or self.fixed_key is not None
+        )
 
     def parse(self, line: bytes) -> InputRecord:
         """FormatError for a line that is no record."""
@@ -97,16 +116,27 @@ class LineFormat:
         return record
 
 
-async def read_lines(file: BinaryIO, delimiter: bytes) -> AsyncIterator[list[bytes]]:
+async def read_lines(
+    file: BinaryIO, delimiter: bytes, *, whole: bool = False
+) -> AsyncIterator[list[bytes] | LineRecords]:
     """The records of a file, as many at a time as have arrived; a delimiter at the end is no
     record.
 
-    InputError for one longer than _RECORD_BYTES_MAX.
+    InputError for one longer than _RECORD_BYTES_MAX. `whole`: many at a time without an object for each.
     """
+    from odradek_protocol.records.lines import LineRecords
+
     rest = b""
     descriptor = file.fileno()
+    lines: list[bytes] | LineRecords | None
     while data := await _read(descriptor):
-        *lines, rest = (rest + data).split(delimiter)
+        data = rest + data
+        if whole and len(data) >= _WHOLE_BYTES:
+            records = LineRecords(data, delimiter)
+            rest = data[records.used_bytes :]
+            lines = records if records.count else None
+        else:
+            *lines, rest = data.split(delimiter)
         if len(rest) > _RECORD_BYTES_MAX:
             raise InputError(f"a record of more than {_RECORD_BYTES_MAX} bytes")
         if lines:
@@ -146,12 +176,40 @@ async def _read(descriptor: int) -> bytes:
     return await arrived
 
 
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Lines that were sent as a whole."""
+
+    delivery: ArrowDelivery
+
+    @property
+    def count(self) -> int:
+        return self.delivery.buffered
+
+    async def wait(self) -> None:
+        """Raises why the first that failed was not written."""
+        from odradek_client.errors import OdradekError
+
+        with suppress(OdradekError):
+            await self.delivery
+        for outcome in self.delivery.outcomes():
+            if outcome.error is not None:
+                raise outcome.error
+
+    def fates(self) -> list[_Fate]:
+        found: list[_Fate] = [
+            (len(outcome.rows), True, outcome.error)
+            for outcome in self.delivery.outcomes(known=True)
+        ]
+        return [*found, (self.count - sum(count for count, _, _ in found), False, None)]
+
+
 class _Run:
     """One command: what was sent, what became of it."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._unchecked: deque[Delivery] = deque()
+        self._unchecked: deque[Delivery | _Whole] = deque()
         self.sent = 0
         self.acknowledged = 0
         self.is_committing = False
@@ -170,8 +228,24 @@ class _Run:
         )
         self._unchecked.append(delivery)
         self.sent += 1
-        if len(self._unchecked) >= _UNCHECKED_MAX:
-            await self._check()
+        await self._check_oldest()
+
+    async def send_lines(
+        self, producer: Producer, lines: LineRecords, partition: int | None
+    ) -> int:
+        """Those before the first that is too large to be a record. Returns how many they are."""
+        if not self.sent:
+            await self._find_topic(producer)
+        from odradek_client.producer.arrow import ArrowDelivery
+
+        delivery = ArrowDelivery(self._topic, lines.count)
+        self._unchecked.append(_Whole(delivery))
+        try:
+            await producer.produce_lines(lines, delivery, partition=partition)
+        finally:
+            self.sent += delivery.buffered
+        await self._check_oldest()
+        return delivery.buffered
 
     async def _find_topic(self, producer: Producer) -> None:
         """Fail soon where the broker neither has the topic nor makes it."""
@@ -188,11 +262,21 @@ class _Run:
                 f"`odradek topic create {self._topic}` makes it"
             ) from error
 
+    async def _check_oldest(self) -> None:
+        while self.sent - self.acknowledged >= _UNCHECKED_MAX:
+            await self._check()
+
     async def _check(self) -> None:
-        """Wait for the oldest record; raise why it was not written."""
-        await self._unchecked[0]
+        """Wait for the oldest record, or for the oldest lines; raise why it was not written."""
+        oldest = self._unchecked[0]
+        count = 1
+        if isinstance(oldest, _Whole):
+            await oldest.wait()
+            count = oldest.count
+        else:
+            await oldest
         self._unchecked.popleft()
-        self.acknowledged += 1
+        self.acknowledged += count
 
     async def finish(self, producer: Producer) -> None:
         """Raise what went wrong with any record."""
@@ -207,14 +291,18 @@ class _Run:
         refused = 0
         unknown = 0
         for each in self._unchecked:
-            if not each.done():
-                unknown += 1
-            elif (error := each.exception()) is None:
-                self.acknowledged += 1
-            elif isinstance(error, Closed | DeliveryTimeout):
-                unknown += 1
+            if isinstance(each, _Whole):
+                fates = each.fates()
             else:
-                refused += 1
+                known = each.done()
+                fates = [(1, known, each.exception() if known else None)]
+            for count, known, error in fates:
+                if not known or isinstance(error, Closed | DeliveryTimeout):
+                    unknown += count
+                elif error is None:
+                    self.acknowledged += count
+                else:
+                    refused += count
         self._unchecked.clear()
         parts = [f"of {self.sent} records {self.acknowledged} are acknowledged"]
         if refused:
@@ -279,8 +367,17 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
     file = sys.stdin.buffer if source == _STANDARD_INPUT else source.open("rb")
     with file:
         try:
-            async for lines in read_lines(file, job.delimiter):
-                for line in lines:
+            async for lines in read_lines(file, job.delimiter, whole=job.whole):
+                left: Iterable[bytes] = ()
+                if isinstance(lines, list):
+                    left = lines
+                else:
+                    number += 1  # whatever is wrong is so with the first of them
+                    sent = await work.send_lines(producer, lines, job.partition)
+                    number += sent - 1
+                    # The next one is too large, if there is one.
+                    left = map(lines.line, range(sent, lines.count))
+                for line in left:
                     number += 1
                     if job.line_format.json and not line.strip():
                         continue
@@ -387,9 +484,17 @@ def produce(
     if not sys.stdin.isatty() or files:
         settings = {**_FOR_FILES, **settings}
     interactive = sys.stdin.isatty() and not files
+    from odradek_protocol.records import native
+
+    # The pure record codec is faster with records one by one.
+    whole = (
+        line_format.is_plain
+        and settings.get("partitioner", "default") == "default"
+        and native.IN_USE
+    )
     work = _Run(topic)
     with progress("producing", wanted=not interactive) as shown:
-        job = Job(files or [_STANDARD_INPUT], separator, line_format, partition, shown)
+        job = Job(files or [_STANDARD_INPUT], separator, line_format, partition, shown, whole)
         try:
             run(_produce(settings, job, work), close_on_sigterm=True)
         except InputError as error:

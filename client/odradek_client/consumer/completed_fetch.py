@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from struct import Struct as Packer
-from typing import Any
+from typing import Any, Protocol
 
 from odradek_client.consumer.errors import CorruptRecord, DeserializationFailed, OversizedRecord
 from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_protocol.records.aborted import AbortedBatches
-from odradek_protocol.records.arrow import ArrowRows
 from odradek_protocol.records.batch import (
     BatchError,
     BatchHeader,
@@ -44,6 +43,25 @@ class DecodeSettings:
     read_committed: bool = False
     key: Deserializer | None = None
     value: Deserializer | None = None
+
+
+class Rows(Protocol):
+    """What gathers records without an object for each: `ArrowRows`, for one."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        header: BatchHeader,
+        body: bytes,
+        *,
+        first: int,
+        limit: int,
+    ) -> int: ...
 
 
 class CompletedFetch:
@@ -132,7 +150,7 @@ class CompletedFetch:
                 raise
         return taken
 
-    def take_rows(self, rows: ArrowRows, limit: int) -> int:
+    def take_rows(self, rows: Rows, limit: int) -> int:
         """As `take`, into `rows` as they were written: deserializers are not called.
 
         Returns how many; fewer than `limit` at the end, and where `rows` is full.
@@ -225,7 +243,7 @@ class CompletedFetch:
         body, self._body = self._body, None
         return read_body(self._data, self._at, header) if body is None else body
 
-    def _add_rows(self, rows: ArrowRows, limit: int, header: BatchHeader) -> bool:
+    def _add_rows(self, rows: Rows, limit: int, header: BatchHeader) -> bool:
         """The batch's records into `rows`. False if it has nothing for the application; `_body` is
         kept if something was left."""
         body = self._read_body(header)

@@ -17,6 +17,7 @@ from odradek_client.consumer.arguments import (
     as_offsets,
     as_partition,
 )
+from odradek_client.consumer.completed_fetch import Rows
 from odradek_client.consumer.errors import IllegalState
 from odradek_client.consumer.fetcher import Fetcher, FetchSettings
 from odradek_client.consumer.group.classic_loop import ClassicGroupLoop
@@ -296,6 +297,15 @@ class Consumer:
         async with self._polling:
             await self._loop.poll(limit, frozenset(), wait_ms, rows, joining_ms)
         return rows.take()
+
+    async def poll_rows(
+        self, rows: Rows, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> None:
+        """As `poll`, into an object of one's own, which is given whole batches; deserializers are not called."""
+        self._require_open()
+        limit = self._limit(max_records)
+        async with self._polling:
+            await self._loop.poll(limit, frozenset(), timeout_ms, rows)
 
     def _limit(self, max_records: int | None) -> int:
         if max_records is None:

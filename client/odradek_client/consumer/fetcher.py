@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from odradek_client.config.consumer import ConsumerConfig
-from odradek_client.consumer.completed_fetch import CompletedFetch, DecodeSettings
+from odradek_client.consumer.completed_fetch import CompletedFetch, DecodeSettings, Rows
 from odradek_client.consumer.errors import (
     RETRY,
     RETRY_WITH_NEW_METADATA,
@@ -24,7 +24,6 @@ from odradek_client.consumer.subscription_state import SubscriptionState, TopicP
 from odradek_client.network.cluster import ClusterView
 from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records.arrow import ArrowRows
 from odradek_protocol.schemas.fetch import (
     TOPIC_IDS_SINCE,
     FetchRequest,
@@ -270,7 +269,7 @@ class Fetcher:
         return self._buffer.keys()
 
     def collect(
-        self, limit: int, only: Collection[TopicPartition] = (), rows: ArrowRows | None = None
+        self, limit: int, only: Collection[TopicPartition] = (), rows: Rows | None = None
     ) -> FetchedRecords:
         """Up to `limit` records from the front of the buffer; of the partitions `only`, if any given.
 
@@ -324,7 +323,7 @@ class Fetcher:
 
     @staticmethod
     def _take(
-        fetched: CompletedFetch, limit: int, rows: ArrowRows | None
+        fetched: CompletedFetch, limit: int, rows: Rows | None
     ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
         """Records, how many there are of them or in `rows`, and why there are none."""
         try:

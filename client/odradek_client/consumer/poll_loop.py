@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection
 
 from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.consumer.completed_fetch import Rows
 from odradek_client.consumer.fetcher import FetchedRecords, Fetcher, FetchPlan
 from odradek_client.consumer.group.group_loop import GroupLoop
 from odradek_client.consumer.offset_fetcher import OffsetFetcher
@@ -31,7 +32,6 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.network.cluster import TOPIC_REFUSALS
 from odradek_client.structs import TopicPartition
 from odradek_protocol.primitives import WireError
-from odradek_protocol.records.arrow import ArrowRows
 
 log = logging.getLogger("odradek.client.consumer")
 
@@ -80,7 +80,7 @@ class PollLoop:
         limit: int,
         only: Collection[TopicPartition],
         timeout_ms: float,
-        rows: ArrowRows | None = None,
+        rows: Rows | None = None,
         joining_ms: float = 0,
     ) -> FetchedRecords:
         """One poll: up to `limit` records, of the partitions `only` if any are given, into `rows` if

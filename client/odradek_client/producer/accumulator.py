@@ -17,7 +17,7 @@ from odradek_client.producer.batch import (
 )
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import HEADER_BYTES, record_upper_bound
+from odradek_protocol.records import HEADER_BYTES, EncodedRecords, record_upper_bound
 
 Headers = tuple[tuple[str, bytes | None], ...] | list[tuple[str, bytes | None]]
 LeaderOf = Callable[[str, int], int | None]
@@ -56,7 +56,7 @@ class PartitionQueue:
         batch = self.open
         if batch is None:
             return None
-        index = batch.append(timestamp_ms, key, value, headers, batch.limit_bytes)
+        index = batch.builder.append(timestamp_ms, key, value, headers, batch.limit_bytes)
         return None if index < 0 else Delivery(batch, index)
 
     def close_open(self) -> None:
@@ -122,13 +122,17 @@ class Accumulator:
         """Partitions with batches waiting."""
         return self._active
 
+    def limit_bytes(self, topic: str) -> int:
+        """What a new batch may hold before compression."""
+        if self.codec is Codec.NONE:
+            return self.batch_size
+        return int(self.batch_size / (self._ratios.get(topic, 1.0) * _RATIO_MARGIN))
+
     def batch_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[int, int]:
         """(limit of a new batch, what it takes of the memory), for this record as its first."""
-        limit = self.batch_size
-        if self.codec is not Codec.NONE:
-            limit = int(limit / (self._ratios.get(topic, 1.0) * _RATIO_MARGIN))
+        limit = self.limit_bytes(topic)
         needed = HEADER_BYTES + record_upper_bound(key, value, headers) + _RECORD_OVERHEAD_BYTES
         return limit, max(min(limit, self.buffer_memory), needed)
 
@@ -140,16 +144,30 @@ class Accumulator:
         self, queue: PartitionQueue, limit_bytes: int, reserved_bytes: int, now_ms: float
     ) -> ProducerBatch:
         """Open a new batch behind the others. There must be room."""
-        queue.close_open()
-        self.available_bytes -= reserved_bytes
         batch = ProducerBatch(
             queue.tp, self.codec, limit_bytes, reserved_bytes, now_ms, self._new_future
         )
-        queue.batches.append(batch)
+        self._enqueue(queue, batch)
         queue.open = batch
+        return batch
+
+    def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
+        """Put a whole batch behind the others. There must be room for its `held_bytes`."""
+        size = encoded.held_bytes
+        batch = ProducerBatch(
+            queue.tp, self.codec, size, size, now_ms, self._new_future, encoded=encoded
+        )
+        self._enqueue(queue, batch)
+        batch.close()
+        queue.closed_bytes += encoded.estimated_bytes
+        return batch
+
+    def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        queue.close_open()
+        self.available_bytes -= batch.reserved_bytes
+        queue.batches.append(batch)
         self._active[queue.tp] = queue
         self.incomplete[batch] = None
-        return batch
 
     def withdraw(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Undo `begin` of a batch whose first record turned out to be none."""

@@ -8,7 +8,7 @@ one before its batch is done gets a future.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from odradek_client.errors import IllegalState, OdradekError
@@ -16,7 +16,8 @@ from odradek_client.producer.identity import NO_IDENTITY, ProducerIdentity
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
-from odradek_protocol.records import BatchBuilder, next_sequence
+from odradek_protocol.records import BatchBuilder, EncodedRecords, next_sequence
+from odradek_protocol.records.place import Place
 
 
 class Future(Protocol):
@@ -61,7 +62,6 @@ class ProducerBatch:
         "_starts",
         "_timestamps",
         "_waiters",
-        "append",
         "attempts",
         "base_offset",
         "base_sequence",
@@ -76,6 +76,7 @@ class ProducerBatch:
         "log_append_time_ms",
         "may_be_written",
         "on_wire",
+        "put",
         "record_count",
         "reserved_bytes",
         "retry_at_ms",
@@ -95,11 +96,12 @@ class ProducerBatch:
         reserved_bytes: int,
         created_ms: float,
         new_future: NewFuture,
+        encoded: EncodedRecords | None = None,
     ) -> None:
         self.tp = tp
-        self.builder = BatchBuilder(codec)
+        self.builder: BatchBuilder | EncodedRecords = encoded or BatchBuilder(codec)
         #: The builder's own, looked up once: it runs for every record.
-        self.append = self.builder.append
+        self.put = self.builder.put
         self.limit_bytes = limit_bytes
         self.reserved_bytes = reserved_bytes
         self.created_ms = created_ms
@@ -124,7 +126,7 @@ class ProducerBatch:
         self.written = False  # done, and without an error
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = -1
-        self._timestamps: list[int] = []
+        self._timestamps: Sequence[int] = ()
         self._error: OdradekError | None = None
         self._record_errors: dict[int, str] = {}
         self._new_future = new_future
@@ -203,9 +205,7 @@ class ProducerBatch:
         parts[0].reserved_bytes = self.reserved_bytes
         self.reserved_bytes = 0
         self._parts = parts
-        self.encoded = None
-        self.builder = BatchBuilder()
-        self.append = self.builder.append
+        self._let_go()
         return parts
 
     # --- the end ----------------------------------------------------------------------------------
@@ -227,15 +227,19 @@ class ProducerBatch:
         if self.done:
             raise IllegalState(f"{self!r} was finished twice")
         if self.log_append_time_ms < 0 and self._error is None:
-            self._timestamps = [row[0] for row in self.builder.records()]
-        # Deliveries may be held for long: they must not hold the payload.
-        self.builder = BatchBuilder()
-        self.append = self.builder.append
-        self.encoded = None
+            self._timestamps = self.builder.timestamps()
+        self._let_go()
         self._wake()
         parent = self._parent
-        if parent is not None and all(part.done for part in parent._parts):
+        while parent is not None and all(part.done for part in parent._parts):
             parent._wake()
+            parent = parent._parent
+
+    def _let_go(self) -> None:
+        """Deliveries may be held for long: they must not hold the payload."""
+        self.builder = BatchBuilder()
+        self.put = self.builder.put
+        self.encoded = None
 
     def _wake(self) -> None:
         self.done = True
@@ -290,6 +294,22 @@ class ProducerBatch:
             offset += index
         return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
+    def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
+        """The batches that its records went in, itself if it was not split, each with the index of its first
+        record, counted from `start`."""
+        if not self._parts:
+            yield start, self
+        for part, at in zip(self._parts, self._starts, strict=True):
+            yield from part.leaves(start + at)
+
+    def first_error(self) -> tuple[int, OdradekError] | None:
+        """The first record of a finished batch that was not written, and why; of one that is no parent."""
+        if self._error is None:
+            return None
+        index = min(self._record_errors, default=0)
+        error = self.error_of(index)
+        return None if error is None else (index, error)
+
     def _part_of(self, index: int) -> tuple[ProducerBatch, int]:
         at = bisect_right(self._starts, index) - 1
         part = self._parts[at]
@@ -299,47 +319,50 @@ class ProducerBatch:
         return part, inner
 
 
-class Delivery:
+class Delivery(Place):
     """The fate of one record. Await it for its `RecordMetadata`; it raises if it was not written.
 
     May be awaited any number of times, by several tasks, or not at all.
     """
 
-    __slots__ = ("_batch", "_index")
+    __slots__ = ()
 
-    def __init__(self, batch: ProducerBatch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    owner: ProducerBatch
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        batch = self._batch
-        while not batch.is_done(self._index):
-            yield from batch.wait().__await__()
+        batch = self.owner
+        if not batch.done:
+            self.track()  # the batch will know who waits, and that one has this delivery
+            while not batch.is_done(self.index):
+                yield from batch.wait().__await__()
         return self.result()
 
     def done(self) -> bool:
         """Whether the fate of the record is known."""
-        return self._batch.is_done(self._index)
+        return self.owner.is_done(self.index)
 
     def result(self) -> RecordMetadata:
         """As awaiting it, for one that is done. IllegalState otherwise."""
-        batch = self._batch
+        batch = self.owner
         if batch.written:
-            return batch.metadata_of(self._index)
+            return batch.metadata_of(self.index)
         error = self.exception()
         if error is not None:
             # The exception is shared by the records of a batch; tracebacks must not pile up in it.
             raise error.with_traceback(None)
-        return self._batch.metadata_of(self._index)
+        return self.owner.metadata_of(self.index)
 
     def exception(self) -> OdradekError | None:
         """Why the record was not written, None if it was. IllegalState if that is not known yet."""
-        if not self._batch.is_done(self._index):
+        if not self.owner.is_done(self.index):
             raise IllegalState("the record is still on its way; await the delivery")
-        return self._batch.error_of(self._index)
+        error = self.owner.error_of(self.index)
+        if error is not None:
+            self.track()  # once raised it has a traceback, whose frames have this delivery
+        return error
 
     def __repr__(self) -> str:
-        tp = self._batch.tp
+        tp = self.owner.tp
         if not self.done():
             return f"<Delivery to {tp.topic}-{tp.partition}, on its way>"
         error = self.exception()

@@ -9,43 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from struct import unpack_from
 
 from odradek_client.backoff import Random
+from odradek_protocol.murmur2 import positive_murmur2
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-_POSITIVE = 0x7FFFFFFF
 _CACHED_KEYS = 8192
 _CACHED_KEY_BYTES = 64
 
 
-def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash with Kafka's seed, unsigned."""
-    length = len(data)
-    h = _SEED ^ length
-    for k in unpack_from(f"<{length >> 2}I", data):
-        k = k * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = h * _M & _MASK ^ k
-    rest = length & 3
-    if rest:
-        h ^= int.from_bytes(data[length - rest :], "little")
-        h = h * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
-
-
 @lru_cache(maxsize=_CACHED_KEYS)
 def _hash_of_short_key(key: bytes) -> int:
-    return murmur2(key) & _POSITIVE
+    return positive_murmur2(key)
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
     """The partition of a key among `partitions`."""
     if len(key) > _CACHED_KEY_BYTES:
-        return (murmur2(key) & _POSITIVE) % partitions
+        return positive_murmur2(key) % partitions
     return _hash_of_short_key(key) % partitions
 
 

@@ -12,7 +12,7 @@ With `transactional_id` records are written in transactions:
             await producer.send("invoices", b"...")
 
 `send` puts the record into a batch; the sender loop takes it from there. The way of an ordinary
-record into an open batch is `_append` and `BatchBuilder.append`, and runs once per record: those two
+record into an open batch is `_append` and `BatchWriter.append`, and runs once per record: those two
 are written for speed. Everything rarer is in `_append_slowly`.
 """
 
@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from odradek_client.backoff import Backoff
 from odradek_client.config.producer import ProducerConfig
@@ -43,6 +43,13 @@ from odradek_client.errors import (
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
+from odradek_client.producer.arrow import (
+    ArrowDelivery,
+    ArrowRows,
+    ArrowSending,
+    EncodedGroup,
+    Lines,
+)
 from odradek_client.producer.batch import Delivery, RecordMetadata
 from odradek_client.producer.idempotence import IdempotenceManager
 from odradek_client.producer.partitioner import partition_for_key
@@ -58,8 +65,17 @@ from odradek_client.structs import (
     PreparedTransaction,
 )
 from odradek_client.timestamps import Time, as_ms
+from odradek_protocol.records.from_arrow import UnwritablePartition
+from odradek_protocol.records.lines import LineRecords
+
+if TYPE_CHECKING:
+    import pyarrow
+
+T = TypeVar("T")
 
 log = logging.getLogger("odradek.client.producer")
+
+new_delivery = Delivery.at
 
 #: Producers that were started and not closed.
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -310,6 +326,89 @@ class Producer:
             )
         return delivery
 
+    async def produce_arrow(
+        self,
+        topic: str,
+        batch: pyarrow.RecordBatch,
+        *,
+        partition: int | None = None,
+        timestamp_ms: Time | None = None,
+    ) -> ArrowDelivery:
+        """Buffer the rows of a `pyarrow.RecordBatch`, without an object per record; await the `ArrowDelivery`
+        returned to know that they are written.
+
+        Columns by name: `value`, and, where they are there, `key`, `headers`, `partition` and `timestamp`
+        (docs/use/arrow.md). `partition` and `timestamp_ms` are for all rows, in place of those columns.
+        All rows are looked at before the first is buffered: TypeError, ValueError and RecordTooLarge
+        name the row and the column. Otherwise raises as `send`; BufferTimeout says how many rows were
+        buffered before. Serializers are not called.
+        """
+        self._checked_router()
+        self._check_transaction()
+        check_topic(topic)
+        rows = ArrowRows(self.config, batch, partition, self._timestamp(timestamp_ms))
+        delivery = ArrowDelivery(topic, rows.count)
+        await self._produce_rows(rows, partition, delivery)
+        return delivery
+
+    async def produce_lines(
+        self, lines: LineRecords, delivery: ArrowDelivery, *, partition: int | None = None
+    ) -> None:
+        """Buffer lines as the values of records of the delivery's topic, without an object per record, up to the
+        first that is too large; await `delivery` to know that they are written. The time of all is now.
+
+        Raises as `send`, and `delivery.buffered` says how many were buffered before. Serializers are not called,
+        nor is a partitioner of one's own.
+        """
+        self._checked_router()
+        rows = Lines(self.config, lines, partition, self._timestamp(None))
+        await self._produce_rows(rows, partition, delivery)
+
+    async def _produce_rows(
+        self, rows: ArrowRows | Lines, partition: int | None, delivery: ArrowDelivery
+    ) -> None:
+        router = self._checked_router()
+        number = self._check_transaction()
+        topic = delivery.topic
+        assert self._accumulator is not None
+        state = router.known(topic, self._network.now_ms())
+        if state is None or (partition is not None and partition >= len(state.queues)):
+            state = await self._found_topic(router, topic, number)
+        try:
+            rows.place(router, state)
+        except UnwritablePartition:
+            # The topic may have grown.
+            state = await self._found_topic(router, topic, number)
+            rows.place(router, state)
+        sending = ArrowSending(rows, router, state, self._accumulator, delivery)
+        while sending.left:
+            if sending.compresses:
+                loop = asyncio.get_running_loop()
+                chunk = await loop.run_in_executor(None, sending.chunk)
+            else:
+                chunk = sending.chunk()
+            self._check_open()
+            self._check_transaction(number)
+            for encoded in chunk:
+                await self._admit(sending, encoded, number)
+            # As `send`: the sender must be able to run.
+            await asyncio.sleep(0)
+
+    async def _admit(self, sending: ArrowSending, encoded: EncodedGroup, number: int) -> None:
+        """Into its queue, as soon as there is room."""
+        assert self._loop is not None
+        loop = self._loop
+
+        def attempt() -> bool | None:
+            return sending.admit(encoded, self._network.now_ms()) or None
+
+        if self._waiters or not attempt():
+            try:
+                await self._wait_for_room(attempt, self._block_deadline(), number)
+            except BufferTimeout as error:
+                raise BufferTimeout(f"{error}; {sending.progress()}") from None
+        loop.wake()
+
     async def flush(self) -> None:
         """Send everything buffered so far and wait until its fate is known, good or bad."""
         accumulator, loop = self._accumulator, self._loop
@@ -456,8 +555,6 @@ class Producer:
             state = self._open_topics.get(topic)
             if state is None:
                 return None
-            if headers and headers.__class__ is not list and headers.__class__ is not tuple:
-                return None
             if partition is None:
                 if not self._default_partitioner:
                     return None
@@ -476,8 +573,13 @@ class Producer:
             batch = queue.open
             if batch is None:
                 return None
-            index = batch.append(timestamp_ms, key, value, headers, batch.limit_bytes)
-            return Delivery(batch, index) if index >= 0 else None
+            if not headers:
+                index = batch.put(timestamp_ms, key, value, None, batch.limit_bytes)
+            elif headers.__class__ is list or headers.__class__ is tuple:
+                index = batch.builder.append(timestamp_ms, key, value, headers, batch.limit_bytes)
+            else:
+                return None
+            return new_delivery(batch, index) if index >= 0 else None
         except (TypeError, ValueError):
             return None  # the slow way says what is wrong
 
@@ -496,36 +598,29 @@ class Producer:
         number = self._check_transaction()
         headers = check_record(self.config, topic, value, key, headers, partition)
         stamp = self._timestamp(timestamp_ms)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.config.max_block_ms / 1000
+        deadline = self._block_deadline()
         state = router.known(topic, self._network.now_ms())
         if state is None or (partition is not None and partition >= len(state.queues)):
-            await self._find_topic(topic, self.config.max_block_ms)
-            self._check_transaction(number)
-            state = router.known(topic, self._network.now_ms())
-            if state is None:
-                raise MetadataTimeout(f"topic {topic!r} is gone again")
+            state = await self._found_topic(router, topic, number)
         queue = router.choose(state, key, value, partition)
         delivery = queue.try_append(stamp, key, value, headers)
         if delivery is not None:
             return delivery
         delivery = None if self._waiters else self._begin(queue, stamp, key, value, headers)
         if delivery is None:
-            return await self._wait_for_room(queue, stamp, key, value, headers, deadline, number)
+
+            def attempt() -> Delivery | None:
+                found = queue.try_append(stamp, key, value, headers)
+                return found or self._begin(queue, stamp, key, value, headers)
+
+            return await self._wait_for_room(attempt, deadline, number)
         # A loop of sends that never has to wait must not keep the sender from running.
         await asyncio.sleep(0)
         return delivery
 
     async def _wait_for_room(
-        self,
-        queue: PartitionQueue,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        deadline: float,
-        number: int,
-    ) -> Delivery:
+        self, attempt: Callable[[], T | None], deadline: float, number: int
+    ) -> T:
         """First come, first served, until the deadline (C-11)."""
         assert self._accumulator is not None and self._loop is not None
         loop = asyncio.get_running_loop()
@@ -539,11 +634,9 @@ class Producer:
                     await waiter
                 self._check_open()
                 self._check_transaction(number)
-                delivery = queue.try_append(timestamp_ms, key, value, headers)
-                if delivery is None:
-                    delivery = self._begin(queue, timestamp_ms, key, value, headers)
-                if delivery is not None:
-                    return delivery
+                found = attempt()
+                if found is not None:
+                    return found
                 at = self._waiters.index(waiter)
                 waiter = self._waiters[at] = loop.create_future()
         except TimeoutError:
@@ -588,6 +681,14 @@ class Producer:
 
     # --- topics -----------------------------------------------------------------------------------
 
+    async def _found_topic(self, router: TopicRouter, topic: str, number: int) -> TopicQueues:
+        await self._find_topic(topic, self.config.max_block_ms)
+        self._check_transaction(number)
+        state = router.known(topic, self._network.now_ms())
+        if state is None:
+            raise MetadataTimeout(f"topic {topic!r} is gone again")
+        return state
+
     async def _find_topic(self, topic: str, timeout_ms: float) -> None:
         check_topic(topic)
         until_ms = self._network.now_ms() + self.config.metadata_max_idle_ms
@@ -621,6 +722,9 @@ class Producer:
         if number is not None and current != number:
             raise IllegalState("the transaction ended while the record waited to get into it")
         return current
+
+    def _block_deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self.config.max_block_ms / 1000
 
     def _timestamp(self, timestamp_ms: Time | None) -> int:
         if timestamp_ms is None:

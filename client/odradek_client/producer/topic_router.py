@@ -55,6 +55,11 @@ class TopicRouter:
                 self._topics[topic] = state
         return state
 
+    @property
+    def decides_by_itself(self) -> bool:
+        """Whether a key's hash is the partition of a record, and nothing else that the settings name."""
+        return self._partitioner == "default"
+
     def choose(
         self, state: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:

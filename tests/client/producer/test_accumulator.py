@@ -39,7 +39,7 @@ def put(
         limit, reserved = acc.batch_bytes(topic, None, value, ())
         assert acc.has_room(reserved)
         batch = acc.begin(queue, limit, reserved, now_ms)
-        delivery = Delivery(batch, batch.append(0, None, value, ()))
+        delivery = Delivery(batch, batch.builder.append(0, None, value, ()))
     return delivery
 
 
@@ -66,7 +66,7 @@ def test_c10_records_share_a_batch_until_it_is_full() -> None:
     deliveries = [put(acc, size=200) for _ in range(6)]
     held = acc.queue(TopicPartition("t", 0)).batches
     assert [b.builder.record_count for b in held] == [4, 2]
-    assert [d._index for d in deliveries] == [0, 1, 2, 3, 0, 1]
+    assert [d.index for d in deliveries] == [0, 1, 2, 3, 0, 1]
     assert all(not b.has_sequence for b in held)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -19,7 +21,8 @@ def batch(count: int = 3) -> tuple[ProducerBatch, list[Delivery]]:
     loop = asyncio.get_running_loop()
     made = ProducerBatch(TP, Codec.NONE, 1 << 20, 0, 0.0, loop.create_future)
     deliveries = [
-        Delivery(made, made.append(1000 + index, None, b"v" * 50, ())) for index in range(count)
+        Delivery(made, made.builder.append(1000 + index, None, b"v" * 50, ()))
+        for index in range(count)
     ]
     made.close()
     return made, deliveries
@@ -117,3 +120,52 @@ async def test_c25_deliveries_follow_their_record_into_the_parts() -> None:
     good = [r for r in results if isinstance(r, RecordMetadata)]
     assert [m.timestamp_ms for m in good] == [1008 - len(good) + i for i in range(len(good))]
     assert deliveries[-1].result().offset > 100
+
+
+class Held:
+    """Something of the program's."""
+
+
+async def test_who_raises_the_error_of_a_delivery_is_not_kept_by_it() -> None:
+    """The error has a traceback, its frames the delivery, that one the batch, and the batch the error."""
+    gone = []
+
+    def look(delivery: Delivery, how: str) -> None:
+        held = Held()
+        gone.append(weakref.ref(held))
+        if how == "result":
+            delivery.result()
+        else:
+            raise delivery.exception() or AssertionError
+
+    for how in ("result", "exception"):
+        made, deliveries = batch()
+        made.fail(InvalidRecord("no", code=ErrorCode.INVALID_RECORD))
+        with pytest.raises(InvalidRecord):
+            look(deliveries[1], how)
+        del made, deliveries
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+
+
+async def test_who_waits_for_a_delivery_that_nobody_sends_can_be_forgotten() -> None:
+    gone = []
+
+    def begin() -> None:
+        made, deliveries = batch()
+        waiting = deliveries[0].__await__()
+        next(waiting)
+        held = Held()
+        held.waiting = waiting  # type: ignore[attr-defined]
+        made._waiters[0].held = held  # type: ignore[attr-defined]
+        gone.append(weakref.ref(held))
+
+    class Future(asyncio.Future[None]):
+        held: Held
+
+    loop = asyncio.get_running_loop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "create_future", Future)
+        begin()
+    gc.collect()
+    assert gone[0]() is None

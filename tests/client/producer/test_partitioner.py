@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from odradek_client.producer.partitioner import murmur2, next_sticky, partition_for_key
+from odradek_client.producer.partitioner import next_sticky, partition_for_key
+from odradek_protocol.murmur2 import murmur2
 
 
 @pytest.mark.parametrize(
