@@ -192,8 +192,8 @@ def produce(target: Target, topic: str, load: Load) -> Measured:
     )
 
 
-def check_end(target: Target, topic: str, load: Load) -> None:
-    """SystemExit unless the topic holds exactly what was sent, and the warm-up."""
+def check_end(target: Target, topic: str, load: Load, runs: int = 1) -> None:
+    """SystemExit unless the topic holds exactly what so many runs sent, and their warm-ups."""
     consumer = Consumer(
         {"bootstrap.servers": target.bootstrap, "group.id": "benchmark", "log_level": 0}
     )
@@ -205,7 +205,7 @@ def check_end(target: Target, topic: str, load: Load) -> None:
             found += high - low
     finally:
         consumer.close()
-    if found != load.records + load.partitions:
+    if found != runs * (load.records + load.partitions):
         raise SystemExit(f"{target.name}, {load}: the topic has {found} records")
 
 

@@ -15,6 +15,7 @@ from benchmarks.support import run_on_uvloop
 
 BATCH_BYTES = 16_384
 LINGER_MS = 5
+ARROW_ROWS = 10_000
 
 
 async def _odradek(bootstrap: str, topic: str, values: list[bytes]) -> float:
@@ -54,6 +55,27 @@ async def _odradek_nowait(bootstrap: str, topic: str, values: list[bytes]) -> fl
         for delivery in deliveries:
             delivery.result()
         return time.perf_counter() - started
+
+
+async def _odradek_arrow(bootstrap: str, topic: str, values: list[bytes]) -> float:
+    """The rows are Arrow's before the clock starts, as those of `poll_arrow` are when it stops."""
+    import pyarrow as pa
+
+    from odradek import Producer
+
+    batches = pa.table({"value": values}).to_batches(ARROW_ROWS)
+    async with Producer(
+        bootstrap_servers=bootstrap, linger_ms=LINGER_MS, batch_size=BATCH_BYTES
+    ) as producer:
+        await producer.send_and_wait(topic, values[0], partition=0)
+        started = time.perf_counter()
+        deliveries = [await producer.produce_arrow(topic, batch, partition=0) for batch in batches]
+        await producer.flush()
+        written = sum(len(part.rows) for each in deliveries for part in each.result().outcomes)
+        seconds = time.perf_counter() - started
+        if written != len(values):
+            raise RuntimeError(f"{written} of {len(values)} written")
+        return seconds
 
 
 async def _aiokafka(bootstrap: str, topic: str, values: list[bytes]) -> float:
@@ -141,6 +163,7 @@ def _confluent(bootstrap: str, topic: str, values: list[bytes]) -> float:
 
 CLIENTS: dict[str, Callable[[str, str, list[bytes]], float]] = {
     "odradek": lambda *given: run_on_uvloop(_odradek(*given)),
+    "odradek produce_arrow": lambda *given: run_on_uvloop(_odradek_arrow(*given)),
     "odradek send_nowait": lambda *given: run_on_uvloop(_odradek_nowait(*given)),
     "aiokafka": lambda *given: run_on_uvloop(_aiokafka(*given)),
     "kafka-python": _kafka_python,

@@ -88,12 +88,11 @@ def _kafka(folder: Path) -> Iterator[Side]:
     for name, port in zip(("SSL", "SASL_SSL"), ports, strict=True):
         node.add_listener(name, port)
     with cluster:
-        assert node._process is not None
         addresses = {"PLAINTEXT": cluster.bootstrap}
         addresses |= {
             name: f"127.0.0.1:{port}" for name, port in zip(("SSL", "SASL_SSL"), ports, strict=True)
         }
-        yield Side("Apache Kafka", node._process.pid, addresses)
+        yield Side("Apache Kafka", node.pid, addresses)
 
 
 def _client(folder: Path, side: Side, protocol: str) -> dict[str, Any]:

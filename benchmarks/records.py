@@ -22,7 +22,6 @@ from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec, compress, decompress
 from odradek_protocol.records import BatchBuilder, iter_batches, native, read_header, read_records
 from odradek_protocol.records.arrow import ArrowRows, chosen_columns
-from odradek_protocol.records.encoding import encode_rows
 from odradek_protocol.records.record import read_body
 
 Row = tuple[int, bytes | None, bytes, list[tuple[str, bytes | None]]]
@@ -68,7 +67,7 @@ def append_all_foreign(builder_class: Any, rows: list[Row]) -> bytearray:
 
 
 def ours(rows: list[Row], codec: Any) -> list[float | None]:
-    """Microseconds per record of: append, encode, append and build, read, gather for Arrow.
+    """Microseconds per record of: append, append and build, read, gather for Arrow.
 
     `codec`: the compiled twin, or None for the pure one.
     """
@@ -77,10 +76,8 @@ def ours(rows: list[Row], codec: Any) -> list[float | None]:
     builder = append_all(rows)
     batch = bytes(builder.build())
     header = read_header(batch)
-    blocks = builder._blocks
     return [
         best_us(lambda: append_all(rows)) / count,
-        best_us(lambda: encode_rows(rows, blocks, NOW)) / count,
         best_us(lambda: append_all(rows).build()) / count,
         best_us(lambda: read_records(batch, 0, header)) / count,
         best_us(lambda: gather(batch)) / count / _GATHERED,
@@ -106,16 +103,14 @@ def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[floa
     batch = bytes(append_all_foreign(builder_class, rows))
     build = best_us(lambda: append_all_foreign(builder_class, rows)) / count
     read = best_us(lambda: list(reader_class(batch))) / count
-    return [None, None, build, read, None]
+    return [None, build, read, None]
 
 
 def records(report: Report, compare: bool) -> None:
-    report.table(
-        "Records, us per record", ("batch", "append", "encode", "append and build", "read", "Arrow")
-    )
+    report.table("Records, us per record", ("batch", "append", "append and build", "read", "Arrow"))
 
     def row(name: str, numbers: list[float | None]) -> None:
-        names = ("append_us", "encode_us", "append_and_build_us", "read_us", "arrow_us")
+        names = ("append_us", "append_and_build_us", "read_us", "arrow_us")
         report.row(
             [name, *(shown(number, ".3f") for number in numbers)],
             **dict(zip(names, numbers, strict=True)),

@@ -1,13 +1,14 @@
 """The Spark connector: rows per second in and out, and what a micro-batch costs beyond Spark itself.
 
-    python -m benchmarks.spark [--rounds 5] [--records 2000000] [--only read,write,batch]
+    python -m benchmarks.spark [--rounds 5] [--records 2000000] [--only read,write,write-kafka,batch]
         [--kafka-jars DIR] [--json]
 
-Warm: the first round of everything is not counted. Rows are 100 B. "batch" runs a stream over 100
+Warm: the first round of everything is not counted. Rows are 100 B. "write" goes to our broker, "write-kafka" to Apache
+Kafka, where there are Java and Maven for it; both count what has arrived after every turn. "batch" runs a stream over 100
 partitions with one row each: our source and sink, and beside them a source and a sink in Python that do
 nothing with as many tasks (`spark_nothing`), once as they are, and in turns with what our connector does in
-each of Spark's workers to spare it collecting the garbage of imports. `--kafka-jars` names a directory with the JAR of Spark's own `kafka`
-format and those that it needs; then that format is measured in the same turns.
+each of Spark's workers to spare it collecting the garbage of imports. Spark's own `kafka`
+format is measured in the same turns, from the JARs that Maven fetches or that are in the directory of `--kafka-jars`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import functools
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,8 +26,12 @@ from typing import Any
 from benchmarks.clients import topic_with
 from benchmarks.support import Report, Spread, odradek_broker, parser, say
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from kafka_cluster import SHIPPED_HEAP, KafkaCluster, KafkaUnavailable, spark_jars
+
 READ_TARGET = 1_000_000
 WRITE_TARGET = 300_000
+WRITE_RATIO_TARGET = 1.2
 EXACTLY_ONCE_SHARE = 0.8
 OVERHEAD_TARGET_MS = 150
 VALUE_BYTES = 100
@@ -34,6 +40,11 @@ BATCH_PARTITIONS = 100
 #: What `spark_sources.TimedSource` notes.
 DRIVER_STEPS = ("latestOffset", "partitions", "commit")
 _CORES = 2
+#: Of Spark's own format; whatever else it needs, Spark has.
+_SAME_BATCHES = "batches as ours"
+_KAFKA_JARS = ("spark-*-kafka-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")
+#: As many bytes a batch and as long a wait for them as ours has.
+_LIKE_OURS = {"kafka.batch.size": "262144", "kafka.linger.ms": "20"}
 _WARM_BATCHES = 2
 TURNS = 2
 
@@ -47,7 +58,8 @@ def spark_session(jars: Path | None) -> Any:
     )
     settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
     if jars is not None:
-        settings["spark.jars"] = ",".join(str(jar) for jar in sorted(jars.glob("*.jar")))
+        found = [jar for name in _KAFKA_JARS for jar in sorted(jars.glob(name))]
+        settings["spark.jars"] = ",".join(map(str, found))
     return session(
         "odradek benchmark",
         f"local[{_CORES}]",
@@ -128,9 +140,9 @@ def tell_rates(report: Report, found: dict[str, list[float]], rows: int, target:
     for name, seconds in found.items():
         rate = Spread.of([rows / each for each in seconds])
         ratio = None
-        if theirs is not None and name != "kafka":
+        if theirs is not None and not name.endswith("keyed") and name != "kafka":
             ratio = Spread.of([b / a for a, b in zip(seconds, theirs, strict=True)])
-        missed = name != "kafka" and rate.median < target
+        missed = not name.startswith("kafka") and rate.median < target
         report.row(
             (
                 name,
@@ -144,43 +156,91 @@ def tell_rates(report: Report, found: dict[str, list[float]], rows: int, target:
         )
 
 
-def write(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
+def write(
+    report: Report, spark: Any, bootstrap: str, arguments: Any, broker: str = "our broker"
+) -> None:
     """Rows that Spark makes into a topic."""
     rows = arguments.records // 2
     report.table(
-        f"Write {rows:,} rows of {VALUE_BYTES} B (targets: {WRITE_TARGET:,} rows/s at_least_once, "
-        f"{EXACTLY_ONCE_SHARE} of that exactly_once)",
+        f"Write {rows:,} rows of {VALUE_BYTES} B to {broker} (targets: {WRITE_TARGET:,} rows/s, "
+        f"{WRITE_RATIO_TARGET} x Spark's own, exactly_once {EXACTLY_ONCE_SHARE} of at_least_once)",
         ("format", "rows/s", "x kafka format"),
     )
-    frame = spark.range(0, rows, 1, PARTITIONS).selectExpr(
-        f"cast(lpad(cast(id as string), {VALUE_BYTES}, '0') as binary) as value"
-    )
-    frame.cache().count()
+    value = f"cast(lpad(cast(id as string), {VALUE_BYTES}, '0') as binary) as value"
+    frames = {
+        "": spark.range(0, rows, 1, PARTITIONS).selectExpr(value),
+        ", keyed": spark.range(0, rows, 1, PARTITIONS).selectExpr(
+            "cast(cast(id % 1000 as string) as binary) as key", value
+        ),
+    }
+    for frame in frames.values():
+        frame.cache().count()
 
     def once(name: str) -> float:
         say(f"write, {name}")
         topic = topic_with(bootstrap, PARTITIONS)
-        kind, _, semantics = name.partition(", ")
+        kind, _, how = name.partition(", ")
+        how, _, keyed = how.partition(", ")
+        options = _LIKE_OURS if how == _SAME_BATCHES else {"semantics": how} if how else {}
         writer = (
-            frame.write.format(kind)
+            frames[f", {keyed}" if keyed else ""]
+            .write.format(kind)
             .mode("append")
             .option("kafka.bootstrap.servers", bootstrap)
             .option("topic", topic)
-            .options(**({"semantics": semantics} if semantics else {}))
+            .options(**options)
         )
         started = time.perf_counter()
         writer.save()
-        return time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        check_arrived(bootstrap, topic, rows)
+        return seconds
 
     names = ["odradek, at_least_once", "odradek, exactly_once"]
-    names += [] if arguments.kafka_jars is None else ["kafka"]
+    if arguments.kafka_jars is not None:
+        names += ["kafka", f"kafka, {_SAME_BATCHES}"]
+        names += [f"{name}, keyed" for name in (*names[:2], names[3])]
     found = in_turns(names, arguments.rounds, once)
-    plain, exact = found[names[0]], found[names[1]]
     tell_rates(report, found, rows, WRITE_TARGET)
+    plain, exact = found[names[0]], found[names[1]]
     share = Spread.of([a / b for a, b in zip(plain, exact, strict=True)])
     missed = " **missed**" if share.median < EXACTLY_ONCE_SHARE else ""
     report.note(f"exactly_once beside at_least_once: {share}{missed}")
-    frame.unpersist()
+    tell_write_ratios(report, found)
+    for frame in frames.values():
+        frame.unpersist()
+
+
+def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
+    """Ours beside each way to run Spark's own."""
+    for keyed in ("", ", keyed"):
+        for theirs in ("kafka", f"kafka, {_SAME_BATCHES}"):
+            base = found.get(theirs + keyed)
+            for semantics in ("at_least_once", "exactly_once") if base else ():
+                ours = found[f"odradek, {semantics}{keyed}"]
+                ratio = Spread.of([b / a for a, b in zip(ours, base or (), strict=True)])
+                missed = " **missed**" if ratio.median < WRITE_RATIO_TARGET else ""
+                report.note(f"{semantics}{keyed} / {theirs}{keyed}: {ratio}{missed}")
+
+
+def check_arrived(bootstrap: str, topic: str, rows: int) -> None:
+    """As many as were written are in the topic; a transaction leaves a marker beside them."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            # The end, and not where transactions are still to get their markers.
+            "isolation.level": "read_uncommitted",
+            "log_level": 0,
+        }
+    )
+    parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    ends = [consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts]
+    consumer.close()
+    if not rows <= sum(ends) <= rows + PARTITIONS * PARTITIONS:
+        raise SystemExit(f"{sum(ends)} records are in the topic, {rows} were written")
 
 
 def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
@@ -331,20 +391,43 @@ def durations_ms(
     return [durations[number] for number in sorted(durations)][_WARM_BATCHES:]
 
 
+def write_to_kafka(report: Report, spark: Any, arguments: Any) -> None:
+    """The same with Apache Kafka's own broker."""
+    try:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            KafkaCluster(Path(folder), heap=SHIPPED_HEAP) as kafka,
+        ):
+            write(report, spark, kafka.bootstrap, arguments, "Apache Kafka")
+    except KafkaUnavailable as missing:
+        report.note(f"without Apache Kafka: {missing}")
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--records", type=int, default=2_000_000)
-    options.add_argument("--only", default="read,write,batch", help="parts, with commas")
+    options.add_argument(
+        "--only", default="read,write,write-kafka,batch", help="parts, with commas"
+    )
     options.add_argument("--kafka-jars", type=Path, help="where the JARs of Spark's own format are")
     arguments = options.parse_args()
     report = Report("spark", as_json=arguments.json)
+    if arguments.kafka_jars is None:
+        try:
+            arguments.kafka_jars = spark_jars()
+        except KafkaUnavailable as missing:
+            report.note(f"without Spark's own format: {missing}")
     report.machine()
     spark = spark_session(arguments.kafka_jars)
+    chosen = arguments.only.split(",")
     parts = {"read": read, "write": write, "batch": batch}
     with odradek_broker("page-cache", metrics=False) as target:
-        for name in arguments.only.split(","):
-            parts[name](report, spark, target.bootstrap, arguments)
+        for name in chosen:
+            if name in parts:
+                parts[name](report, spark, target.bootstrap, arguments)
+    if "write-kafka" in chosen:
+        write_to_kafka(report, spark, arguments)
     spark.stop()
 
 

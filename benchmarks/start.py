@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -97,9 +98,11 @@ def measure(report: Report, title: str, data_dir: Path, rounds: int) -> None:
 
 
 def imports() -> list[tuple[str, int, int]]:
-    """(module, us in itself, us with what it imports) of a start that ends at a bad address."""
-    with tempfile.TemporaryDirectory() as directory:
-        arguments = ["--listen", "256.0.0.1:0", "--data-dir", directory]
+    """(module, us in itself, us with what it imports) of a start that finds its port taken."""
+    with tempfile.TemporaryDirectory() as directory, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ["--listen", address, "--data-dir", directory]
         done = subprocess.run(
             [sys.executable, "-X", "importtime", "-m", "odradek", "serve", *arguments],
             capture_output=True,

@@ -27,10 +27,6 @@ from typing import Any, TypeVar
 from odradek.broker import SubprocessBroker
 from odradek_protocol.records import native
 
-# A broker that compiles its modules at every start is not what users run.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
-
 T = TypeVar("T")
 
 CORES = os.cpu_count() or 1
@@ -104,8 +100,9 @@ def machine() -> dict[str, Any]:
 
 def parser(documentation: str | None) -> argparse.ArgumentParser:
     """With the options that every benchmark has."""
-    # Where nobody keeps byte code, every start of a broker would compile it again.
+    # A broker that compiles its modules at every start is not what users run.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     made = argparse.ArgumentParser(
         description=(documentation or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -228,14 +225,18 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def odradek_broker(
-    durability: str, settings: Mapping[str, object] | None = None, *, metrics: bool = True
+    durability: str,
+    settings: Mapping[str, object] | None = None,
+    *,
+    metrics: bool = True,
+    data_dir: Path | None = None,
 ) -> Iterator[Target]:
-    """Our broker as a process of its own, with a temporary data directory (TMPDIR says where)."""
+    """Our broker as a process of its own; data in a temporary directory (TMPDIR says where) unless given."""
     port = _free_port() if metrics else None
     given: dict[str, object] = {"log.durability": durability, "log.segment.delete.delay.ms": 0}
     if port is not None:
         given["http.listen"] = f"127.0.0.1:{port}"
-    with SubprocessBroker(settings={**given, **(settings or {})}) as broker:
+    with SubprocessBroker(data_dir=data_dir, settings={**given, **(settings or {})}) as broker:
         assert broker.pid is not None
         yield Target(durability, broker.bootstrap, broker.pid, port)
 
@@ -247,7 +248,8 @@ def _serve_mock(pipe: Connection) -> None:
     held = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     broker = next(iter(held.list_topics(timeout=_MOCK_START_S).brokers.values()))
     pipe.send(f"{broker.host}:{broker.port}")
-    with contextlib.suppress(EOFError):
+    # Ctrl+C is for the benchmark, which then closes the pipe.
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
         pipe.recv()
 
 

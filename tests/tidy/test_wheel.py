@@ -30,9 +30,10 @@ def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> str:
-    """By an interpreter that finds the wheel's packages before those of the checkout."""
+    """By an interpreter that finds the wheel's packages before those of the checkout, and adds no byte code
+    to them."""
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [sys.executable, "-B", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(installed), "PYTHONHASHSEED": "0"},
         capture_output=True,

@@ -1,0 +1,193 @@
+"""Ours, Apache Kafka and librdkafka's mock broker on the same rows, taking turns in one run.
+
+    python -m benchmarks.race [--rows produce-*,consume-1kb] [--rounds 5] [--scale 1.0]
+        [--minutes 55] [--only-ours] [--list] [--json]
+
+Ours with `log.durability` page-cache and fsync; Kafka from its jars as it is shipped, and with
+`log.flush.interval.messages=1`, which flushes before it acknowledges; the mock, which is C, in memory, and checks
+next to nothing. Each broker is started once and warmed with 400 MB. In every round each takes its turn, a
+different one first; between two turns all brokers come to rest. What one run wrote is checked to be there, and
+deleted. After `--minutes` no other row begins, and the row that is being measured has the rounds that it has by then.
+
+The table has a line for each row: the median and the range of each broker's figures, and of the ratios of the
+rounds, above 1 where ours is ahead, for rates and for milliseconds. Rows in which the median is below 1 beside
+Kafka are marked **behind**. A row that a broker cannot serve has a dash there, and a note says why. Without Java, or
+without Kafka's jars and Maven to fetch them, it does without Kafka, and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from benchmarks.race.contenders import KAFKA_PAGE_CACHE, MOCK, OURS, rest, started, warm
+from benchmarks.race.crowd import CONNECTIONS
+from benchmarks.race.java import JAVA
+from benchmarks.race.librdkafka import CONSUME, ONE_RECORD, PARTITIONS, PRODUCE, TRANSACTIONS
+from benchmarks.race.own import OWN
+from benchmarks.race.results import Result, tell
+from benchmarks.race.rows import Row, Run, Trial, chosen
+from benchmarks.support import Report, Target, parser, say
+
+TRIALS: tuple[Trial, ...] = (
+    *PRODUCE,
+    *PARTITIONS,
+    *TRANSACTIONS,
+    *CONSUME,
+    *ONE_RECORD,
+    *CONNECTIONS,
+    *JAVA,
+    *OWN,
+)
+
+
+class Race:
+    """Runs trials, and remembers what came out and who failed."""
+
+    def __init__(
+        self, targets: Sequence[Target], rounds: int, scale: float, minutes: float
+    ) -> None:
+        self._targets, self._rounds, self._scale = targets, rounds, scale
+        self._began_s = time.monotonic()
+        self._minutes = minutes
+        self.results: list[Result] = []
+        self.failures: list[str] = []
+        self.ours_failed = False
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def over(self) -> bool:
+        """Whether its minutes have passed."""
+        return self.seconds > self._minutes * 60
+
+    def run(self, trial: Trial, rows: Sequence[Row]) -> None:
+        """All rounds of one trial, or one if the time is over. A broker that fails is left out of the rest."""
+        results = [Result(row) for row in trial.rows]
+        self.results += [result for result in results if result.row in rows]
+        with contextlib.ExitStack() as held:
+            runs: dict[str, Run] = {}
+            for target in self._targets:
+                if target.name != MOCK or trial.mock:
+                    with self._blamed(trial, target, runs):
+                        runs[target.name] = held.enter_context(trial.at(target, self._scale))
+            for number in range(-1 if trial.warm else 0, self._rounds):
+                if number > 0 and self.over:
+                    break
+                shift = number % len(self._targets)
+                for target in (*self._targets[shift:], *self._targets[:shift]):
+                    run = runs.get(target.name)
+                    if run is None:
+                        continue
+                    rest(self._targets)
+                    with self._blamed(trial, target, runs):
+                        figures = run()
+                        if number >= 0:
+                            for result, figure in zip(results, figures, strict=True):
+                                result.rounds.setdefault(target.name, []).append(figure)
+
+    @contextlib.contextmanager
+    def _blamed(self, trial: Trial, target: Target, runs: dict[str, Run]) -> Iterator[None]:
+        """What goes wrong inside is the broker's failure, and not the end of the race."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a client raises is its result
+            runs.pop(target.name, None)
+            self.ours_failed |= target.name in OURS
+            self.failures.append(f"{trial.rows[0].name}, {target.name}: {error!r}")
+            say(f"failed: {self.failures[-1]}")
+
+
+def race(
+    report: Report,
+    selected: Sequence[tuple[Trial, tuple[Row, ...]]],
+    rounds: int,
+    scale: float,
+    minutes: float,
+    *,
+    only_ours: bool,
+) -> bool:
+    """Whether ours served every row. What was measured until then is told on Ctrl+C as well."""
+    with (
+        tempfile.TemporaryDirectory(prefix="odradek-race-") as folder,
+        started(Path(folder), only_ours=only_ours) as targets,
+    ):
+        for target in targets:
+            say(f"warming {target.name}")
+            warm(target, scale)
+        running = Race(targets, rounds, scale, minutes)
+        kafka = any(target.name == KAFKA_PAGE_CACHE for target in targets)
+        left_out = []
+        try:
+            for number, (trial, rows) in enumerate(selected, 1):
+                if trial in JAVA and not kafka:
+                    say(f"without {trial.rows[0].name}: its client comes with Kafka")
+                    continue
+                names = ", ".join(row.name for row in rows)
+                if running.over:
+                    left_out.append(names)
+                    continue
+                say(f"{number}/{len(selected)} {names} (after {running.seconds:.0f} s)")
+                running.run(trial, rows)
+        finally:
+            tell(report, [result for result in running.results if result.rounds], rounds)
+            for failure in running.failures:
+                report.note(f"Failed: {failure}")
+            if left_out:
+                report.note(f"Not measured within {minutes:g} minutes: {', '.join(left_out)}")
+    return not running.ours_failed
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """What SIGTERM does: brokers and clients are ended as on Ctrl+C."""
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--rows", default="", help="names or patterns of rows, with commas")
+    options.add_argument("--rounds", type=int, default=5, help="that count")
+    options.add_argument("--scale", type=float, default=1.0, help="of the number of records")
+    options.add_argument("--minutes", type=float, default=55.0, help="then no other row begins")
+    options.add_argument("--only-ours", action="store_true", help="without Kafka and the mock")
+    options.add_argument("--list", action="store_true", help="name the rows, and run nothing")
+    arguments = options.parse_args()
+    if arguments.rounds < 1 or arguments.scale <= 0 or arguments.minutes <= 0:
+        options.error("--rounds, --scale and --minutes must be positive")
+    try:
+        selected = chosen(TRIALS, arguments.rows)
+    except ValueError as problem:
+        options.error(str(problem))
+    if arguments.list:
+        for _, rows in selected:
+            for row in rows:
+                print(f"{row.name:34}{row.title}, {row.unit}")
+        return
+    signal.signal(signal.SIGTERM, _end)
+    report = Report("race", as_json=arguments.json)
+    report.machine()
+    try:
+        whole = race(
+            report,
+            selected,
+            arguments.rounds,
+            arguments.scale,
+            arguments.minutes,
+            only_ours=arguments.only_ours,
+        )
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0 if whole else 1)
+
+
+if __name__ == "__main__":
+    main()

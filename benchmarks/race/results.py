@@ -1,0 +1,100 @@
+"""What the rounds gave, beside each other: medians, ranges, and who is behind."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.race.contenders import (
+    ALL,
+    KAFKA_FLUSHING,
+    KAFKA_PAGE_CACHE,
+    MOCK,
+    OURS_FSYNC,
+    OURS_PAGE_CACHE,
+)
+from benchmarks.race.rows import Row
+from benchmarks.support import Report, Spread
+
+BEHIND = "**behind**"
+#: (column, ours, theirs); beside the mock nobody is expected to be ahead.
+COMPARISONS = (
+    ("page cache / Kafka page cache", OURS_PAGE_CACHE, KAFKA_PAGE_CACHE),
+    ("fsync / Kafka page cache", OURS_FSYNC, KAFKA_PAGE_CACHE),
+    ("fsync / Kafka flushing", OURS_FSYNC, KAFKA_FLUSHING),
+    ("page cache / mock", OURS_PAGE_CACHE, MOCK),
+)
+
+
+@dataclass
+class Result:
+    """One row: figures by broker, one of each round; a broker that failed has none from then on."""
+
+    row: Row
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+
+    def ratio(self, ours: str, theirs: str) -> Spread | None:
+        """How many times as good as theirs ours were, round by round. None without both in a round.
+
+        Of rates that is ours over theirs, of milliseconds theirs over ours: above 1 is ahead.
+        """
+        pairs = list(zip(self.rounds.get(ours, []), self.rounds.get(theirs, []), strict=False))
+        if not pairs:
+            return None
+        if self.row.less_is_better:
+            pairs = [(theirs_, ours_) for ours_, theirs_ in pairs]
+        return Spread.of([one / other for one, other in pairs])
+
+    def behind(self) -> list[str]:
+        """The comparisons with Kafka whose median is below 1."""
+        found = []
+        for column, ours, theirs in COMPARISONS:
+            ratio = None if theirs == MOCK else self.ratio(ours, theirs)
+            if ratio is not None and ratio.median < 1:
+                found.append(column)
+        return found
+
+    def cells(self) -> list[str]:
+        """Of the table: title with its unit, figures, ratios."""
+        return [f"{self.row.title}, {self.row.unit}", *self._figures(), *self._ratios()]
+
+    def _figures(self) -> Iterator[str]:
+        for name in ALL:
+            found = self.rounds.get(name)
+            yield shown(found) if found else "-"
+
+    def _ratios(self) -> Iterator[str]:
+        behind = self.behind()
+        for column, ours, theirs in COMPARISONS:
+            ratio = self.ratio(ours, theirs)
+            mark = f" {BEHIND}" if column in behind else ""
+            yield "-" if ratio is None else f"{ratio}{mark}"
+
+
+def shown(values: Sequence[float]) -> str:
+    """Median and range, in three digits or so."""
+    median = statistics.median(values)
+    form = ",.0f" if median >= 100 else ".1f" if median >= 10 else ".2f"
+    return f"{median:{form}} ({min(values):{form}}-{max(values):{form}})"
+
+
+def tell(report: Report, results: Sequence[Result], rounds: int) -> None:
+    """The table, and how many rows are behind in it."""
+    report.table(
+        f"The race, {rounds} rounds: median (range)",
+        ("row", *ALL, *(column for column, _, _ in COMPARISONS)),
+    )
+    for result in results:
+        report.row(
+            result.cells(),
+            name=result.row.name,
+            unit=result.row.unit,
+            rounds=result.rounds,
+            behind=result.behind(),
+        )
+    behind = [result.row.name for result in results if result.behind()]
+    report.note(
+        f"{len(behind)} of {len(results)} rows are {BEHIND} Kafka in a comparison"
+        + (f": {', '.join(behind)}." if behind else ".")
+    )
