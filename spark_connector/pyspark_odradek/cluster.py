@@ -274,7 +274,12 @@ async def list_offsets(
         gone = [each for each in wanted if network.cluster.partition(*each) is None]
         if not await (patience.another_try() if gone else patience.pause()):
             break
-        await refresh(network, options.subscription, patience.left_ms)
+        try:
+            await refresh(network, options.subscription, patience.left_ms)
+        except SourceError:
+            # Out of time, mostly in the middle of it: why it was needed says more.
+            failure = f"{failure}, and then no broker told who leads it"
+            break
     first = (gone or list(wanted))[0]
     raise SourceError(
         f"odradek: the offsets of {Partition(*first)}"

@@ -21,7 +21,7 @@ from pyspark_odradek import cluster
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.options import SourceOptions, parse_source
 from pyspark_odradek.planning import Partition
-from scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
+from scripted_broker import DEFAULT, HANG_UP, SILENCE, ScriptedBroker
 
 #: More than `fetchOffset.numRetries` of them.
 TIMES = 12
@@ -134,6 +134,15 @@ async def test_it_ends_with_default_api_timeout_and_the_cause() -> None:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         await cluster.find_partitions(running, options())
         with pytest.raises(SourceError, match=r"t-0 cannot be had: .*default\.api\.timeout\.ms"):
+            await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
+
+
+async def test_the_cause_is_told_if_time_runs_out_before_the_leader_is_known() -> None:
+    async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
+        broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await cluster.find_partitions(running, options())
+        broker.always(ApiKey.METADATA, SILENCE)
+        with pytest.raises(SourceError, match=r"t-0 cannot be had: .* and then no broker told"):
             await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
 
 
