@@ -141,7 +141,7 @@ async def test_the_cause_is_told_if_time_runs_out_before_the_leader_is_known() -
     async with ScriptedBroker(topics={"t": 1}) as broker, network(broker, 2000) as running:
         broker.always(ApiKey.LIST_OFFSETS, offset_7(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         await cluster.find_partitions(running, options())
-        broker.always(ApiKey.METADATA, SILENCE)
+        broker.always(ApiKey.METADATA, lambda request, version: SILENCE)
         with pytest.raises(SourceError, match=r"t-0 cannot be had: .* and then no broker told"):
             await cluster.list_offsets(running, {Partition("t", 0): -1}, options())
 
