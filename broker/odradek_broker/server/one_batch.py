@@ -98,6 +98,8 @@ class OneBatchRoad:
             node.faults.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
         if partition.durable(result.last_offset):
             return self.appended(request, result, started_us)
+        # Who waits for the disk must not keep the memory of the frame.
+        records.release()
         waiting = _Waiting(self, node, request, result, started_us)
         partition.when_durable(result.last_offset, waiting.settled)
         if waiting.done:

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from logs import NOW_MS, make_batch
 from odradek.simulation.disk import Failure
+from odradek_broker.deferred import Deferred
 from odradek_broker.quotas.entities import CLIENT_ID, USER, QuotaKey, quota_entity
+from odradek_broker.server.one_batch import OneBatchRoad
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames
 from odradek_protocol.compression import Codec
@@ -435,6 +437,17 @@ def test_t62_a_batch_of_a_verified_transaction_takes_the_short_road() -> None:
     assert not takes_short_road(world, first)
     world.send(first)
     assert takes_short_road(world, second)
+
+
+def test_p22_a_request_that_waits_for_the_disk_does_not_keep_its_frame() -> None:
+    """A connection may have hundreds of them, each of a megabyte."""
+    world = ProduceWorld(True, log_durability="fsync")
+    memory = bytearray(frame_of(world, Sent()))
+    reply = OneBatchRoad(world.node).answer(memoryview(memory))
+    assert isinstance(reply, Deferred) and not reply.done
+    memory.clear()  # BufferError if anybody has a view of it
+    world.flush()
+    assert reply.done
 
 
 SENT = st.builds(
