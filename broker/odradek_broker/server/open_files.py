@@ -7,7 +7,7 @@ import resource
 from typing import NamedTuple
 
 _OPEN_FILES_MAX = 10_240
-_SEGMENT_FILES_MAX = 512
+_SEGMENT_FILES_MAX = 2_560
 #: Indexes, checkpoints, directories being synced, the loop's own.
 _OTHER_FILES = 128
 
