@@ -282,7 +282,9 @@ class LogDirectory:
     def begin_journal(self, request_flush: Callable[[Any], None]) -> None:
         """Logs have been recovered. Where one could not be, what the journal has of it is kept, and flushes
         sync the files until the next start."""
-        if self.journal.replay is None or not any(log.offline for log in self.logs.values()):
+        # One that found too many files open is not offline, and recovered when somebody asks for it.
+        missing = any(log.offline or not log.loaded for log in self.logs.values())
+        if self.journal.replay is None or not missing:
             self.journal.start(request_flush)
 
     def _journal_failed(self, reason: str) -> None:

@@ -386,6 +386,40 @@ def test_l52_a_log_that_cannot_be_opened_keeps_it(world: World) -> None:
     assert sorted(values(world.logs.get("t", 1))) == [1, 2]  # type: ignore[arg-type]
 
 
+def test_l52_a_log_that_finds_too_many_files_open_at_start_keeps_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
+    for each in (log, other):
+        append(each)
+        world.flush(each)
+    world.files.crash()
+    # It is not offline, and opened when somebody asks for it.
+    opens = world.files.open
+
+    def out_of_files(path: str, *, create: bool = False) -> Any:
+        if path.endswith(".log") and "t-0/" in path:
+            raise OSError(errno.EMFILE, path)
+        return opens(path, create=create)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.files, "open", out_of_files)
+        world.start()
+    waiting, found = world.logs.get("t", 0), world.logs.get("t", 1)
+    assert waiting is not None
+    assert found is not None
+    assert not waiting.loaded
+    assert not waiting.offline
+    for _ in range(2):
+        append(found)
+        world.flush(found)
+    waiting.load(NOW_MS)
+    assert sorted(values(waiting)) == [1]
+    world.restart()
+    assert sorted(values(world.logs.get("t", 0))) == [1]  # type: ignore[arg-type]
+    assert sorted(values(world.logs.get("t", 1))) == [1, 2, 3]  # type: ignore[arg-type]
+
+
 def test_l50_one_that_somebody_has_removed_is_not_written_to_for_long(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
