@@ -372,8 +372,10 @@ class Server:
     def _report(self, report: StartReport) -> None:
         for recovered in report.recovered:
             if recovered.problem:
+                cut = recovered.truncated_bytes > recovered.restored_bytes
+                whole = recovered.restored_bytes and not cut and not recovered.removed_segments
                 log.warning(
-                    "cut a torn log",
+                    "completed a torn log" if whole else "cut a torn log",
                     partition=f"{recovered.topic}-{recovered.partition}",
                     problem=recovered.problem,
                     truncated_bytes=recovered.truncated_bytes,
