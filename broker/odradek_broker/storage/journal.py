@@ -202,6 +202,7 @@ class CommitJournal:
         # Whose files are to be synced, and whose are.
         self._due: dict[JournaledLog, None] = {}
         self._checkpointing: set[JournaledLog] = set()
+        self._failed = False
         #: Does it take anything? Otherwise flushes sync the files.
         self.usable = False
 
@@ -386,7 +387,9 @@ class CommitJournal:
 
     def failed(self, problem: OSError) -> None:
         """A write has failed: nobody knows what is on disk, so everything that trusts it is offline (D5)."""
-        if self.usable:
+        if not self._failed:
+            # Also while it stops: a start finds no block behind the one that is not there.
+            self._failed = True
             self.stop()
             self.on_failed(f"its commit journal failed: {problem}")
 

@@ -213,6 +213,23 @@ def test_l50_a_failed_write_takes_all_of_the_directory_offline(world: World) -> 
     assert len(values(found)) == 1
 
 
+def test_l50_a_failed_write_takes_what_was_written_behind_it_offline_during_a_stop_too() -> None:
+    world = World(MemoryFiles(), 64 * 1024 * 1024)
+    world.start()
+    logs = [world.create("t", IDS[0], partition) for partition in range(16)]
+    for log in logs:
+        append(log, make_batch(1, value=b"v" * 60_000))
+        world.commit.request(log)
+    begin, arguments = world.steps.calls.pop(0)
+    begin(*arguments)
+    assert world.directory.journal.unwritten == 2
+    world.logs.stop_journals()
+    world.files.fail(Failure("write_at"))
+    world.steps.run()
+    assert [log.offline for log in logs] == [True] * 16
+    assert [log.high_watermark for log in logs] == [1] * 16
+
+
 def test_l51_a_file_that_cannot_be_synced_keeps_its_part(world: World) -> None:
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     append(log, make_batch(1, value=b"kept"))
