@@ -109,8 +109,12 @@ class JournalWrite:
         for ticket in self.tickets:
             batches = ticket.file.read_at(ticket.position, ticket.size_bytes)
             if len(batches) != ticket.size_bytes:
-                # It is being truncated, and nobody asks for what is cut off.
-                continue
+                # Nothing here truncates a file that is being flushed.
+                raise OSError(
+                    errno.EIO,
+                    f"{ticket.segment.path} has lost what was just written to it: "
+                    f"{len(batches)} of {ticket.size_bytes} bytes at {ticket.position}",
+                )
             entries.append(
                 JournalEntry(
                     ticket.log.topic_id,
@@ -418,8 +422,10 @@ class CommitJournal:
         """Have everything synced that is in it now, bit by bit, so that a start after a crash has less to do."""
         self._stunted = False
         if self._file is not None and not self._files.exists(self._path):
-            # Somebody has removed it: a start would not find what is written to it.
+            # Somebody has removed it: a start would not find what is written to it. Nor what would be written to
+            # one that is put back, which is another one.
             self.usable = False
+            self._parts_max = 0
         self._sweep(self._logs)
 
     def synced(self, log: JournaledLog, offset: int) -> None:

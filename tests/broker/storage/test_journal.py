@@ -449,6 +449,42 @@ def test_l50_one_that_somebody_has_removed_is_not_written_to_for_long(world: Wor
     assert (log.synced_offset, log.high_watermark) == (3, 3)
 
 
+def test_l50_one_that_somebody_has_put_back_is_not_written_to(world: World) -> None:
+    log = world.create("t", IDS[0])
+    append(log)
+    world.flush(log)
+    copy = bytes(world.files.content(PATH))
+    world.files.remove(PATH)
+    world.checkpoint()
+    file = world.files.open(PATH, create=True)
+    file.append([copy])
+    file.sync()
+    file.close()
+    for end in range(3, 8):
+        append(log)
+        world.checkpoint()
+        world.flush(log)
+        assert (log.synced_offset, log.high_watermark) == (end, end)
+    world.restart()
+    (found,) = world.logs
+    assert found.log_end_offset == 7
+
+
+def test_l50_a_segment_that_somebody_truncates_is_no_success(world: World) -> None:
+    """The write would leave a hole in the journal, behind which nothing is put back."""
+    logs = [world.create("t", IDS[0], partition) for partition in range(3)]
+    told: list[str] = []
+    world.directory.journal.on_failed = told.append
+    for log in logs:
+        append(log)
+        world.commit.request(log)
+    file = world.files.open("data/t-1/00000000000000000000.log")
+    file.truncate(70)
+    world.steps.run()
+    assert "has lost what was just written" in told[0]
+    assert [log.high_watermark for log in logs] == [1, 1, 1]
+
+
 def test_l52_partitions_that_are_gone_are_no_matter(world: World) -> None:
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     for log in logs:
