@@ -101,7 +101,7 @@ GROUPS = (
     Mutant(
         "offsets that an administrator sets, answered and not written",
         "groups",
-        2,
+        3,
         {(shard, "commit_records"): _resets_are_not_written},
     ),
     Mutant(
@@ -140,7 +140,7 @@ GROUPS = (
     Mutant(
         "a change of protocol that forgets who has what",
         "groups",
-        18,
+        79,
         {(upgrade, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(
@@ -166,7 +166,7 @@ GROUPS = (
     Mutant(
         "an upgrade that begins with the first epoch",
         "groups",
-        10,
+        3,
         {(conversion, "upgraded"): _upgraded_from_the_first_epoch},
         ("ownership: ",),
     ),

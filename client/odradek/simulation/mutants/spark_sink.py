@@ -39,19 +39,19 @@ SPARK_SINK = (
     Mutant(
         "a refused EndTxn taken for a transaction that is ended",
         "spark-sink",
-        11,
+        17,
         {(Brokers, "_end"): _refused_is_ended},
     ),
     Mutant(
         "the last record of the decision log taken for the one that counts",
         "spark-sink",
-        17,
+        94,
         {(ledger, "newest"): _last_record},
     ),
     Mutant(
         "a failed batch that is aborted before its run has resigned",
         "spark-sink",
-        3,
+        2,
         {(protocol, "abort"): _abort_without_resigning},
     ),
 )

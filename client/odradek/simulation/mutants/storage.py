@@ -24,10 +24,15 @@ def _never_a_duplicate(self: ProducerStateManager, *_: Any) -> Accepted:
 
 
 _finish_flush = PartitionLog.finish_flush
+_finish_journaled = PartitionLog.finish_journaled
 
 
 def _failed_flush_is_a_flush(self: PartitionLog, ticket: Any, error: OSError | None) -> None:
     _finish_flush(self, ticket, None)
+
+
+def _failed_write_is_a_write(self: PartitionLog, ticket: Any, error: OSError | None) -> None:
+    _finish_journaled(self, ticket, None)
 
 
 def _not_looked_at(*_: Any) -> Iterator[bytes]:
@@ -95,8 +100,11 @@ STORAGE = (
     Mutant(
         "a failed fsync taken for a good one",
         "transactional-copy",
-        108,
-        {(PartitionLog, "finish_flush"): _failed_flush_is_a_flush},
+        502,
+        {
+            (PartitionLog, "finish_flush"): _failed_flush_is_a_flush,
+            (PartitionLog, "finish_journaled"): _failed_write_is_a_write,
+        },
     ),
     Mutant(
         "partitions of a directory that is missing are made anew, empty",

@@ -123,7 +123,7 @@ TRANSACTIONS = (
     Mutant(
         "markers forgotten by a restart",
         "transactional-copy",
-        1,
+        3,
         {(TransactionShard, "loaded"): _loaded_without_resuming},
     ),
     Mutant(
@@ -135,13 +135,13 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        20,
+        17,
         {(shard, "decide_end"): _end_whatever_the_epoch},
     ),
     Mutant(
         "an EndTxn that is judged before what is under way",
         "lone-producers",
-        1,
+        13,
         {
             (shard, "decide_end"): _judged_before_what_is_under_way,
             # Nor does the broker wait for what is under way, nor our client bear it: others do not.
