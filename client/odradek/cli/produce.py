@@ -126,11 +126,22 @@ async def read_lines(
     """
     from odradek_protocol.records.lines import LineRecords
 
-    rest = b""
     descriptor = file.fileno()
+    # Of a record whose end has not arrived, and as much of it as a delimiter may have begun in.
+    begun: list[bytes] = []
+    begun_bytes = 0
+    tail = b""
     lines: list[bytes] | LineRecords | None
     while data := await _read(descriptor):
-        data = rest + data
+        if begun and delimiter not in tail + data:
+            # Joined once, however many pieces a long record comes in.
+            begun.append(data)
+            begun_bytes += len(data)
+            if begun_bytes > _RECORD_BYTES_MAX:
+                raise InputError(f"a record of more than {_RECORD_BYTES_MAX} bytes")
+            tail = _end_of(tail + data, delimiter)
+            continue
+        data = b"".join([*begun, data])
         if whole and len(data) >= _WHOLE_BYTES:
             records = LineRecords(data, delimiter)
             rest = data[records.used_bytes :]
@@ -141,8 +152,14 @@ async def read_lines(
             raise InputError(f"a record of more than {_RECORD_BYTES_MAX} bytes")
         if lines:
             yield lines
-    if rest:
-        yield [rest]
+        begun, begun_bytes, tail = ([rest] if rest else []), len(rest), _end_of(rest, delimiter)
+    if begun:
+        yield [b"".join(begun)]
+
+
+def _end_of(data: bytes, delimiter: bytes) -> bytes:
+    """What a delimiter may have begun in."""
+    return data[-(len(delimiter) - 1) :] if len(delimiter) > 1 else b""
 
 
 async def _read(descriptor: int) -> bytes:
