@@ -20,7 +20,6 @@ from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames
 from odradek_protocol.message import Message
-from odradek_protocol.primitives import EncodeError
 
 #: The fields of a partition in a session that are its state, and not how it is kept.
 _KEPT = [
@@ -93,7 +92,7 @@ class FetchWorld(NodeWorld):
         peer = self.peers.setdefault(connection, Peer("/127.0.0.1", connection))
         try:
             reply = self.dispatcher.answer(peer, memoryview(bytearray(frame)))
-        except (CloseConnection, EncodeError) as problem:
+        except CloseConnection as problem:
             # The connection is closed.
             self.answers[number] = str(problem)
             return number

@@ -23,6 +23,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.fetch_frames import OneFetch
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.fetch import (
+    DIVERGENCE_SINCE,
     SESSIONS_SINCE,
     TOPIC_IDS_SINCE,
     FetchableTopicResponse,
@@ -112,11 +113,12 @@ class WaitingFetch(Protocol):
 @dataclass(slots=True, eq=False)
 class Session:
     """What a client named, and how much of it it knows. `attention`: the partitions at which it is not
-    settled. `topics_version`, `isolation_level`: those that the others were found settled with. `waiting`: its
+    settled. `tells_divergence`: whether its last request was of a version whose answers can. `topics_version`, `isolation_level`: those that the others were found settled with. `waiting`: its
     one fetch that waits."""
 
     id: int
     uses_topic_ids: bool
+    tells_divergence: bool
     used_ms: int
     created_ms: int
     topics_version: int
@@ -276,7 +278,7 @@ class FetchSessions:
         return self._incremental(session, request, version, everything)
 
     def at_rest(
-        self, session_id: int, epoch: int, isolation_level: int, *, uses_topic_ids: bool
+        self, session_id: int, epoch: int, isolation_level: int, version: int
     ) -> Session | None:
         """The session of an incremental fetch, if that goes on as those before it did; None if more than what it asks
         for, and what has moved, is to be looked at."""
@@ -284,7 +286,8 @@ class FetchSessions:
         if (
             session is None
             or session.epoch != epoch
-            or session.uses_topic_ids is not uses_topic_ids
+            or session.uses_topic_ids is not (version >= TOPIC_IDS_SINCE)
+            or session.tells_divergence is not (version >= DIVERGENCE_SINCE)
             or session.waiting is not None
             or session.isolation_level != isolation_level
             or session.topics_version != self._topics_version()
@@ -311,6 +314,13 @@ class FetchSessions:
         self, session: Session, request: FetchRequest, version: int, everything: bool
     ) -> FetchPlan | ErrorCode:
         self.go_on(session)
+        tells_divergence = version >= DIVERGENCE_SINCE
+        if session.tells_divergence is not tells_divergence:
+            session.tells_divergence = tells_divergence
+            # No answer of the older version could say what comes of the epochs that were named.
+            for requested in session.partitions.values():
+                requested.last_fetched_epoch = -1
+            session.look_at_all()
         before = len(session.partitions)
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
@@ -381,6 +391,7 @@ class FetchSessions:
         session = Session(
             session_id,
             version >= TOPIC_IDS_SINCE,
+            version >= DIVERGENCE_SINCE,
             now_ms,
             now_ms,
             self._topics_version(),

@@ -111,10 +111,7 @@ class OneFetchRoad(Generic[P]):
         node = self._node
         sessions = node.fetch_sessions
         session = sessions.at_rest(
-            request.session_id,
-            request.session_epoch,
-            request.isolation_level,
-            uses_topic_ids=request.version >= TOPIC_IDS_SINCE,
+            request.session_id, request.session_epoch, request.isolation_level, request.version
         )
         if session is None:
             return None

@@ -21,6 +21,8 @@ SESSIONS_SINCE = 7
 OFFSET_NOT_AVAILABLE_SINCE = 11
 #: From this version on topics go by id, not by name.
 TOPIC_IDS_SINCE = 13
+#: From this version on requests name the epoch of the last record, and answers say where logs part.
+DIVERGENCE_SINCE = 12
 #: From this version on followers ask; consumers have nothing to say in it.
 FOLLOWERS_SINCE = 17
 

@@ -16,7 +16,7 @@ from fetch_worlds import FetchWorld
 from odradek_broker.quotas.entities import QuotaKey, quota_entity
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records import iter_batches, simple_batch
 from odradek_protocol.schemas.fetch import (
     FetchPartition,
     FetchRequest,
@@ -397,3 +397,49 @@ def test_f20_a_session_has_one_fetch_that_waits() -> None:
     world.ask(closing, 12)
     assert not world.held and not world.node.parked_fetches
     assert not world.node.partition("t", 0).settled  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_f12_an_older_version_in_a_session_is_told_nothing_of_epochs(waits: bool) -> None:
+    """Its answers cannot say where logs part; the client would lose its connection over it."""
+    pair = Pair()
+    pair.do(lambda world: world.append("a", 0, 3))
+    pair.do(FetchWorld.settle_metadata)
+    epoch = pair.epoch("a", 0)
+
+    def fetch(session_epoch: int, version: int, offset: int | None = None) -> None:
+        asked = FetchPartition(
+            partition=0,
+            fetch_offset=offset or 0,
+            last_fetched_epoch=epoch if version >= 12 else -1,
+            partition_max_bytes=1000,
+        )
+        request = FetchRequest(
+            session_id=pair.sessions()[0][0] if session_epoch else 0,
+            session_epoch=session_epoch,
+            max_wait_ms=500 if waits and session_epoch else 0,
+            min_bytes=1,
+            topics=[] if offset is None else [FetchTopic(topic="a", partitions=[asked])],
+        )
+        pair.do(lambda world: world.ask(request, version))
+        pair.check()
+
+    def begin_epoch(world: FetchWorld) -> None:
+        world.raise_epoch("a")
+        partition = world.node.partition("a", 0)
+        assert partition is not None
+        now_ms = world.clock.wall_ms()
+        partition.append(memoryview(simple_batch([(None, b"x")] * 2, now_ms)), now_ms)
+        world.settle_metadata()
+
+    fetch(0, 12, 3)
+    pair.do(begin_epoch)
+    fetch(1, 12, 5)  # behind the end of the epoch that it names: the logs part
+    fetch(2, 11)
+    pair.do(lambda world: world.advance(500))
+    pair.check()
+    for world in pair.both:
+        assert not world.held
+        assert isinstance(world.answers[2], bytes), world.answers[2]
+    fetch(3, 12)
+    assert all(isinstance(each, bytes) for world in pair.both for each in world.answers.values())
