@@ -80,5 +80,11 @@ class Timeouts:
             queue.timer = self._timer(wait_ms, next_ms - now_ms)
         else:
             del self._queues[wait_ms]
+        failure: Exception | None = None
         for waiting in due:
-            waiting.timed_out()
+            try:
+                waiting.timed_out()
+            except Exception as error:  # noqa: BLE001  the loop is told, once the others are
+                failure = failure or error
+        if failure is not None:
+            raise failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,21 @@ def test_p23_who_is_told_may_end_others_and_wait_again() -> None:
     world.pass_time(10)
     assert busy.told == 3
     assert len(world.timeouts) == 0
+
+
+def test_p23_one_that_fails_does_not_keep_others_waiting() -> None:
+    class Failing(Waiting):
+        def timed_out(self) -> None:
+            super().timed_out()
+            raise RuntimeError("a test")
+
+    world = World()
+    failing, behind = Failing(), Waiting()
+    for each in (failing, behind):
+        world.timeouts.begin(each, 10)
+    with pytest.raises(RuntimeError, match="a test"):
+        world.pass_time(10)
+    assert (failing.told, behind.told) == (1, 1)
 
 
 def test_d11_durations_that_nobody_waits_for_are_forgotten() -> None:
