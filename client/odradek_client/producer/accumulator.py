@@ -151,9 +151,13 @@ class Accumulator:
         queue.open = batch
         return batch
 
+    def encoded_bytes(self, encoded: EncodedRecords) -> int:
+        """What a whole batch takes of the memory. Compression may make it larger than all of that."""
+        return min(encoded.held_bytes, self.buffer_memory)
+
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
-        """Put a whole batch behind the others. There must be room for its `held_bytes`."""
-        size = encoded.held_bytes
+        """Put a whole batch behind the others. There must be room for its `encoded_bytes`."""
+        size = self.encoded_bytes(encoded)
         batch = ProducerBatch(
             queue.tp, self.codec, size, size, now_ms, self._new_future, encoded=encoded
         )

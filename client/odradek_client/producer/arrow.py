@@ -324,7 +324,7 @@ class ArrowSending:
 
     def admit(self, group: EncodedGroup, now_ms: float) -> bool:
         """Put it into its queue, if there is room."""
-        if not self._accumulator.has_room(group.records.held_bytes):
+        if not self._accumulator.has_room(self._accumulator.encoded_bytes(group.records)):
             return False
         queue = self._queue(group.partition)
         self.delivery.add(self._accumulator.add(queue, group.records, now_ms), group.rows)

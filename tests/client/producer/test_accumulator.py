@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from odradek_client.producer.batch import Delivery, ProducerBatch
 from odradek_client.producer.identity import ProducerIdentity
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
+from odradek_protocol.records import HEADER_BYTES, BatchBuilder, EncodedRecords
 
 ME = ProducerIdentity(1, 0)
 
@@ -89,6 +91,21 @@ def test_c11_memory_is_taken_per_batch_and_given_back() -> None:
     acc.finished(batch)
     acc.finished(batch)
     assert acc.available_bytes == 1500, "given back once"
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_c11_what_grows_by_compression_has_room_when_all_else_is_gone(codec: Codec) -> None:
+    acc = accumulator(buffer_memory=32_768, codec=codec)
+    builder = BatchBuilder()
+    builder.append(0, None, Random(1).randbytes(32_676))
+    body = bytes(builder.build())[HEADER_BYTES:]
+    encoded = EncodedRecords(codec, body, 1, 0, 0)
+    reserved = acc.encoded_bytes(encoded)
+    assert acc.has_room(reserved)
+    batch = acc.add(acc.queue(TopicPartition("t", 0)), encoded, 0.0)
+    assert acc.available_bytes == 32_768 - reserved >= 0
+    acc.finished(batch)
+    assert acc.available_bytes == 32_768
 
 
 def test_c13_ready_by_linger_by_size_by_flush_by_need_by_close() -> None:
