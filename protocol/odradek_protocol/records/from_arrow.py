@@ -276,7 +276,7 @@ def _timestamps(pa: Any, column: Any) -> Cells | None:
         column = pa.nulls(len(column), pa.int64())
     elif types.is_timestamp(kind):
         # Whole milliseconds: what is finer is cut off.
-        column = _cast(pa, "timestamp", column, pa.timestamp("ms", tz=kind.tz), safe=False)
+        column = _cast(pa, "timestamp", column, pa.timestamp("ms", tz=kind.tz), truncates=True)
     elif not types.is_int64(kind):
         raise UnwritableColumn(
             f"column 'timestamp' is {kind}, but must be a timestamp, or int64 in ms since 1970"
@@ -294,14 +294,19 @@ def _partitions(pa: Any, column: Any) -> Cells | None:
         return None
     if not pa.types.is_integer(column.type):
         raise UnwritableColumn(f"column 'partition' is {column.type}, but must be int32")
-    column = _cast(pa, "partition", column, pa.int32(), safe=True)
+    column = _cast(pa, "partition", column, pa.int32())
     valid, data = column.buffers()
     return (False, column.offset, valid, None, data)
 
 
-def _cast(pa: Any, name: str, column: Any, kind: Any, *, safe: bool) -> Any:
+def _cast(pa: Any, name: str, column: Any, kind: Any, *, truncates: bool = False) -> Any:
+    """`truncates`: times may lose what is finer. UnwritableColumn for a number that does not fit."""
+    if column.type == kind:
+        return column
+    from pyarrow.compute import CastOptions
+
     try:
-        return column if column.type == kind else column.cast(kind, safe=safe)
+        return column.cast(options=CastOptions(kind, allow_time_truncate=truncates))
     except pa.ArrowInvalid as error:
         raise UnwritableColumn(f"column {name!r} is {column.type} and no {kind}: {error}") from None
 

@@ -252,6 +252,8 @@ def test_columns_of_other_names_and_types_are_refused() -> None:
     refused("column 'partition' is string", value=value, partition=pa.array(["1"]))
     refused("column 'partition' is int64 and no int32", value=value, partition=pa.array([2**40]))
     refused("column 'timestamp' is double", value=value, timestamp=pa.array([1.5]))
+    far = pa.array([10**17], pa.timestamp("s"))
+    refused(r"column 'timestamp' is timestamp\[s\] and no", value=value, timestamp=far)
     refused("column 'headers' is list<", value=value, headers=pa.array([["a"]]))
     refused("column 'headers' is string", value=value, headers=pa.array(["a"]))
     twice = pa.RecordBatch.from_arrays([value, value], names=["value", "value"])
