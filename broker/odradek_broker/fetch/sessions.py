@@ -113,8 +113,8 @@ class WaitingFetch(Protocol):
 @dataclass(slots=True, eq=False)
 class Session:
     """What a client named, and how much of it it knows. `attention`: the partitions at which it is not
-    settled. `tells_divergence`: whether its last request was of a version whose answers can. `topics_version`, `isolation_level`: those that the others were found settled with. `waiting`: its
-    one fetch that waits."""
+    settled. `tells_divergence`: whether its last request was of a version whose answers can. `topics_version`,
+    `isolation_level`: those that the others were found settled with. `waiting`: its one fetch that waits."""
 
     id: int
     uses_topic_ids: bool

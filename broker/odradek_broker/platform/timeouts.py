@@ -84,7 +84,7 @@ class Timeouts:
         for waiting in due:
             try:
                 waiting.timed_out()
-            except Exception as error:  # noqa: BLE001  the loop is told, once the others are
+            except Exception as error:  # noqa: BLE001 - the loop is told, once the others are
                 failure = failure or error
         if failure is not None:
             raise failure
