@@ -64,7 +64,7 @@ def handle(
         with node.verification.one_request():
             _append_all(node, context, request, produce)
     if request.acks == 0:
-        return produce.finishunanswered()
+        return produce.finish_unanswered()
     return produce.finish(request.timeout_ms)
 
 
@@ -341,7 +341,7 @@ class _Produce:
         self._node.request_timeouts.begin(self, self._timeout_ms)
         return deferred
 
-    def finishunanswered(self) -> NoResponse | Deferred[NoResponse | CloseConnection]:
+    def finish_unanswered(self) -> NoResponse | Deferred[NoResponse | CloseConnection]:
         """The reply with acks=0. It comes when the records may be read: the next request sees them."""
         if not self._open:
             outcome = unanswered(self.response)

@@ -122,9 +122,11 @@ class Dispatcher:
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
         # Handlers that carry out faults see every request.
-        plain = handlers[ApiKey.PRODUCE] is HANDLERS[ApiKey.PRODUCE]
-        self._one_batch = OneBatchRoad(node) if plain else None
-        self._one_fetch = OneFetchRoad(node, control_bytes_max, self._ended) if plain else None
+        self._one_batch = self._one_fetch = None
+        if handlers[ApiKey.PRODUCE] is HANDLERS[ApiKey.PRODUCE]:
+            self._one_batch = OneBatchRoad(node)
+        if handlers[ApiKey.FETCH] is HANDLERS[ApiKey.FETCH]:
+            self._one_fetch = OneFetchRoad(node, control_bytes_max, self._ended)
 
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         """The reply to one request, now or later. CloseConnection if the only reply is to hang up."""
