@@ -102,3 +102,18 @@ def test_a_fault_that_there_is_not_is_named() -> None:
 
     with pytest.raises(ValueError, match="no such fault: earthquake; there are kill-broker"):
         run_test("t", test, [1], faults=("earthquake",))
+
+
+@pytest.mark.simulated(seeds=5)
+async def test_k21_a_first_poll_without_a_group_goes_on_when_metadata_come(
+    simulated_cluster: SimulatedCluster,
+) -> None:
+    """On virtual time: a loop that is not woken waits a whole second."""
+    async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
+        await producer.send_and_wait("orders", b"1")
+    async with Consumer(
+        "orders", bootstrap_servers=simulated_cluster.bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
+        before_ms = simulated_cluster.now_ms
+        assert [record.value for record in await consumer.poll(10_000)] == [b"1"]
+        assert simulated_cluster.now_ms - before_ms < 1_000

@@ -64,6 +64,8 @@ class PollLoop:
         self._failure: OdradekError | None = None
         self._wakeup = asyncio.Event()
         self.closing = False
+        # Partitions of subscribed topics, and new leaders, are known from then on.
+        network.add_listener(lambda _: self.signal())
 
     def now_ms(self) -> int:
         """The network's clock; never goes back."""
