@@ -216,7 +216,11 @@ class Broker:
 
 
 class SubprocessBroker:
-    """`odradek serve` in a process of its own, for as long as a `with` lasts."""
+    """`odradek serve` in a process of its own, for as long as a `with` lasts.
+
+    It ends with the program that started it, also where that forgot it, or was killed; its temporary
+    directory goes with it.
+    """
 
     def __init__(
         self,
@@ -228,7 +232,7 @@ class SubprocessBroker:
         timeout_s: float = 30.0,
     ) -> None:
         self._given_dir = None if data_dir is None else Path(data_dir)
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._listen = listen
         self._settings = {key: _text(value) for key, value in (settings or {}).items()}
         self._child: subprocess.Popen[bytes] | None = None
@@ -249,11 +253,7 @@ class SubprocessBroker:
     @property
     def data_dir(self) -> Path:
         """Where it keeps everything."""
-        self.prepare()
-        if self._temporary is not None:
-            return Path(self._temporary.name) / "data"
-        assert self._given_dir is not None
-        return self._given_dir
+        return self._given_dir or Path(self._make_scratch()) / "data"
 
     @property
     def pid(self) -> int | None:
@@ -269,8 +269,8 @@ class SubprocessBroker:
 
     def prepare(self) -> None:
         """Have a directory."""
-        if self._given_dir is None and self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
+        if self._given_dir is None:
+            self._make_scratch()
 
     def settings(self) -> dict[str, str]:
         """Everything that is set, as Kafka's keys and texts."""
@@ -290,12 +290,15 @@ class SubprocessBroker:
             command.append("--testing")
         for key, value in self.settings().items():
             command += ["--set", f"{key}={value}"]
-        handle, errors = tempfile.mkstemp(prefix="odradek-", suffix=".log")
-        self._errors = Path(errors)
-        with os.fdopen(handle, "wb") as stderr:
+        # What the broker removes if this program ends before it could.
+        scratch = self._make_scratch()
+        command += ["--until-stdin-ends", scratch]
+        self._errors = Path(scratch) / "broker.log"
+        with self._errors.open("wb") as stderr:
             self._child = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                # Ends with this program, and the broker with it.
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 # Ctrl+C is for the application, which then ends this.
@@ -363,12 +366,13 @@ class SubprocessBroker:
 
     def _reap(self, child: subprocess.Popen[bytes]) -> None:
         child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
         self._child = None
-        if self._errors is not None:
-            self._errors.unlink(missing_ok=True)
-            self._errors = None
+        self._errors = None
+        if self._given_dir is not None:
+            self._remove_scratch()
 
     def restart(self) -> None:
         """Stop if it is running, and start again on the same port and data."""
@@ -378,9 +382,21 @@ class SubprocessBroker:
     def close(self) -> None:
         """Stop, and remove the data if their directory was temporary."""
         self.stop()
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+        self._remove_scratch()
+
+    def _make_scratch(self) -> str:
+        """A folder for data without a place of their own, and for the messages of the broker."""
+        if self._scratch is None:
+            # The broker may still write into it when this program ends without `close`.
+            self._scratch = tempfile.TemporaryDirectory(
+                prefix="odradek-", ignore_cleanup_errors=True
+            )
+        return self._scratch.name
+
+    def _remove_scratch(self) -> None:
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     def __enter__(self) -> Self:
         try:

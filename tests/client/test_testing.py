@@ -17,6 +17,7 @@ from odradek_client.admin import Admin, ConfigResource
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import IllegalState
 from odradek_client.producer.producer import Producer
+from waiting import wait_until
 
 
 async def write(bootstrap: str, topic: str, *values: bytes) -> None:
@@ -242,3 +243,49 @@ async def test_faults_can_be_ordered_of_a_broker_under_test(
             assert broker.faults.list() == []
     with pytest.raises(IllegalState):
         _ = inside.faults
+
+
+_FORGETFUL = """
+import sys
+from odradek import Broker
+folder = sys.argv[1] or None
+broker = Broker.subprocess(data_dir=folder)
+broker.start()
+print(broker.bootstrap, broker._scratch.name, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("has_place", [False, True])
+def test_a_broker_ends_with_the_program_that_forgot_it(
+    tmp_path: Path, killed: bool, has_place: bool
+) -> None:
+    folder = tmp_path / "kept"
+    program = subprocess.Popen(
+        [sys.executable, "-c", _FORGETFUL, str(folder) if has_place else ""],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    with program.stdin, program.stdout:
+        address, scratch = program.stdout.readline().split()
+        asyncio.run(write(address, "orders", b"one"))
+        if killed:
+            program.kill()
+        else:
+            program.stdin.close()
+        program.wait()
+    host, _, port = address.rpartition(":")
+
+    def has_gone() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex((host, int(port))) != 0 and not Path(scratch).exists()
+
+    wait_until(has_gone, "the broker and its folder are gone", 30.0)
+    if has_place:
+        with SubprocessBroker(data_dir=folder) as broker:
+            assert asyncio.run(read(broker.bootstrap, "orders", 1)) == [b"one"]

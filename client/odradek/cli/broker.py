@@ -76,6 +76,7 @@ Users = Annotated[
     ),
 ]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
+Scratch = Annotated[Path | None, typer.Option("--until-stdin-ends", hidden=True)]
 
 
 # --- In the foreground ----------------------------------------------------------------------------
@@ -90,6 +91,7 @@ def serve(
     insecure: Insecure = False,
     user: Users = None,
     log_file: LogFile = None,
+    scratch: Scratch = None,
 ) -> None:
     """Run a broker in the foreground.
 
@@ -98,7 +100,15 @@ def serve(
     """
     serving.serve(
         serving.ServeOptions(
-            listen, data_dir, config, settings or [], log_file, testing, insecure, user or []
+            listen,
+            data_dir,
+            config,
+            settings or [],
+            log_file,
+            testing,
+            insecure,
+            user or [],
+            scratch,
         )
     )
 

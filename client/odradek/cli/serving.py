@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.commands import fail
+from odradek.cli.parent_watch import ended_by_stdin
 from odradek.cli.pid_file import PidFile, PidFileBusyError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class ServeOptions:
     testing: bool = False
     insecure: bool = False
     users: list[str] = field(default_factory=list)
+    #: Given by a program that has started the broker for itself: see `parent_watch`.
+    scratch: Path | None = None
 
 
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
@@ -76,6 +79,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
             options.users.append(value)
         elif name == "--log-file":
             options.log_file = Path(value)
+        elif name == "--until-stdin-ends":
+            options.scratch = Path(value)
         else:
             return None
     return options
@@ -84,6 +89,11 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
 def serve(options: ServeOptions) -> None:
     """Until a signal; ends the program with 2 for a bad setting, 1 for what keeps it from
     serving."""
+    with ended_by_stdin(options.scratch):
+        _serve(options)
+
+
+def _serve(options: ServeOptions) -> None:
     # What is imported is no garbage: not looked for while it comes, nor among it later.
     gc.disable()
     parsed, notices = configure(
