@@ -55,6 +55,8 @@ class World:
         self.files = files
         self.bytes_max = bytes_max
         self.config = LogConfig(durability="fsync", index_interval_bytes=100, **config)
+        #: Of topics whose settings differ.
+        self.configs: dict[str, LogConfig] = {}
 
     def start(self) -> StartReport:
         self.steps = Steps()
@@ -70,7 +72,7 @@ class World:
             self.config,
             journal_bytes_max=self.bytes_max,
         )
-        report = self.logs.open_all(lambda _: self.config)
+        report = self.logs.open_all(lambda topic: self.configs.get(topic, self.config))
         for log in self.logs:
             log.on_flush_wanted = self.commit.request
         self.logs.begin_journals(self.commit.request)
@@ -81,7 +83,7 @@ class World:
         return self.logs.directories[0]
 
     def create(self, topic: str, topic_id: bytes, partition: int = 0) -> PartitionLog:
-        log = self.logs.create(topic, partition, topic_id)
+        log = self.logs.create(topic, partition, topic_id, self.configs.get(topic))
         log.on_flush_wanted = self.commit.request
         # With the first batch come files and names, which are synced.
         append(log, make_batch(1, value=b"first"))

@@ -383,6 +383,14 @@ class Server:
                     removed_segments=len(recovered.removed_segments),
                     log_end_offset=recovered.log_end_offset,
                 )
+            if recovered.gaps:
+                first, end = recovered.gaps[0]
+                log.warning(
+                    "segments of a compacted log do not follow each other: taken for compaction's work",
+                    partition=f"{recovered.topic}-{recovered.partition}",
+                    gaps=len(recovered.gaps),
+                    first_gap=f"offsets {first} to {end - 1}",
+                )
         restored = [each.restored_bytes for each in report.recovered if each.restored_bytes]
         if restored:
             log.warning(

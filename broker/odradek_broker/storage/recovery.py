@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +47,9 @@ class RecoveryReport:
     restored_bytes: int = 0
     """Put back from the commit journal."""
     removed_segments: list[str] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets between segments, [first, end), that are taken to have been removed by compaction although
+    no recovery point says that what was there had been flushed."""
     problem: str = ""
 
 
@@ -271,9 +275,7 @@ class LogLoader:
         epochs: LeaderEpochs,
     ) -> list[Segment]:
         """The segments that stay; the last of them may have been cut (L-31, L-32)."""
-        # Compaction leaves segments that end differently, but none that is not known to be flushed.
-        known = self.gaps_known or not self.compacted
-        restorable = first if known else len(segments) - 1
+        restorable = self._first_restorable(segments)
         for at in range(first, len(segments)):
             segment = segments[at]
             if at > first:
@@ -290,7 +292,7 @@ class LogLoader:
             if problem:
                 self.report.truncated_bytes += size_before - segment.size_bytes
                 self._note(problem)
-            restored = self._restore_end(segment) if restorable <= at else 0
+            restored = self._restore_end(segment) if problem or restorable <= at else 0
             if restored:
                 problem = scan_segment(
                     segment,
@@ -306,6 +308,17 @@ class LogLoader:
                 self._remove(segments[at + 1 :])
                 return segments[: at + 1]
         return segments
+
+    def _first_restorable(self, segments: list[Segment]) -> int:
+        """The first segment behind whose sound end the journal may have records that the file lost.
+
+        A compacted segment below the recovery point is on disk as it should be: where compaction has
+        removed its end, the journal can still have just that end.
+        """
+        if not self.compacted:
+            return 0
+        bases = [segment.base_offset for segment in segments]
+        return max(bisect_right(bases, self.recovery_point) - 1, 0)
 
     def _restore_end(self, segment: Segment) -> int:
         """Write what the commit journal has behind the end of a segment (L-50); how many bytes."""
@@ -328,6 +341,8 @@ class LogLoader:
             return ""
         on_purpose = not self.gaps_known or segment.base_offset <= self.recovery_point
         if segment.base_offset > previous.next_offset and self.compacted and on_purpose:
+            if segment.base_offset > self.recovery_point:
+                self.report.gaps.append((previous.next_offset, segment.base_offset))
             return ""
         return (
             f"{segment.path} starts at offset {segment.base_offset}, but the segment before it"

@@ -32,6 +32,7 @@ from odradek_broker.tools.file_names import FileKind, FileName, parse_file
 from odradek_broker.tools.segment_file import Damaged
 from odradek_broker.tools.verify.data_directory import DataDirectoryCheck
 from odradek_broker.tools.verify.findings import Finding, Findings
+from odradek_protocol.records import iter_batches
 
 IDS = [bytes([number]) * 16 for number in range(1, 30)]
 
@@ -131,6 +132,87 @@ def test_l52_a_torn_file_is_completed_where_it_is_torn(world: World) -> None:
         assert found is not None
         assert read_all(found) == whole
         other.logs.close(clean=False)
+
+
+@pytest.mark.parametrize("cleaned_here", [False, True])
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
+@pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
+def test_l52_a_rolled_segment_gets_its_end_back(
+    policy: str, topic: str, *, checkpointed: bool, cleaned_here: bool
+) -> None:
+    """The power fails between the roll and the next flush: the name of the new segment is on disk,
+    the end of the old one in the journal alone."""
+    world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset(policy.split(",")))
+    world.start()
+    log = world.create(topic, IDS[0])
+    if checkpointed:
+        world.checkpoint()
+    if cleaned_here:
+        world.files.open("data/.cleaner.lock", create=True).close()
+        world.files.sync_dir("data")
+    count = 0
+    while len(log.segments) == 1:
+        count += 1
+        append(log, make_batch(1, value=b"%d" % count + bytes(200)))
+        if len(log.segments) == 1:
+            world.flush(log)
+    assert log.high_watermark == count
+    world.files.sync_dir(log.directory)
+    report = world.restart()
+    found = world.logs.get(topic, 0)
+    assert found is not None
+    assert sorted(values(found)) == list(range(1, count))
+    assert report.recovered[0].restored_bytes > 0
+    assert report.recovered[0].gaps == []
+
+
+def test_l52_what_compaction_removed_does_not_come_back_from_the_journal() -> None:
+    """The journal has the end of a segment that compaction has shortened since, and damage below the recovery
+    point makes the start read that segment."""
+    policy = frozenset({"compact"})
+    world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=policy)
+    world.start()
+    log = world.create("t", IDS[0])
+    ends = {}
+    while len(log.segments) < 3:
+        append(log, make_batch(1, value=bytes(200)))
+        world.flush(log)
+        ends[log.log_end_offset] = log.segments[-1].size_bytes
+    world.checkpoint()
+    first, second, _ = log.segments
+    world.files.open("data/.cleaner.lock", create=True).close()
+    world.files.sync_dir("data")
+    shortened = world.files.content(first.path)[: ends[second.base_offset - 3]]
+    damaged = bytearray(world.files.content(second.path))
+    damaged[16] ^= 0x40  # The magic byte.
+    world.files.crash()
+    world.files.put(first.path, shortened)
+    world.files.put(second.path, bytes(damaged))
+    for name in world.files.list("data/t-0"):
+        if name.endswith(".snapshot"):
+            world.files.remove(f"data/t-0/{name}")
+    report = world.start()
+    assert report.recovered[0].scanned_bytes >= len(shortened)
+    assert world.files.content(first.path) == shortened
+
+
+def test_l32_a_gap_that_nothing_explains_is_taken_and_told() -> None:
+    world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset({"compact"}))
+    world.start()
+    log = world.create("t", IDS[0])
+    while len(log.segments) == 1:
+        append(log, make_batch(1, value=bytes(200)))
+    world.flush(log)
+    end = log.segments[1].base_offset
+    path = log.segments[0].path
+    content = world.files.content(path)
+    world.files.crash()
+    *_, (last, _) = iter_batches(content)
+    world.files.put(path, content[:last])
+    report = world.start()
+    assert report.recovered[0].gaps == [(end - 1, end)]
+    assert report.recovered[0].log_end_offset == end + 1
 
 
 def test_l50_large_appends_go_past_it(world: World) -> None:
@@ -622,10 +704,16 @@ def run_workload(world: World, told: Acknowledged) -> None:
             sequences[1] = 0
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 @pytest.mark.parametrize("part", range(4))
-def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(part: int) -> None:
+def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(
+    part: int, policy: str
+) -> None:
     """The power fails at each operation of a run, and then at one of the start behind it."""
-    settings: dict[str, Any] = {"segment_bytes": 6000}
+    settings: dict[str, Any] = {
+        "segment_bytes": 6000,
+        "cleanup_policy": frozenset(policy.split(",")),
+    }
     probe = World(MemoryFiles(), **settings)
     probe.start()
     run_workload(probe, Acknowledged())

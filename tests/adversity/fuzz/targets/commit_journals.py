@@ -1,6 +1,7 @@
 """A commit journal with other bytes in it: what was synced stays, and the logs go on (L-50).
 
-The files have lost what only the journal had. The first byte: bit 0 makes the checksums of header and blocks fit, bit 1 those
+The files have lost what only the journal had. One log is compacted, and its active segment was begun just before
+the power cut: the end of the one before it is in the journal alone. The first byte: bit 0 makes the checksums of header and blocks fit, bit 1 those
 of the batches in them. The rest is a list of changes: position in three bytes, one byte.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tests.adversity.fuzz.target import Broken, Target
@@ -25,31 +27,61 @@ from odradek_broker.storage.journal_format import (
     HEADER,
     HEADER_BYTES,
 )
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.records.batch import BatchError, iter_batches, update_crc, verify_crc
 
 _PARTITIONS = 3
+_COMPACTED = "compacted"
+_SEGMENT_BYTES = 3_000
 _CHANGE_BYTES = 4
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The disk after a power cut; of each partition what was synced of it, up to which offset it was
+    acknowledged, and the base offset of its last segment."""
+
+    files: MemoryFiles
+    synced: dict[TopicPartition, bytes]
+    acknowledged: dict[TopicPartition, int]
+    last_bases: dict[TopicPartition, int]
+
+
 @cache
-def _written() -> tuple[MemoryFiles, list[bytes]]:
-    """After a power cut; and what was synced of each partition."""
-    world = World(MemoryFiles())
+def _written() -> _Written:
+    world = _world(MemoryFiles())
     world.start()
     logs = [world.create("t", bytes([7]) * 16, partition) for partition in range(_PARTITIONS)]
-    synced = [read_all(log) for log in logs]
+    logs.append(world.create(_COMPACTED, bytes([8]) * 16))
+    synced = {(log.topic, log.partition): read_all(log) for log in logs}
     for step in range(40):
         log = logs[step % _PARTITIONS]
         append(log, make_batch(1, value=bytes([step]) * 50, producer_id=1, sequence=step // 3))
+        append(logs[-1], make_batch(1, value=bytes([step]), producer_id=1, sequence=step))
         if step % 2:
             world.flush(*logs)
+    while len(logs[-1].segments) == 1:
+        append(logs[-1], make_batch(1, value=bytes(500)))
+    world.files.sync_dir(logs[-1].directory)
     world.files.crash()
-    return world.files, synced
+    return _Written(
+        world.files,
+        synced,
+        {(log.topic, log.partition): log.high_watermark for log in logs},
+        {(log.topic, log.partition): log.segments[-1].base_offset for log in logs},
+    )
+
+
+def _world(files: MemoryFiles) -> World:
+    world = World(files, segment_bytes=_SEGMENT_BYTES)
+    compacted = replace(world.config, cleanup_policy=frozenset({"compact"}))
+    world.configs[_COMPACTED] = compacted
+    return world
 
 
 def _changed(data: bytes) -> bytes:
-    content = bytearray(_written()[0].content(PATH))
+    content = bytearray(_written().files.content(PATH))
     for start in range(1, len(data) - _CHANGE_BYTES + 1, _CHANGE_BYTES):
         at = int.from_bytes(data[start : start + 3], "big") % len(content)
         content[at] = data[start + 3]
@@ -76,43 +108,55 @@ def _seal(content: bytearray, *, batches: bool) -> None:
 
 
 def _check(data: bytes) -> None:
-    files, synced = _written()
-    disk = files.copy()
+    written = _written()
+    disk = written.files.copy()
     content = _changed(data)
+    intact = content == disk.content(PATH)
     disk.put(PATH, content)
-    world = World(disk)
+    world = _world(disk)
     try:
         world.start()
     except DataDirectoryError:
         if content[:4] != b"ODRJ" or content[4:6] <= b"\0\1":
             raise Broken("a journal of no later version is refused") from None
         return
-    for partition, before in enumerate(synced):
-        log = world.logs.get("t", partition)
+    for key, before in written.synced.items():
+        log = world.logs.get(*key)
         if log is None or log.offline:
-            raise Broken(f"partition {partition} is not served")
-        _check_log(read_all(log), before)
+            raise Broken(f"{key} is not served")
+        # Where the journal does not say what came before it, a compacted log keeps its last segment.
+        may_skip_to = written.last_bases[key] if key[0] == _COMPACTED else -1
+        end = _check_log(read_all(log), before, may_skip_to, written.acknowledged[key], intact)
+        if end < written.acknowledged[key] and intact:
+            raise Broken(f"{key} has lost what was acknowledged")
         append(log)
         world.flush(log)
         if log.high_watermark != log.log_end_offset:
-            raise Broken(f"partition {partition} does not go on")
+            raise Broken(f"{key} does not go on")
     if world.stop():
         raise Broken("the stop is not clean")
 
 
-def _check_log(data: bytes, synced: bytes) -> None:
+def _check_log(
+    data: bytes, synced: bytes, may_skip_to: int, acknowledged: int, intact: bool
+) -> int:
+    """The offset behind the last record."""
     if not data.startswith(synced):
         raise Broken("what was synced has changed")
     offset = 0
     for position, header in iter_batches(data):
         verify_crc(data, position, header)
-        if header.base_offset != offset:
+        skipped = offset < header.base_offset == may_skip_to
+        if header.base_offset != offset and not skipped:
             raise Broken(f"a batch with offset {header.base_offset} where {offset} is expected")
+        if skipped and intact and offset < acknowledged:
+            raise Broken("acknowledged records before the last segment are lost")
         offset = header.next_offset
+    return offset
 
 
 def _seeds() -> Iterator[bytes]:
-    content = _written()[0].content(PATH)
+    content = _written().files.content(PATH)
     header = HEADER.parse(content)
     if header.incarnation == bytes(16):
         raise Broken("the journal has no incarnation")
