@@ -115,7 +115,7 @@ class MetadataLog:
         for name in self._metadata.topics:
             # Defaults in place of what cannot be read might delete records.
             self._metadata.log_config(name)
-        newest = log.max_timestamp_offset()
+        newest = log.max_timestamp_offset_at_once()
         if newest is not None:
             last_record_ms = newest[1]
         else:

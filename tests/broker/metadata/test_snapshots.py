@@ -6,6 +6,7 @@ import random
 import tracemalloc
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -32,6 +33,7 @@ from odradek_broker.metadata.snapshot_format import (
 )
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
+from odradek_broker.storage.manager import LogManager
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.records import iter_batches
 from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
@@ -602,3 +604,42 @@ def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code
     take_snapshot(world)
     world.crash(keep_page_cache=False)
     assert _names(world) == {"a", *(f"b{number}" for number in range(code))}
+
+
+@pytest.mark.parametrize("content", [b"", b"not an index", bytes(24), None])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_l33_a_start_makes_indexes_of_closed_metadata_segments_anew(
+    monkeypatch: pytest.MonkeyPatch, suffix: str, content: bytes | None, *, clean: bool
+) -> None:
+    """It cannot ask again, so no worker is waited for. Records before the snapshot are not read."""
+    world = NodeWorld(metadata_log_max_record_bytes_between_snapshots="1")
+    make_topics(world, "first", "second")
+    take_snapshot(world)
+    log = world.logs.get(METADATA_TOPIC, 0)
+    assert log is not None
+    if len(log.segments) == 1:
+        log.roll(NOW_MS)
+    make_topics(world, "third")
+    if clean:
+        assert world.logs.close() == []
+    else:
+        write = world.logs.metadata_directory.recovery_points_writer()
+        assert write is not None
+        write()
+        world.logs.metadata_directory.use_recovery_points()
+        world.logs.sync_names()
+        world.files.crash()
+    assert len(segments(world)) == 2
+    path = f"{DIRECTORY}/{segments(world)[0].removesuffix('log')}{suffix}"
+    if content is None:
+        world.files.remove(path)
+    else:
+        world.files.put(path, content)
+
+    def never(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr("node_world.LogManager", partial(LogManager, background=never))
+    world.start()
+    assert set(world.node.metadata.topics) >= {"first", "second", "third"}
