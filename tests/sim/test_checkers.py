@@ -7,6 +7,7 @@ import pytest
 from odradek.simulation.checkers.anomalies import check_anomalies
 from odradek.simulation.checkers.deleted import Deletions
 from odradek.simulation.checkers.history import Operation, Outcome, Poll, Send
+from odradek.simulation.checkers.latest import Fate, Writes, check_latest, check_uncompacted
 from odradek.simulation.checkers.queues import check_empty, check_limits
 from odradek.simulation.checkers.replayed import check_replayed, durable_state
 from odradek.simulation.run import run_seed
@@ -128,6 +129,21 @@ def test_deleted_records_do_not_come_back() -> None:
     assert deletions.problems == ["r read p offset 1, and everything below 2 was deleted"]
     deletions.saw_start("p", 1)
     assert deletions.highest_starts == {"p": 2}
+
+
+def test_a_hole_in_a_log_that_nothing_has_compacted_is_told() -> None:
+    """Later writes of the key hide the hole from whoever looks at the last one only."""
+    written = {"k": Writes("p")}
+    for number in range(3):
+        write = written["k"].add(tombstone=False)
+        write.fate, write.offset = Fate.ACKNOWLEDGED, number
+    found = {"p": [(0, "k", 0), (2, "k", 2)]}
+    assert list(check_latest(written, found, whole=True)) == []
+    assert list(check_uncompacted(written, found)) == [
+        "k: write 1 was acknowledged at p offset 1, and is gone though nothing was compacted"
+    ]
+    written["k"].writes[1].fate = Fate.UNKNOWN
+    assert list(check_uncompacted(written, found)) == []
 
 
 def test_what_a_replay_does_not_give_back() -> None:

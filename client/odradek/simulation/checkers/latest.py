@@ -95,6 +95,18 @@ def _check_last(key: str, writes: Sequence[Write], visible: int) -> Iterator[str
         yield f"{key}: write {known} was acknowledged, but the last that is there is {visible}"
 
 
+def check_uncompacted(written: Mapping[str, Writes], found: Mapping[str, Found]) -> Iterator[str]:
+    """Of a log that nothing has compacted every acknowledged write is there, not only the last of a key."""
+    for key, writes in written.items():
+        numbers = {number for _, name, number in found.get(writes.place, ()) if name == key}
+        for write in writes.writes:
+            if write.fate is Fate.ACKNOWLEDGED and write.number not in numbers:
+                yield (
+                    f"{key}: write {write.number} was acknowledged at {writes.place} offset"
+                    f" {write.offset}, and is gone though nothing was compacted"
+                )
+
+
 def check_offsets_given_once(written: Mapping[str, Writes]) -> Iterator[str]:
     """No offset belongs to two acknowledged writes."""
     holders: dict[tuple[str, int], str] = {}

@@ -14,6 +14,7 @@ from odradek.simulation.checkers.latest import (
     Writes,
     check_latest,
     check_offsets_given_once,
+    check_uncompacted,
 )
 from odradek.simulation.workloads.base import ALL_FAULTS
 from odradek.simulation.workloads.clients import keep_running
@@ -33,6 +34,9 @@ _TRANSACTIONS_MAX = 8
 _READS_MAX = 10
 _NUMBER = "number"
 _SETTLE_MS = 1_500
+#: When the cleaner is first asked: at once, or late (None: in the end), so that faults meet logs that nothing
+#: has ever compacted: of those every acknowledged write is there.
+_FIRST_CLEANING_MS = (100, 1_500, None)
 #: As long as a transaction may outlive its client: a wall clock that was set back counts.
 _END_MS = 120_000
 
@@ -42,7 +46,8 @@ class CompactionWorkload:
 
     name: ClassVar[str] = "compaction"
     settings: ClassVar[dict[str, object]] = {
-        "log.cleaner.backoff.ms": 100,
+        # The workload alone says when.
+        "log.cleaner.backoff.ms": 86_400_000,
         "log.cleaner.min.cleanable.ratio": 0.01,
         "log.cleaner.delete.retention.ms": 300,
         "log.segment.delete.delay.ms": 500,
@@ -56,6 +61,7 @@ class CompactionWorkload:
         self._world = world
         self._random = world.chance("workload")
         self._written: dict[str, Writes] = {}
+        self._cleaned = False
         self._read: list[tuple[str, dict[str, list[tuple[int, str, int]]]]] = []
 
     async def prepare(self) -> None:
@@ -78,14 +84,21 @@ class CompactionWorkload:
         cleaning.cancel()
 
     async def _keep_cleaning(self) -> None:
+        first_ms = self._random.choice(_FIRST_CLEANING_MS)
+        if first_ms is None:
+            return
+        await self._world.sleep(first_ms)
         while True:
-            await self._world.sleep(100)
             self._clean()
+            await self._world.sleep(100)
 
     def _clean(self) -> None:
+        self._cleaned = True
         broker = self._world.broker
         if broker.running and hasattr(broker.server, "node"):
-            broker.process.call(broker.server.node.cleaner.tick)
+            cleaner = broker.server.node.cleaner
+            cleaner._next_look_ms = 0.0
+            broker.process.call(cleaner.tick)
 
     # --- Clients ---
 
@@ -239,6 +252,8 @@ class CompactionWorkload:
         while world.now_ms < until_ms and self._transactions_open():
             await world.sleep(500)
         problems: list[str] = []
+        if not self._cleaned:
+            problems += check_uncompacted(self._written, await self._read_whole())
         for _ in range(2):
             problems += check_latest(self._written, await self._read_whole(), whole=True)
             await world.sleep(_SETTLE_MS)
