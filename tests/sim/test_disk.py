@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -56,3 +57,82 @@ def test_a_synced_rename_is_there() -> None:
     files.crash()
     assert files.content("data/t-delete/log") == b"old"
     assert files.content("data/t/log") == b"new"
+
+
+def _outcomes(make: Callable[[], MemoryFiles], seeds: int = 300) -> set[tuple[str, ...]]:
+    """The files, with their content, that power cuts leave."""
+    found = set()
+    for seed in range(seeds):
+        files = make()
+        files.crash(Random(seed))
+        found.add(tuple(f"{path}={files.content(path).decode()}" for path in files.paths()))
+    return found
+
+
+def test_a_removed_directory_comes_back_until_its_parent_is_synced() -> None:
+    def removed() -> MemoryFiles:
+        files = _replaced_directory()
+        files.sync_dir("data")
+        files.remove_tree("data/t-delete")
+        files.remove_tree("data/t")
+        return files
+
+    outcomes = _outcomes(removed)
+    assert () in outcomes
+    everything = ("data/t-delete/log=old", "data/t/log=new", "data/t/topic-id=id of the new one")
+    assert everything in outcomes
+    files = removed()
+    files.sync_dir("data")
+    for again in (1, 2):
+        files.crash(Random(again))
+        assert not files.exists("data/t")
+
+
+def test_a_new_file_has_content_and_name_or_neither() -> None:
+    """Both are durable by syncs of their own: a cache that nobody syncs may be there without its bytes."""
+
+    def written() -> MemoryFiles:
+        files = MemoryFiles()
+        files.make_dirs("d")
+        files.sync_dir("")
+        files.open("d/index", create=True).append([b"ab"])
+        return files
+
+    assert _outcomes(written) >= {(), ("d/index=",), ("d/index=a",), ("d/index=ab",)}
+    assert ("d/index=\0\0",) in _outcomes(written)
+
+
+def test_an_unsynced_truncation_is_lost_kept_or_half_written_over() -> None:
+    def cut() -> MemoryFiles:
+        files = MemoryFiles()
+        files.make_dirs("d")
+        _written(files, "d/log", b"old")
+        for path in ("", "d"):
+            files.sync_dir(path)
+        file = files.open("d/log")
+        file.truncate(0)
+        file.truncate(1)
+        file.truncate(0)
+        file.append([b"xy"])
+        return files
+
+    outcomes = _outcomes(cut)
+    assert outcomes >= {("d/log=old",), ("d/log=xy",), ("d/log=x",), ("d/log=",)}
+    files = cut()
+    files.open("d/log").sync()
+    files.crash(Random(1))
+    assert files.content("d/log") == b"xy"
+
+
+def test_a_power_cut_may_take_every_unsynced_name_at_once() -> None:
+    def many() -> MemoryFiles:
+        files = MemoryFiles()
+        files.make_dirs("d")
+        files.sync_dir("")
+        for number in range(20):
+            _written(files, f"d/{number}", b"")
+        return files
+
+    sizes = {len(outcome) for outcome in _outcomes(many)}
+    assert {0, 20} <= sizes
+    assert len(sizes) > 2

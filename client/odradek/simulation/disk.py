@@ -2,7 +2,8 @@
 
 The model of a disk: a file's bytes are durable up to what its last `sync` covered; its name is durable
 when its directory was synced after it appeared (or vanished), and a directory's name likewise. `crash` goes back to that, and lets a
-random part of the rest survive: kernels write back when they please, in any order.
+random part of the rest survive: kernels write back when they please, in any order. Some crashes take all unsynced
+names, or all unsynced bytes, at once: files without content, content without its file.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ VOLUME_BYTES = 1 << 30
 SECTOR_BYTES = 512
 
 
+#: In a power cut: how likely each unsynced name, or the unsynced bytes of each file, are to be there.
+_SURVIVING = (0.0, 0.5, 0.5, 0.5, 1.0)
+
+
 class _Inode:
-    __slots__ = ("content", "durable", "modified_ms", "open_handles")
+    """`cut_to_bytes`: the least that the file was truncated to since it was synced; None if it was not."""
+
+    __slots__ = ("content", "cut_to_bytes", "durable", "modified_ms", "open_handles")
 
     def __init__(self, modified_ms: int) -> None:
         self.content = bytearray()
         self.durable = b""
+        self.cut_to_bytes: int | None = None
         self.modified_ms = modified_ms
         self.open_handles = 0
 
@@ -93,7 +101,11 @@ class MemoryFile:
 
     def truncate(self, size_bytes: int) -> None:
         self._files.check("truncate", self._path)
-        content = self._live.content
+        inode = self._live
+        content = inode.content
+        if size_bytes < len(inode.durable):
+            cut_before = inode.cut_to_bytes
+            inode.cut_to_bytes = size_bytes if cut_before is None else min(size_bytes, cut_before)
         del content[size_bytes:]
         content += bytes(size_bytes - len(content))
 
@@ -101,6 +113,7 @@ class MemoryFile:
         inode = self._live
         self._files.check("sync", self._path)
         inode.durable = bytes(inode.content)
+        inode.cut_to_bytes = None
 
     def close(self) -> None:
         if self._inode is not None:
@@ -225,11 +238,13 @@ class MemoryFiles:
         if not keep_page_cache:
             self._undo_directory_renames(rng)
             self._lose_names(rng)
+            surviving = 0.0 if rng is None else rng.choice(_SURVIVING)
             for path in sorted(self._names):
-                _lose_bytes(self._names[path], rng)
+                _lose_bytes(self._names[path], rng, surviving)
         for inode in self._names.values():
             inode.open_handles = 0
             inode.durable = bytes(inode.content)
+            inode.cut_to_bytes = None
         self._durable_names = dict(self._names)
         self._durable_directories = set(self._directories)
 
@@ -245,13 +260,19 @@ class MemoryFiles:
                 _write_sectors(inode, position + begin, content[begin : begin + SECTOR_BYTES])
 
     def _lose_names(self, rng: random.Random | None) -> None:
+        surviving = 0.0 if rng is None else rng.choice(_SURVIVING)
+
         def survives(is_durable: bool) -> bool:
-            return is_durable or (rng is not None and rng.random() < 0.5)
+            return is_durable or (rng is not None and rng.random() < surviving)
 
         directories = {"", "."}
-        for path in sorted(self._directories):
+        for path in sorted({*self._directories, *self._durable_directories}):
             # Sorted: parents come first.
-            if _parent(path) in directories and survives(path in self._durable_directories):
+            if _parent(path) not in directories:
+                continue
+            named = path in self._durable_directories
+            # One whose removal is not durable comes back where that is lost.
+            if survives(named) if path in self._directories else not survives(False):
                 directories.add(path)
         names: dict[str, _Inode] = {}
         for path in sorted({*self._names, *self._durable_names}):
@@ -389,11 +410,21 @@ class MemoryFiles:
                 else:
                     del self._durable_names[name]
         below = {name for name in self._directories if name and _parent(name) == path}
-        gone = {name for name in self._durable_directories if name and _parent(name) == path}
-        self._durable_directories = (self._durable_directories - gone) | below
+        known = {name for name in self._durable_directories if name and _parent(name) == path}
+        for gone in known - below:
+            self._forget(gone + "/")
+        self._durable_directories = (self._durable_directories - known) | below
         self._unsynced_renames = [
             pair for pair in self._unsynced_renames if path not in map(_parent, pair)
         ]
+
+    def _forget(self, prefix: str) -> None:
+        """The names below a directory whose removal is durable."""
+        for name in [name for name in self._durable_names if name.startswith(prefix)]:
+            del self._durable_names[name]
+        self._durable_directories = {
+            name for name in self._durable_directories if not name.startswith(prefix)
+        }
 
     def modified_ms(self, path: str) -> int:
         inode = self._names.get(_clean(path))
@@ -456,24 +487,36 @@ class Crashed(BaseException):
     that handles errors may survive it."""
 
 
-def _lose_bytes(inode: _Inode, rng: random.Random | None) -> None:
+def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> None:
+    """`surviving`: 0 for none of the unsynced bytes, 1 for all, else up to a random point."""
     content, durable = inode.content, inode.durable
-    if rng is None:
+    if rng is None or surviving == 0.0:
         inode.content = bytearray(durable)
         return
-    common = min(len(content), len(durable))
-    if bytes(content[:common]) != durable[:common] or len(content) < len(durable):
-        # Truncated or rewritten since the sync: either state may be what is found.
-        if rng.random() < 0.5:
-            inode.content = bytearray(durable)
+    if surviving == 1.0:
         return
-    kept = rng.randint(len(durable), len(content))
+    if bytes(content[: len(durable)]) != durable:
+        # Truncated or rewritten since the sync: either state may be what is found, or where it was only
+        # cut and written again, what a truncation alone leaves.
+        cut_to_bytes = inode.cut_to_bytes
+        found = rng.random()
+        if found < 0.4:
+            inode.content = bytearray(durable)
+        elif found < 0.7 and cut_to_bytes is not None:
+            inode.content = _torn(content, min(cut_to_bytes, len(content)), rng)
+        return
+    inode.content = _torn(content, len(durable), rng)
+
+
+def _torn(content: bytearray, sure_bytes: int, rng: random.Random) -> bytearray:
+    """What is sure, and more up to a random point."""
+    kept = rng.randint(sure_bytes, len(content))
     torn = bytearray(content[:kept])
-    if kept > len(durable) and rng.random() < 0.3:
+    if kept > sure_bytes and rng.random() < 0.3:
         # The length reached the disk, the blocks did not.
-        hole = rng.randint(len(durable), kept)
+        hole = rng.randint(sure_bytes, kept)
         torn[hole:] = bytes(kept - hole)
-    inode.content = torn
+    return torn
 
 
 def _clean(path: str) -> str:
