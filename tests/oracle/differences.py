@@ -129,6 +129,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "InitProducerId 6 (two-phase commit, KIP-939) is served; Kafka closes the connection unless "
         "`unstable.api.versions.enable` is set.",
     ),
+    Difference(
+        "describe-topic-partitions-of-the-empty-name",
+        ("0.answer.topics*",),
+        "DescribeTopicPartitions of the empty name: INVALID_TOPIC_EXCEPTION for that topic, where Kafka "
+        "answers UNKNOWN_SERVER_ERROR for every topic of the request.",
+    ),
     Difference("describe-producers-odd", ("2.answer.topics.0.partitions",), _ONCE),
     Difference(
         "offset-fetch-named-twice",

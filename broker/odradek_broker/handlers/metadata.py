@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._leadership import partition_leadership
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, Topic
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.errors import AdminError
@@ -28,7 +29,6 @@ from odradek_broker.security.authorizer import (
     may_create_topic,
 )
 from odradek_broker.security.authorizer import topic as topic_resource
-from odradek_protocol.constants import NO_NODE_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.metadata import (
@@ -221,18 +221,13 @@ class _Answer:
 
     def _partition(self, topic: Topic, index: int) -> MetadataResponsePartition:
         state = topic.partitions[index]
-        answer = MetadataResponsePartition(
+        shown = partition_leadership(self._node, topic, index)
+        return MetadataResponsePartition(
+            error_code=shown.error,
             partition_index=index,
-            leader_id=state.leader,
+            leader_id=shown.leader,
             leader_epoch=state.leader_epoch,
             replica_nodes=list(state.replicas),
-            isr_nodes=list(state.isr),
+            isr_nodes=shown.isr,
+            offline_replicas=shown.offline,
         )
-        partition = self._node.partition(topic.name, index)
-        if partition is None or partition.log.offline:
-            # A disk error has taken it away (D5); nobody else has a copy.
-            answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-            answer.leader_id = NO_NODE_ID
-            answer.isr_nodes = []
-            answer.offline_replicas = list(state.replicas)
-        return answer

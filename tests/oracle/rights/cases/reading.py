@@ -124,6 +124,25 @@ _READING = [
         before=[*READY, *topic("@hidden")],
     ),
     Case(
+        "describe-topic-partitions",
+        "DescribeTopicPartitions",
+        {"topics": [{"name": name} for name in ("@t", "@hidden", "@absent")]},
+        [topic_right("DESCRIBE")],
+        before=[*topic(), *topic("@hidden")],
+        extra={
+            "reads": [topic_right("READ")],
+            "alters": [topic_right("ALTER"), topic_right("DELETE")],
+        },
+    ),
+    Case(
+        "describe-topic-partitions-of-all",
+        "DescribeTopicPartitions",
+        {},
+        [topic_right("DESCRIBE")],
+        before=[*topic(), *topic("@hidden")],
+        mine=True,
+    ),
+    Case(
         "metadata",
         "Metadata",
         {

@@ -1,0 +1,28 @@
+"""Who leads a partition, as Metadata and DescribeTopicPartitions tell it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek_broker.metadata.cluster import Topic
+from odradek_broker.node import Node
+from odradek_protocol.constants import NO_NODE_ID
+from odradek_protocol.errors import ErrorCode
+
+
+class Leadership(NamedTuple):
+    """Ids of nodes; `error` where there is no leader."""
+
+    error: ErrorCode
+    leader: int
+    isr: list[int]
+    offline: list[int]
+
+
+def partition_leadership(node: Node, topic: Topic, index: int) -> Leadership:
+    """The leader of a partition that there is. A disk error takes it away (D5): nobody else has a copy."""
+    state = topic.partitions[index]
+    partition = node.partition(topic.name, index)
+    if partition is None or partition.log.offline:
+        return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_NODE_ID, [], list(state.replicas))
+    return Leadership(ErrorCode.NONE, state.leader, list(state.isr), [])
