@@ -220,7 +220,8 @@ def only_mine(value: Any, prefix: str) -> Any:
 def _is_foreign(item: Any, prefix: str) -> bool:
     if not isinstance(item, dict):
         return False
-    names = [item[k] for k in ("group_id", "transactional_id", "name", "topic") if item.get(k)]
+    keys = ("group_id", "transactional_id", "name", "topic", "resource_name")
+    names = [item[k] for k in keys if item.get(k)]
     return any(not str(name).startswith(prefix) for name in names)
 
 

@@ -183,6 +183,43 @@ def _quota(value: float) -> dict[str, Any]:
 
 _CLUSTER_CASES = [
     Case(
+        "list-config-resources",
+        "ListConfigResources",
+        {"resource_types": [METRICS]},
+        [cluster_right("DESCRIBE_CONFIGS")],
+        ignore=("config_resources",),
+        extra={
+            "describes": [cluster_right("DESCRIBE")],
+            "alters": [cluster_right("ALTER_CONFIGS")],
+        },
+    ),
+    Case(
+        "unregister-broker",
+        "UnregisterBroker",
+        {"broker_id": 99},
+        [cluster_right("ALTER")],
+        extra={"describes": [cluster_right("DESCRIBE")]},
+    ),
+    Case(
+        "add-voter",
+        "AddRaftVoter",
+        {
+            "cluster_id": "no such cluster",
+            "voter_id": 2,
+            "voter_directory_id": NO_SUCH_ID,
+            "listeners": [{"name": "CONTROLLER", "host": "a", "port": 1}],
+        },
+        [cluster_right("ALTER")],
+        extra={"describes": [cluster_right("DESCRIBE")]},
+    ),
+    Case(
+        "remove-voter",
+        "RemoveRaftVoter",
+        {"cluster_id": "no such cluster", "voter_id": 2, "voter_directory_id": NO_SUCH_ID},
+        [cluster_right("ALTER")],
+        extra={"describes": [cluster_right("DESCRIBE")]},
+    ),
+    Case(
         "describe-cluster",
         "DescribeCluster",
         {"include_cluster_authorized_operations": True},

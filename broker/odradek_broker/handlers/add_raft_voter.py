@@ -1,0 +1,16 @@
+"""AddRaftVoter (key 80): refused, for the voters of the metadata quorum cannot change (A-75)."""
+
+from __future__ import annotations
+
+from odradek_broker.handlers._voters import refusal
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_protocol.schemas.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+
+
+def handle(
+    node: Node, context: RequestContext, request: AddRaftVoterRequest
+) -> AddRaftVoterResponse:
+    """The refusal; what the request gets wrong is told before."""
+    error, text = refusal(node, context, request)
+    return AddRaftVoterResponse(error_code=error, error_message=text)

@@ -1,0 +1,74 @@
+"""ListConfigResources (key 74): topics, brokers, groups and subscriptions that have settings (A-18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_protocol.constants import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.list_config_resources import (
+    RESOURCE_TYPES_SINCE,
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_ALL = (
+    RESOURCE_TOPIC,
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse | Deferred[ListConfigResourcesResponse]:
+    """Answered when all that it shows is durable. Topics and brokers are all listed, others while they have settings.
+
+    Who may describe the settings of the cluster sees all names, those of topics too, as in Kafka.
+    """
+    if not node.authorizer.allows(context, Operation.DESCRIBE_CONFIGS, CLUSTER):
+        return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if context.api_version < RESOURCE_TYPES_SINCE:
+        kinds: set[int] = {RESOURCE_CLIENT_METRICS}
+    else:
+        kinds = set(request.resource_types or _ALL)
+    if not kinds.issubset(_ALL):
+        return _failed(ErrorCode.UNSUPPORTED_VERSION)
+
+    def respond() -> ListConfigResourcesResponse:
+        return ListConfigResourcesResponse(
+            config_resources=[
+                ConfigResource(resource_name=name, resource_type=kind)
+                for kind in _ALL
+                if kind in kinds
+                for name in _names(node, kind)
+            ]
+        )
+
+    return when_durable(node, [], respond, lambda: _failed(ErrorCode.REQUEST_TIMED_OUT))
+
+
+def _failed(error: ErrorCode) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=error)
+
+
+def _names(node: Node, kind: int) -> Iterable[str]:
+    if kind == RESOURCE_TOPIC:
+        return sorted(node.metadata.topics)
+    if kind in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER):
+        return [str(node.node_id)]
+    return sorted(node.metadata.configured(kind))

@@ -1,0 +1,19 @@
+"""RemoveRaftVoter (key 81): refused, for the voters of the metadata quorum cannot change (A-75)."""
+
+from __future__ import annotations
+
+from odradek_broker.handlers._voters import refusal
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_protocol.schemas.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: RemoveRaftVoterRequest
+) -> RemoveRaftVoterResponse:
+    """The refusal; what the request gets wrong is told before."""
+    error, text = refusal(node, context, request)
+    return RemoveRaftVoterResponse(error_code=error, error_message=text)

@@ -1,0 +1,39 @@
+"""AddRaftVoter (key 80): a controller more that votes in the metadata quorum (KIP-853).
+
+Versions: 1 says whether to wait until the change is committed.
+
+Left out: any change. The quorum is this one node, as on a Kafka whose voters are given by its settings.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UINT16, UUID
+
+
+@struct
+class Listener(Struct):
+    name: str = field(STRING)
+    host: str = field(STRING)
+    port: int = field(UINT16)
+
+
+@message(key=80, versions="0-1", flexible="0+")
+class AddRaftVoterRequest(Message):
+    """The request. `cluster_id` null: of any cluster."""
+
+    cluster_id: str | None = field(STRING, nullable="0+")
+    timeout_ms: int = field(INT32)
+    voter_id: int = field(INT32)
+    voter_directory_id: bytes = field(UUID)
+    listeners: list[Listener] = field(array(Listener))
+    ack_when_committed: bool = field(BOOL, "1+", default=True)
+
+
+@message(key=80, versions="0-1", flexible="0+")
+class AddRaftVoterResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", ignorable=True)

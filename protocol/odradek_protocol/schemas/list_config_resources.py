@@ -1,0 +1,35 @@
+"""ListConfigResources (key 74): the names of resources that have settings (KIP-1142).
+
+Versions: 0 lists subscriptions to client metrics alone; 1 says which types are asked for.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, STRING
+
+#: From this version on the types are asked for; before, they are subscriptions to client metrics.
+RESOURCE_TYPES_SINCE = 1
+
+
+@message(key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesRequest(Message):
+    """The request. `resource_types` empty: all that there are."""
+
+    resource_types: list[int] = field(array(INT8), "1+")
+
+
+@struct
+class ConfigResource(Struct):
+    resource_name: str = field(STRING)
+    resource_type: int = field(INT8, "1+", default=RESOURCE_CLIENT_METRICS, ignorable=True)
+
+
+@message(key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    config_resources: list[ConfigResource] = field(array(ConfigResource))

@@ -1,0 +1,29 @@
+"""RemoveRaftVoter (key 81): a controller less that votes in the metadata quorum (KIP-853).
+
+Versions: only 0.
+
+Left out: any change. The quorum is this one node, as on a Kafka whose voters are given by its settings.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+
+
+@message(key=81, versions="0", flexible="0+")
+class RemoveRaftVoterRequest(Message):
+    """The request. `cluster_id` null: of any cluster."""
+
+    cluster_id: str | None = field(STRING, nullable="0+")
+    voter_id: int = field(INT32)
+    voter_directory_id: bytes = field(UUID)
+
+
+@message(key=81, versions="0", flexible="0+")
+class RemoveRaftVoterResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", ignorable=True)

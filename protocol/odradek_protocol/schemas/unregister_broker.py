@@ -1,0 +1,25 @@
+"""UnregisterBroker (key 64): the cluster forgets a broker that has gone.
+
+Versions: only 0.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@message(key=64, versions="0", flexible="0+")
+class UnregisterBrokerRequest(Message):
+    """The request."""
+
+    broker_id: int = field(INT32)
+
+
+@message(key=64, versions="0", flexible="0+")
+class UnregisterBrokerResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
