@@ -69,7 +69,7 @@ class AbortedIndex:
     file is kept in memory. Errors of the operating system pass.
     """
 
-    __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path")
+    __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path", "was_there")
 
     def __init__(self, files: Files, path: str) -> None:
         """Opens what is there. CorruptAbortedIndex if it is not whole entries in the order of their
@@ -79,7 +79,9 @@ class AbortedIndex:
         self._file: File | None = None
         self._size_bytes = 0
         self._last_offset = -1
-        if files.exists(path):
+        #: Without a file nobody knows what was aborted, unless somebody has scanned the segment.
+        self.was_there = files.exists(path)
+        if self.was_there:
             self._file = files.open(path)
             try:
                 self._size_bytes = self._file.size()
@@ -87,6 +89,8 @@ class AbortedIndex:
             except BaseException:
                 self.close()
                 raise
+            if not self._size_bytes:
+                self.close()  # There are many of them, and nothing to read.
 
     @classmethod
     def create(cls, files: Files, path: str) -> AbortedIndex:
@@ -203,12 +207,15 @@ class AbortedIndex:
         return crc32c(content)
 
     def take_place(self, path: str) -> None:
-        """Be the file of that name, whatever it is now; no file without entries."""
-        if self._file is None:
-            self._files.remove(path)
-        else:
-            self._files.rename(self.path, path)
+        """Be the file of that name, whatever it is now; also without entries, for that says that there are none."""
+        self.ensure_file()
+        self._files.rename(self.path, path)
         self.path = path
+
+    def ensure_file(self) -> None:
+        """Have a file, also without entries. OSError."""
+        if self._file is None:
+            self._files.open(self.path, create=True).close()
 
     def sync(self) -> None:
         if self._file is not None:

@@ -3,6 +3,10 @@
 A file that cannot be believed is neither read nor added to: readers are told to ask again until a
 worker has written another beside it, which then takes its place (L-05, L-33). So at any moment the
 file on disk is whole or known to be damaged, and nobody is shown aborted records (F-09).
+
+A file is believed that has what the snapshot at the end of its segment says it had (P-26). Where no snapshot
+says anything, as in a directory of Kafka's, one that is there is believed; one that is missing
+may never have been written or may have been removed, and is made from the batches, once.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from odradek_broker.storage.aborted_index import (
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.handles import BackgroundRunner, HandleCache
 from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment_state import SegmentState
 
 _OPEN_MAX = 4
 #: Of so many aborts during one rebuild it is given up, and begun again with the next reader.
@@ -60,13 +65,38 @@ def _at_once(work: Callable[[], None], done: Callable[[Exception | None], None])
 
 
 class AbortedIndexes:
-    """`unsynced` takes the paths that were written. Errors of the operating system pass."""
+    """`unsynced` takes the paths that were written. `state_at`: what the snapshot at an offset says of the
+    segment before it. `first_open_at`: where the first transaction begins that is open at an offset, -1 if
+    nobody knows. Errors of the operating system pass."""
 
-    __slots__ = ("_broken", "_files", "_open", "_unsynced")
+    __slots__ = (
+        "_believed",
+        "_broken",
+        "_expected",
+        "_files",
+        "_first_open_at",
+        "_first_open_offsets",
+        "_open",
+        "_state_at",
+        "_unsynced",
+    )
 
-    def __init__(self, files: Files, unsynced: set[str]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        unsynced: set[str],
+        state_at: Callable[[int], SegmentState | None],
+        first_open_at: Callable[[int], int],
+    ) -> None:
         self._files = files
         self._unsynced = unsynced
+        self._state_at = state_at
+        self._first_open_at = first_open_at
+        self._first_open_offsets: dict[int, int] = {}
+        # Of segments, by base offset: files that were looked at, or written from the first batch on.
+        self._believed: set[int] = set()
+        # Of the segment that is written to, at the time when the log was opened.
+        self._expected: dict[int, SegmentState] = {}
         self._open: OrderedDict[int, AbortedIndex] = OrderedDict()
         self._broken: dict[int, _Broken] = {}
 
@@ -74,6 +104,25 @@ class AbortedIndexes:
     def broken(self) -> bool:
         """Is any of them known not to be believed?"""
         return bool(self._broken)
+
+    def begin(self, segment: Segment) -> None:
+        """A segment has no batch yet, or is read from its first one on."""
+        self._believed.add(segment.base_offset)
+
+    def expect(self, segment: Segment) -> None:
+        """A segment was opened that is going to grow: what its index has, its snapshot says. OSError."""
+        if not segment.size_bytes:
+            self.begin(segment)
+            return
+        state = self._state_of(segment)
+        if state is not None:
+            self._expected[segment.base_offset] = state
+
+    def _state_of(self, segment: Segment) -> SegmentState | None:
+        """None also if the snapshot at its end is about other bytes: it was compacted since."""
+        state = self._state_at(segment.next_offset)
+        place = segment.base_offset, segment.size_bytes
+        return None if state is None or (state.base_offset, state.size_bytes) != place else state
 
     def append(self, segment: Segment, entry: AbortedTransaction) -> None:
         """The marker is in the log already, where a rebuild that begins later finds it."""
@@ -103,6 +152,8 @@ class AbortedIndexes:
         least the segments before each of `segments`. IndexesBeingRebuilt, LogCorrupt."""
         found: list[tuple[int, int]] = []
         for segment in segments:
+            if self._none_open(segment, end_offset):
+                break
             entries, complete = self._search(
                 segment,
                 start_offset,
@@ -115,6 +166,16 @@ class AbortedIndexes:
             if complete:
                 break
         return found
+
+    def _none_open(self, segment: Segment, end_offset: int) -> bool:
+        """Did no transaction that began before `end_offset` reach into a segment? It is asked of one whose
+        index nobody has looked at: that may have to be made anew, and so may all that follow."""
+        base = segment.base_offset
+        if base < end_offset or base in self._believed:
+            return False
+        if base not in self._first_open_offsets:
+            self._first_open_offsets[base] = self._first_open_at(base)
+        return self._first_open_offsets[base] >= end_offset
 
     def _search(
         self,
@@ -142,8 +203,28 @@ class AbortedIndexes:
             self._open.move_to_end(segment.base_offset)
             return index
         index = AbortedIndex(self._files, segment.path_of("txnindex"))
+        if segment.base_offset not in self._believed:
+            try:
+                self._check(segment, index)
+            except BaseException:
+                index.close()
+                raise
         self._keep(segment, index)
         return index
+
+    def _check(self, segment: Segment, index: AbortedIndex) -> None:
+        """CorruptAbortedIndex where a file does not have what it had, or is missing and nobody knows of
+        anything that was in it."""
+        base = segment.base_offset
+        state = self._expected.get(base) or self._state_of(segment)
+        if state is None:
+            if segment.size_bytes and not index.was_there:
+                raise CorruptAbortedIndex(f"{index.path} is missing")
+        elif (len(index), index.checksum()) != (state.aborted_entries, state.aborted_crc):
+            raise CorruptAbortedIndex(
+                f"{index.path} does not have its {state.aborted_entries} entries"
+            )
+        self._believed.add(base)
 
     def _keep(self, segment: Segment, index: AbortedIndex) -> None:
         while len(self._open) >= _OPEN_MAX:
@@ -220,6 +301,7 @@ class AbortedIndexes:
                 problem = failure
             else:
                 del self._broken[segment.base_offset]
+                self.begin(segment)
                 self._keep(segment, index)
                 self._unsynced.add(index.path)
                 return
@@ -237,6 +319,7 @@ class AbortedIndexes:
         """Forget what was aborted in a segment: a scan finds it again. OSError."""
         self.forget(segment)
         self._files.remove(segment.path_of("txnindex"))
+        self.begin(segment)
 
     def state(self, segment: Segment) -> tuple[int, int] | None:
         """How many entries a segment's has, and their CRC-32C; None where it cannot be believed. OSError."""
@@ -253,10 +336,15 @@ class AbortedIndexes:
         """Keep so many entries of a segment's. CorruptAbortedIndex if it does not begin with them; OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
+        self.begin(segment)
 
     def forget(self, segment: Segment) -> None:
         """The segment is going away."""
-        self._broken.pop(segment.base_offset, None)
+        base = segment.base_offset
+        self._broken.pop(base, None)
+        self._believed.discard(base)
+        self._expected.pop(base, None)
+        self._first_open_offsets.pop(base, None)
         self.close_index(segment)
 
     def close_index(self, segment: Segment) -> None:

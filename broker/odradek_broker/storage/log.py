@@ -698,11 +698,13 @@ class PartitionLog:
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         sealed = self._segments.roll(base_offset, self.config, self._options.randomness, now_ms)
-        self._producers.aborted_indexes.close_index(sealed)
+        self._producers.aborted_indexes.begin(self._segments.active)
         self._directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
         # Without a snapshot replay takes longer, that is all (P-28).
         with suppress(OSError):
-            self._producers.take_snapshot(base_offset)
+            whole = sealed.size_bytes and not sealed.damage and not self._epochs.changed
+            self._producers.take_snapshot(base_offset, sealed if whole else None)
+        self._producers.aborted_indexes.close_index(sealed)
         # With fsync as well: a roll without an append would leave the snapshot volatile (P-27).
         self.on_flush_wanted(self)
 

@@ -197,6 +197,7 @@ class LogLoader:
             log_start_offset = max(self.log_start_offset, segments[0].base_offset)
             producers = self.new_producers()
             producers.load(segments, log_start_offset, active.next_offset, self.now_ms)
+            producers.aborted_indexes.expect(active)
         except (SegmentCorrupt, BatchError):
             return None
         return LoadedLog(
@@ -284,7 +285,7 @@ class LogLoader:
                     self._note(problem)
                     self._remove(segments[at:])
                     return segments[:at]
-                producers.take_snapshot(segment.base_offset)
+                producers.take_snapshot(segment.base_offset, segments[at - 1])
             size_before = segment.size_bytes
             position = begin.position if at == first else 0
             problem = scan_segment(segment, producers, epochs, self.index_interval_bytes, position)
@@ -354,6 +355,7 @@ class LogLoader:
         segment.create()
         producers = self.new_producers()
         producers.start_empty(offset)
+        producers.aborted_indexes.begin(segment)
         return LoadedLog([segment], producers, LeaderEpochs(), offset, offset)
 
     def _remove(self, segments: list[Segment]) -> None:
@@ -477,8 +479,13 @@ def fill_aborted_index(
 ) -> None:
     """Write a segment's transaction index (L-05): producer state as it was at its start, in
     `scratch`, then its batches. In whatever thread. BatchError, SegmentCorrupt, OSError."""
-    scratch.load(earlier, log_start_offset, segment.base_offset, 0, alone=True)
+    loaded = False
     for _, header, batch in read_batches(segment, 0):
+        if not (loaded or header.is_transactional or header.is_control):
+            continue  # In most segments there is nothing else.
+        if not loaded:
+            loaded = True
+            scratch.load(earlier, log_start_offset, segment.base_offset, 0, alone=True)
         if header.is_control:
             verify_crc(batch, 0, header)
         aborted = scratch.follow(header, batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,10 @@ from odradek_broker.storage.errors import (
     StorageError,
 )
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_options import LogStart
 from odradek_broker.storage.segment import read_batches
+from odradek_broker.storage.segment_state import SEGMENT_STATE, decode_segment_state
+from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from raw_client import RawClient, batch_of, produce_request
@@ -141,14 +145,22 @@ def test_l33_a_transaction_index_is_given_up_when_the_broker_stops(
     assert not log.offline
 
 
-def test_l05_an_index_without_entries_is_no_file(log: PartitionLog, files: MemoryFiles) -> None:
+def test_l05_a_new_index_without_entries_is_an_empty_file(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """Without a file the next start would not know that nothing was aborted."""
     workers = Workers(log)
     ruin(log, files, 0)
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log)
     workers.run()
     assert aborted(log) == ABORTED
-    assert [path for path in files.paths() if "txnindex" in path] == [index_path(3), index_path(6)]
+    assert [path for path in files.paths() if "txnindex" in path] == [
+        index_path(0),
+        index_path(3),
+        index_path(6),
+    ]
+    assert files.content(index_path(0)) == b""
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -171,7 +183,8 @@ def test_f09_damage_never_makes_aborted_records_look_committed(
         with pytest.raises(LogCorrupt):
             aborted(log)
     once = len(scans)
-    assert once == segment_number + 1
+    # The segment itself, and before its first transactional batch those before it.
+    assert once == 2 - segment_number
     assert aborted(log, 6) == [(2, 3)]
     # What a restart finds is no better than it was.
     log = reopen(log, files, clean=True)
@@ -351,6 +364,120 @@ def test_l36_truncation_makes_a_rebuild_begin_again(log: PartitionLog, files: Me
     assert aborted(log) == []
 
 
+# ---- files that are gone, or are not what they were
+
+
+def restarted(files: MemoryFiles, log: PartitionLog, *, clean: bool) -> PartitionLog:
+    """The log after a stop, or after a crash whose recovery point is its end."""
+    if clean:
+        return reopen(log, files, clean=True)
+    log.flush()
+    point = LogStart(recovery_point=log.log_end_offset)
+    log.close(clean=False)
+    return make_log(files, start=point)
+
+
+def lose(files: MemoryFiles, *suffixes: str) -> None:
+    for path in files.paths():
+        if path.rpartition(".")[2] in suffixes:
+            files.remove(path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "suffixes",
+    [
+        ("txnindex",),
+        ("txnindex", "index", "timeindex"),
+        ("txnindex", "snapshot"),
+        ("txnindex", "index", "timeindex", "snapshot"),
+    ],
+)
+def test_l05_what_was_aborted_is_known_without_the_files_that_say_so(
+    log: PartitionLog, files: MemoryFiles, suffixes: tuple[str, ...], *, clean: bool
+) -> None:
+    end = log.log_end_offset
+    for _ in range(2):
+        log.close(clean=clean)
+        lose(files, *suffixes)
+        log = make_log(files, start=LogStart(0, end, end, clean))
+        assert aborted(log) == ABORTED
+        assert aborted(log, 0, 3) == [(1, 0)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda good: b"",
+        lambda good: bytes(len(good)),
+        lambda good: good[:34],
+        lambda good: good[:-1],
+        *(
+            lambda good, at=at: good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
+            for at in range(34)
+        ),
+    ],
+)
+def test_l05_a_transaction_index_that_says_something_else_is_not_believed(
+    files: MemoryFiles, change: Callable[[bytes], bytes], *, clean: bool
+) -> None:
+    log = make_log(files)
+    for producer_id in (1, 2, 3):
+        append(log, make_batch(1, producer_id=producer_id, transactional=True))
+        append_marker(log, commit=False, producer_id=producer_id)
+    log.roll(NOW_MS)
+    append(log)
+    log = restarted(files, log, clean=clean)
+    files.put(index_path(0), change(files.content(index_path(0))))
+    assert aborted(log) == [(1, 0), (2, 2), (3, 4)]
+
+
+def test_l05_segments_without_transactions_are_not_read_for_a_missing_file(
+    files: MemoryFiles, scans: list[str]
+) -> None:
+    """Most logs have none: their snapshots say so, and no file is there to say it again."""
+    log = make_log(files)
+    for _ in range(3):
+        append(log)
+        log.roll(NOW_MS)
+    append(log)
+    log = reopen(log, files, clean=True)
+    scans.clear()
+    assert aborted(log) == []
+    assert scans == []
+    assert not any(path.endswith("txnindex") for path in files.paths())
+
+
+def test_l05_a_directory_of_kafkas_is_read_once_and_no_further_than_needed(
+    files: MemoryFiles, scans: list[str]
+) -> None:
+    """Its snapshots say nothing of transaction indexes, and where nothing was aborted there is none. But
+    they say what was open."""
+    log = make_log(files)
+    for _ in range(3):
+        append(log, make_batch(producer_id=1, transactional=True))
+        append_marker(log, commit=True, producer_id=1)
+        log.roll(NOW_MS)
+    append(log)
+    log.close(clean=True)
+    for path in files.paths():
+        if path.endswith(".snapshot"):
+            content = files.content(path)
+            if decode_segment_state(content) is not None:
+                kept = content[6 : -SEGMENT_STATE.sizeof()]
+                files.put(path, content[:2] + crc32c(kept).to_bytes(4, "big") + kept)
+    log = make_log(files, start=LogStart(0, log.log_end_offset, 0, True))
+    scans.clear()
+    for _ in range(2):
+        assert aborted(log, 0, 2) == []
+        assert scans == [log.segments[0].path]
+    log = reopen(log, files, clean=True)
+    scans.clear()
+    assert aborted(log, 0, 2) == []
+    assert scans == []
+
+
 # ---- over the wire
 
 
@@ -397,7 +524,7 @@ async def test_f09_the_broker_makes_a_transaction_index_beside_its_loop(
     log._producers.aborted_indexes.close()
     first = (await client.call(fetch(0), version)).responses[0].partitions[0]
     assert (first.error_code, first.records) == (code, b"")
-    await until(lambda: not path.exists())
+    await until(lambda: path.read_bytes() == b"")
     again = (await client.call(fetch(0), version)).responses[0].partitions[0]
     assert (again.error_code, again.aborted_transactions) == (0, [])
     assert headers(bytes(again.records))[0].record_count == 1

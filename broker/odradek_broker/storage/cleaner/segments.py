@@ -121,6 +121,7 @@ class CleanedSegment(Segment):
         self._write_pending()
         self.seal()
         self.file.sync()
+        self._aborted.ensure_file()
         self._aborted.sync()
         for suffix in ("index", "timeindex"):
             _sync(files, self.path_of(suffix))

@@ -28,6 +28,7 @@ from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
 _SNAPSHOT = "snapshot"
+_BEYOND_ALL = 2**63
 
 EndMarker = tuple[int, int]
 
@@ -82,7 +83,9 @@ class Producers:
         #: Snapshots of which nobody knows yet that they are on disk.
         self.volatile: set[str] = set()
         """Paths written since the last flush took them."""
-        self.aborted_indexes = AbortedIndexes(files, self.unsynced)
+        self.aborted_indexes = AbortedIndexes(
+            files, self.unsynced, self.segment_state, self._first_open_at
+        )
 
     # ---- appended and replayed batches
 
@@ -254,13 +257,27 @@ class Producers:
         try:
             content = self._read(self._snapshot_path(offset))
             check_snapshot(content)
-        except CorruptSnapshot:
+        except (FileNotFoundError, CorruptSnapshot):
             return None
         return decode_segment_state(content)
 
+    def _first_open_at(self, offset: int) -> int:
+        """Where the first transaction begins that was open at an offset, beyond all offsets if none was; -1
+        if no snapshot says it. OSError."""
+        try:
+            state = ProducerStateManager.from_snapshot(
+                self._read(self._snapshot_path(offset)),
+                map_end_offset=offset,
+                **{**self._options, "tally": ProducerTally()},
+            )
+        except (FileNotFoundError, CorruptSnapshot):
+            return -1
+        first = state.first_open_transaction_offset
+        return _BEYOND_ALL if first is None else first
+
     def take_snapshot(self, offset: int, segment: Segment | None = None) -> None:
-        """Write the state, which is that of `offset` (P-27), and that of the `segment` which it lies in.
-        OSError.
+        """Write the state, which is that of `offset` (P-27), and that of the `segment` which it lies in or
+        ends. OSError.
 
         Its checksum tells a torn one (P-26), so nothing waits for the disk here.
         """
