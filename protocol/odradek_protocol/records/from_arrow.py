@@ -200,6 +200,11 @@ def _plain(pa: Any, column: Any) -> Any:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
+        values, types = column.dictionary, pa.types
+        if types.is_string_view(values.type) or types.is_binary_view(values.type):
+            # Arrow cannot take from views.
+            plain = values.cast(pa.large_binary())
+            column = pa.DictionaryArray.from_arrays(column.indices, plain)
         column = column.dictionary_decode()
     elif pa.types.is_run_end_encoded(column.type):
         from pyarrow.compute import run_end_decode

@@ -132,6 +132,8 @@ def test_batches_are_those_of_the_builder_whatever_the_layout(
         pa.large_string(),
         pa.string_view(),
         pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int8(), pa.string_view()),
+        pa.dictionary(pa.int8(), pa.binary_view()),
         pa.run_end_encoded(pa.int32(), pa.string()),
         pa.binary(2),
     ],
@@ -140,9 +142,11 @@ def test_batches_are_those_of_the_builder_whatever_the_layout(
 def test_text_dictionaries_runs_and_fixed_sizes_are_written_as_their_bytes(kind: Any) -> None:
     contents = [b"ab", None, b"cd", b"ab"] if kind == pa.binary(2) else ["no", None, "é", "é"]
     base = kind.value_type if hasattr(kind, "value_type") else kind
-    column = pa.array(contents, base)
+    column = pa.array(contents, pa.string() if pa.types.is_dictionary(kind) else base)
     if pa.types.is_dictionary(kind):
-        column = column.dictionary_encode()
+        numbers = pa.array([0, None, 1, 1], pa.int8())
+        values = [b"no", "é".encode()] if base == pa.binary_view() else ["no", "é"]
+        column = pa.DictionaryArray.from_arrays(numbers, pa.array(values, base))
     elif pa.types.is_run_end_encoded(kind):
         from pyarrow.compute import run_end_encode
 
