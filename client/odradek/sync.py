@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
@@ -32,7 +33,7 @@ from odradek_client import admin as _admin
 from odradek_client.consumer import consumer as _consumer
 from odradek_client.consumer.arguments import Partition
 from odradek_client.consumer.rebalance_listener import RebalanceListener
-from odradek_client.errors import Closed, OdradekError, RequestTimedOut
+from odradek_client.errors import Closed, IllegalState, OdradekError, RequestTimedOut
 from odradek_client.producer import arrow as _arrow
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
@@ -70,6 +71,7 @@ def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
         async def on_the_loop() -> R:
             return method(self._inner, *args, **kwargs)
 
+        self._refuse_forked()  # before the lock, which a thread of the parent may have held
         with self._quick:
             return _run(self, on_the_loop())
 
@@ -84,6 +86,11 @@ def _like(original: Callable[..., Any], blocking: F) -> F:
 
 def _run(owner: Any, work: Coroutine[Any, Any, R]) -> R:
     """Wait for an object's method; its callbacks are run in this thread (see `_InThisThread`)."""
+    try:
+        owner._refuse_forked()
+    except IllegalState:
+        work.close()
+        raise
     callbacks: SimpleQueue[Callback | None] = SimpleQueue()
     owner._serving.append(callbacks)
     try:
@@ -92,21 +99,44 @@ def _run(owner: Any, work: Coroutine[Any, Any, R]) -> R:
         owner._serving.remove(callbacks)
 
 
+def _forked(name: str, pid: int | None) -> IllegalState:
+    return IllegalState(
+        f"this {name} belongs to process {pid}, and its connections do not survive a fork; make a "
+        f"client of its own in this process ({os.getpid()})"
+    )
+
+
 class _Blocking:
     """The base of the three classes: the asynchronous object, and the beginning and end of life."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        #: The process that connected; None before `start`.
+        self._pid: int | None = None
         self._quick = threading.RLock()
         self._serving: list[SimpleQueue[Callback | None]] = []
 
     def start(self, timeout_ms: float | None = None) -> None:
         """Connect. `with` does it. MetadataTimeout if no broker answers within `timeout_ms`."""
+        if self._pid is None:
+            self._pid = os.getpid()
         _run(self, self._inner.start(timeout_ms))
 
     def close(self) -> None:
-        """Finish what is going on, and disconnect. May be called again; `with` does it."""
-        _run(self, self._inner.close())
+        """Finish what is going on, and disconnect. May be called again; `with` does it.
+
+        In a forked child it does nothing: what is going on belongs to the parent.
+        """
+        if not self._is_forked:
+            _run(self, self._inner.close())
+
+    @property
+    def _is_forked(self) -> bool:
+        return self._pid is not None and self._pid != os.getpid()
+
+    def _refuse_forked(self) -> None:
+        if self._is_forked:
+            raise _forked(type(self).__name__, self._pid)
 
     def __enter__(self) -> Self:
         self.start()
@@ -129,6 +159,7 @@ class _Fate(Generic[R]):
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        self._pid = os.getpid()
 
     def done(self) -> bool:
         """Whether it is known."""
@@ -151,6 +182,8 @@ class _Fate(Generic[R]):
         if self._inner.done():
             found: R = self._inner.result()
             return found
+        if self._pid != os.getpid():
+            raise _forked(type(self).__name__, self._pid)
         return loop_thread().run(wait(), SimpleQueue())
 
     def exception(self) -> OdradekError | None:

@@ -234,6 +234,55 @@ def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
     assert "never return" in str(refused[0])
 
 
+def test_a_forked_child_is_told_to_make_a_client_of_its_own(broker: LiveBroker, topic: str) -> None:
+    program = textwrap.dedent(
+        """
+        import json, os, sys
+        from odradek import sync
+        bootstrap, topic = sys.argv[1:]
+        with (
+            sync.Producer(bootstrap_servers=bootstrap, linger_ms=60_000) as producer,
+            sync.Consumer(topic, bootstrap_servers=bootstrap) as consumer,
+            sync.Admin(bootstrap_servers=bootstrap) as admin,
+        ):
+            delivery = producer.send(topic, b"x")
+            calls = {
+                "Producer": lambda: producer.send(topic, b"y"),
+                "Producer metrics": producer.metrics,
+                "Producer start": producer.start,
+                "Consumer": lambda: consumer.poll(timeout_ms=10),
+                "Admin": admin.list_topics,
+                "Delivery": delivery.result,
+            }
+            child = os.fork()
+            if child == 0:
+                told = {}
+                for name, call in calls.items():
+                    try:
+                        call()
+                    except Exception as error:
+                        told[name] = f"{type(error).__name__} {error}"
+                producer.close()
+                with sync.Producer(bootstrap_servers=bootstrap) as another:
+                    another.send(topic, b"of the child").result()
+                print(json.dumps(told), flush=True)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            producer.flush()
+            print(delivery.result().topic, flush=True)
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, broker.bootstrap, topic],
+        stdout=subprocess.PIPE, timeout=DEADLINE_S, check=True,
+    )  # fmt: skip
+    told, written = done.stdout.decode().splitlines()
+    assert written == topic
+    for name, text in json.loads(told).items():
+        assert text.startswith(f"IllegalState this {name.split()[0]} belongs to process "), name
+    assert len(json.loads(told)) == 6
+
+
 def test_membership_and_commits_that_nobody_waits_for(broker: LiveBroker, topic: str) -> None:
     produce(broker, topic, 3)
     with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
