@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import kafka
@@ -16,7 +17,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from odradek import sync
 from odradek.broker import SubprocessBroker
-from odradek_client.admin import ConfigChange, ConfigResource, NewTopic
+from odradek_client.admin import Admin, ConfigChange, ConfigResource, NewTopic
+from odradek_client.errors import Refused
+from odradek_protocol.errors import ErrorCode
 from pyspark_odradek import blocking, transactional_writer
 from pyspark_odradek.errors import SinkError, StaleBatch, Superseded, TransactionsLost
 from pyspark_odradek.exactly_once import decision_log, identity, ledger, protocol
@@ -278,6 +281,42 @@ def test_s01_without_any_identity_it_is_said(query: Query) -> None:
     query._monkeypatch.setattr(transactional_writer, "QUERY_PROPERTY", "gone")
     with pytest.raises(SinkError, match="by the option queryId"):
         query.task(0, 0, "a")
+
+
+@pytest.mark.parametrize("max_ms", [30_000, 500])
+def test_s15_clean_up_aborts_where_the_broker_allows_short_transactions_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str, max_ms: int
+) -> None:
+    settings = {"log.durability": "page-cache", "transaction.max.timeout.ms": str(max_ms)}
+    with SubprocessBroker(data_dir=tmp_path, settings=settings) as broker:
+        query = made(monkeypatch, broker.bootstrap, unique_topic)
+        query.task(0, 0, "failed")
+        again = query.restarted()
+        again.commit(0, again.tasks(0, ["a"]))
+        assert query.open_transactions() == []
+        assert query.visible(1) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (Refused("no", code=ErrorCode.INVALID_TRANSACTION_TIMEOUT), True),
+        (Refused("gone", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), False),
+        (Refused("it is not open"), False),
+    ],
+)
+def test_s15_a_clean_up_that_failed_is_told(
+    query: Query, caplog: pytest.LogCaptureFixture, refusal: Refused, told: bool
+) -> None:
+    async def refuse(admin: Any, name: str) -> None:
+        raise refusal
+
+    query.task(0, 0, "failed")
+    (left,) = query.open_transactions()
+    query._monkeypatch.setattr(Admin, "abort_transaction", refuse)
+    again = query.restarted()
+    again.commit(0, again.tasks(0, ["a"]))
+    assert (f"could not abort transaction {left}" in caplog.text) == told
 
 
 def test_kip939_a_restart_after_any_time_goes_on(query: Query) -> None:

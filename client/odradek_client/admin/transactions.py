@@ -30,8 +30,9 @@ from odradek_protocol.schemas.list_transactions import (
 
 #: States in which a transaction holds back consumers that read committed records only.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-#: The timeout of the transactions that nobody will begin after `abort_transaction`.
-_FENCING_TIMEOUT_MS = 60_000
+#: The timeout of the transactions that nobody will begin after `abort_transaction`. The shortest there is:
+#: brokers refuse what is above their `transaction.max.timeout.ms`, which may be anything from 1 up.
+_FENCING_TIMEOUT_MS = 1
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,11 @@ log = logging.getLogger("odradek.spark")
 
 #: Transactions that are being ended at once.
 ENDS_AT_ONCE_MAX = 64
-#: What a broker allows whose `transaction.max.timeout.ms` cannot be asked for: Kafka's default.
-_TIMEOUT_MS = 900_000
-#: What every broker allows.
-_TIMEOUT_MS_MIN = 60_000
+#: What is tried, in this order, where `transaction.max.timeout.ms` cannot be asked for. Kafka's default is
+#: the first.
+_TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
+#: The codes of refusals to abort a transaction that is not open; None is the client's own refusal.
+_NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 #: The last epoch but one: behind it a new producer id begins (T-13).
 _LAST_EPOCH = 32766
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
@@ -217,10 +218,16 @@ class Brokers:
             found = transactional_id(query, run, name)
             try:
                 await self._admin.abort_transaction(found)
-            except Refused:
-                return  # it was not open any more
             except OdradekError as error:
-                log.warning("odradek: transaction %s stays open: %s", found, error)
+                if isinstance(error, Refused) and error.code in _NOT_OPEN:
+                    return
+                log.warning(
+                    "odradek: the clean-up could not abort transaction %s, which may hold back "
+                    "read_committed readers until it ends: %s. The next batch or restart tries again; "
+                    "so does `odradek txn abort`",
+                    found,
+                    error,
+                )
 
         await asyncio.gather(*(fence(*each) for each in action.transactions))
 
@@ -248,9 +255,11 @@ class Brokers:
             except OdradekError as error:
                 await made.close(timeout_ms=0)
                 too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
-                if lasting or not too_long or self._timeout_ms == _TIMEOUT_MS_MIN:
+                refused_ms = self._timeout_ms or 0
+                shorter_ms = next((each for each in _TIMEOUTS_MS if each < refused_ms), None)
+                if lasting or not too_long or shorter_ms is None:
                     raise
-                self._timeout_ms = _TIMEOUT_MS_MIN
+                self._timeout_ms = shorter_ms
             else:
                 return made
 
@@ -279,9 +288,9 @@ class Brokers:
             cluster = await self._admin.describe_cluster()
             resource = ConfigResource.broker(cluster.brokers[0].node_id)
             found = await self._admin.describe_configs(resource, names=[name])
-            return int(found[resource][name].value or _TIMEOUT_MS)
+            return int(found[resource][name].value or _TIMEOUTS_MS[0])
         except (OdradekError, KeyError, IndexError, ValueError):
-            return _TIMEOUT_MS
+            return _TIMEOUTS_MS[0]
 
 
 def fate_of(part: Participant, found: TransactionDescription | None) -> Fate:
