@@ -116,7 +116,13 @@ def next_step(
 def held_back(
     start: Mapping[Partition, int], survey: Survey, gate: MinimumGate, now_ms: float
 ) -> bool:
-    """Whether the batch waits for more (`minOffsetsPerTrigger`)."""
+    """Whether the batch waits for more (`minOffsetsPerTrigger`).
+
+    A loss never waits: a later survey may not show it any more, since the topic's new id is known by
+    then, and a log that was cut has grown again.
+    """
+    if next_step(start, survey, Limits()).lost:
+        return False
     return gate.holds(sum(waiting(start, survey).values()), now_ms)
 
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_odradek.admission import Limits
+from pyspark_odradek.admission import Limits, MinimumGate
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.planning import OffsetRange, Partition
-from pyspark_odradek.progress import Survey, from_json, next_step, ranges, to_json, waiting
+from pyspark_odradek.progress import (
+    Survey,
+    from_json,
+    held_back,
+    next_step,
+    ranges,
+    to_json,
+    waiting,
+)
 
 P0, P1, P2 = (Partition("t", number) for number in range(3))
 NONE = Limits()
@@ -74,3 +82,12 @@ def test_a_partition_that_is_gone_is_told_and_left_out() -> None:
     step = next_step({P0: 1, P1: 2, P2: 3}, Survey({P0: 1}), NONE)
     assert step.end == {P0: 1}
     assert step.lost == ("t-1, t-2 is not there any more, or not subscribed to",)
+
+
+def test_a_loss_is_told_at_once_however_much_a_batch_waits_for() -> None:
+    gate = MinimumGate(Limits(min_offsets=1000), last_batch_ms=0)
+    start = {P0: 10}
+    assert held_back(start, Survey({P0: 50}), gate, now_ms=1)
+    anew = Survey({P0: 50}, first={P0: 0}, recreated=frozenset({P0}))
+    for lost in (anew, Survey({P0: 4}), Survey({}), Survey({P0: 10, P1: 9}, first={P1: 3})):
+        assert not held_back(start, lost, gate, now_ms=1)
