@@ -8,6 +8,7 @@ here only saves reading.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -94,7 +95,8 @@ def restriction_of(filters: Iterable[Filter]) -> Restriction:
             first, end = max(first, low), min(end, high)
         elif column == ("timestamp",):
             at_ms = _not_before_ms(each, values)
-            if at_ms is not None:
+            # Brokers look up times from 0 on, and a record without a time has -1.
+            if at_ms is not None and at_ms >= 0:
                 time_ms = at_ms if time_ms is None else max(time_ms, at_ms)
     return Restriction(topics, numbers, first, end, time_ms)
 
@@ -137,7 +139,7 @@ def _not_before_ms(each: Filter, values: tuple[object, ...] | None) -> int | Non
 
 def _milliseconds(time: datetime) -> int:
     """Rounded down: a little more is read rather than a record missed."""
-    return max(int(time.timestamp() * 1000) - 1, 0)
+    return math.floor(time.timestamp() * 1000) - 1
 
 
 def _is_number(value: object) -> TypeGuard[int]:

@@ -74,6 +74,19 @@ def test_a_time_cuts_the_beginning_only() -> None:
     assert restriction_of(both).time_ms == T0 + 999
 
 
+@pytest.mark.parametrize("before_ms", [0, 1, 5, 86_400_000])
+def test_a_time_that_records_without_one_fulfil_cuts_nothing(before_ms: int) -> None:
+    """Such a record has -1, the last millisecond of 1969, and brokers look up times from 0 on."""
+    time = datetime.fromtimestamp(0, UTC) - timedelta(milliseconds=before_ms)
+    for each in (
+        GreaterThanOrEqual(("timestamp",), time),
+        GreaterThan(("timestamp",), time),
+        EqualTo(("timestamp",), time),
+        In(("timestamp",), (time, TIME)),
+    ):
+        assert restriction_of([each]).time_ms is None
+
+
 @pytest.mark.parametrize(
     "each",
     [
