@@ -360,8 +360,9 @@ class FetchSessions:
                 key = _key(uses_ids, topic.topic, topic.topic_id, asked.partition)
                 requested = into.get(key)
                 if requested is None:
+                    name = "" if uses_ids else topic.topic
                     requested = into[key] = RequestedPartition(
-                        topic.topic, topic.topic_id, asked.partition
+                        name, topic.topic_id, asked.partition
                     )
                     if uses_ids:
                         self._resolve(requested)
@@ -373,10 +374,15 @@ class FetchSessions:
         return into
 
     def _resolve(self, requested: RequestedPartition) -> None:
-        """Look the name of a topic id up: topics come and go during a session (F-14)."""
+        """Look the name of a topic id up: topics come and go during a session, which knows the name of one that
+        has gone, and that may have another id by then (F-14)."""
         name = None if requested.topic_id == ZERO_UUID else self._topic_name(requested.topic_id)
-        requested.topic = name or ""
-        requested.error = ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
+        if name:
+            requested.topic, requested.error = name, ErrorCode.NONE
+        elif requested.topic:
+            requested.error = ErrorCode.INCONSISTENT_TOPIC_ID
+        else:
+            requested.error = ErrorCode.UNKNOWN_TOPIC_ID
 
     def _create(
         self, asked: dict[Key, RequestedPartition], request: FetchRequest, version: int

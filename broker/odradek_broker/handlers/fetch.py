@@ -6,6 +6,7 @@ The partitions of a request come from its session (`fetch/sessions.py`); waiting
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.fetch.available import answer_bytes
 from odradek_broker.fetch.sessions import Answers, FetchPlan, RequestedPartition
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
@@ -120,7 +121,7 @@ class Fetch:
         named = (
             requested.topic
             for requested in self._plan.partitions
-            if requested.error is ErrorCode.NONE
+            if requested.error is not ErrorCode.UNKNOWN_TOPIC_ID
         )
         if may_fetch_as(authorizer, context, replica_id):
             denied = denied_topics(authorizer, context, Operation.READ, named)
@@ -150,11 +151,13 @@ class Fetch:
     def _resolve(self, requested: RequestedPartition, replica_id: int) -> _Resolved:
         """The partition, or why it cannot be read."""
         node = self._node
-        if requested.error is not ErrorCode.NONE:
+        if requested.error is ErrorCode.UNKNOWN_TOPIC_ID:
             return None, requested.error
         partition = node.partition(requested.topic, requested.partition)
         if partition is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if requested.error is not ErrorCode.NONE:
+            return partition, requested.error
         if replica_id >= 0:
             # Nobody else has a replica of anything here.
             return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -174,6 +177,7 @@ class Fetch:
     def satisfied(self) -> bool:
         """Whether there are enough bytes, or there is an error to tell (F-01, F-04)."""
         missing = self._min_bytes
+        limited = False
         for requested, (partition, error) in self._partitions.items():
             if error is not ErrorCode.NONE or partition is None or partition.log.offline:
                 return True
@@ -185,8 +189,16 @@ class Fetch:
             bound = self._bound(partition)
             if requested.fetch_offset < bound:
                 available = log.readable_bytes(requested.fetch_offset, bound)
+                limited = limited or available > requested.max_bytes
                 missing -= min(available, requested.max_bytes)
-        return missing <= 0
+        if missing <= 0 or not limited:
+            return missing <= 0
+        reads = (
+            (requested, partition.log, self._bound(partition))
+            for requested in self._in_order()
+            if (partition := self._partitions[requested][0]) is not None
+        )
+        return answer_bytes(reads, self._max_bytes) >= self._min_bytes
 
     def _diverges(self, requested: RequestedPartition, partition: Partition) -> bool:
         """Whether the client's log parts from ours, or that cannot be said."""
@@ -196,10 +208,12 @@ class Fetch:
             return True
 
     def read(self) -> FetchResponse:
-        """Read every partition in order, as far as the bytes go (F-05, F-06)."""
+        """Read every partition in order, as far as the bytes go (F-05, F-06); those that do not exist, or that
+        the client may not know of, come last (F-28)."""
         limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
         nothing_yet = True
-        answers = []
+        answers: Answers = []
+        missing: Answers = []
         for requested in self._in_order():
             partition, error = self._partitions[requested]
             if partition is not None and partition is not self._node.partition(
@@ -208,7 +222,7 @@ class Fetch:
                 # Deleted while this fetch was parked.
                 partition, error = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
-                answers.append((requested, _unknown(requested, error)))
+                missing.append((requested, _unknown(requested, error)))
                 continue
             if error is not ErrorCode.NONE:
                 answers.append((requested, _failed(requested, error)))
@@ -218,6 +232,7 @@ class Fetch:
                 nothing_yet = False
                 remaining -= len(answer.records)
             answers.append((requested, answer))
+        answers += sorted(missing, key=_has_a_name)
         quota = self._node.quotas.fetch
         if quota is not None and self._is_over(quota, answers):
             return self._node.fetch_sessions.withhold(self._plan)
@@ -330,6 +345,10 @@ def divergence(requested: RequestedPartition, partition: Partition) -> EpochEndO
     if epoch < requested.last_fetched_epoch or end_offset < requested.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
+
+
+def _has_a_name(answer: tuple[RequestedPartition, PartitionData]) -> bool:
+    return answer[1].error_code != ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def _failed(requested: RequestedPartition, error: ErrorCode) -> PartitionData:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.fetch.available import answer_bytes
 from odradek_broker.fetch.sessions import FetchPlan, RequestedPartition, Session
 from odradek_broker.handlers.fetch import Fetch, aborted_in, divergence
 from odradek_broker.node import Node
@@ -225,6 +226,7 @@ class _Reading(Generic[P]):
     def satisfied(self) -> bool:
         """Whether there are enough bytes, or there is an error to tell (F-01, F-04)."""
         missing = self._min_bytes
+        limited = False
         for requested, partition in self._looked_at.items():
             if not self._is_readable(requested, partition):
                 return True
@@ -232,8 +234,23 @@ class _Reading(Generic[P]):
             bound = log.last_stable_offset if self._committed else log.high_watermark
             if requested.fetch_offset < bound:
                 available = log.readable_bytes(requested.fetch_offset, bound)
+                limited = limited or available > requested.max_bytes
                 missing -= min(available, requested.max_bytes)
-        return missing <= 0
+        if missing <= 0 or not limited:
+            return missing <= 0
+        logs = ((each, self._looked_at[each].log) for each in self._in_order())
+        reads = (
+            (each, log, log.last_stable_offset if self._committed else log.high_watermark)
+            for each, log in logs
+        )
+        return answer_bytes(reads, self._max_bytes) >= self._min_bytes
+
+    def _in_order(self) -> list[RequestedPartition]:
+        """The partitions as they are read: those of a session by their turn."""
+        in_order = list(self._looked_at)
+        if len(in_order) > 1:
+            in_order.sort(key=_turn)
+        return in_order
 
     def read(self) -> EncodedReply:
         """Every partition in order, as far as the bytes go (F-05, F-06)."""
@@ -242,12 +259,9 @@ class _Reading(Generic[P]):
             return self._read_ordinarily()
         limit = remaining = min(self._max_bytes, node.answer_room_bytes())
         looked_at = self._looked_at
-        in_order = list(looked_at)
-        if len(in_order) > 1:
-            in_order.sort(key=_turn)
         told: list[tuple[RequestedPartition, FetchedPartition]] = []
         nothing_yet = True
-        for requested in in_order:
+        for requested in self._in_order():
             partition = looked_at[requested]
             there = node.partition(requested.topic, requested.partition)
             if there is not partition or not self._is_readable(requested, partition):

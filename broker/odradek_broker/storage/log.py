@@ -749,6 +749,18 @@ class PartitionLog:
         except StorageError:
             return PLENTY_BYTES
 
+    def first_batch_bytes(self, offset: int, upper_bound: int) -> int:
+        """Bytes of the first batch that a read from `offset` returns, which may be more than it asks for (F-04,
+        F-06). As `readable_bytes` otherwise."""
+        upper_bound = min(upper_bound, self.log_end_offset)
+        if not self.log_start_offset <= offset < upper_bound:
+            return 0
+        try:
+            self._ensure_loaded()
+            return self._reader.first_batch_bytes(offset, upper_bound)
+        except StorageError:
+            return PLENTY_BYTES
+
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of every transaction that was aborted with a marker at or
         above `start` and began below `end` (F-09). Raises LogCorrupt, IndexesBeingRebuilt,

@@ -55,6 +55,13 @@ class LogReader:
         except OSError as problem:
             raise self._failed("reading", problem) from problem
 
+    def first_batch_bytes(self, offset: int, upper_bound: int) -> int:
+        """Bytes of the batch that holds `offset` or follows it; 0 if there is none below the bound (F-04)."""
+        try:
+            return _first_batch_bytes(self._segments, offset, upper_bound)
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
+
     def aborted_transactions(
         self, start: int, end: int, fill: Callable[[Segment, Sequence[Segment], AbortedIndex], None]
     ) -> list[tuple[int, int]]:
@@ -176,6 +183,27 @@ def _count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
     return total
 
 
+def _first_batch_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
+    """Bytes of the batch that holds `offset` or follows it; 0 if there is none below the bound."""
+    for segment in segments.starting_at(offset):
+        if segment.base_offset >= upper_bound:
+            break
+        size_bytes = with_rebuild(
+            segment,
+            lambda segment=segment: _first_in_segment(segment, offset, upper_bound),  # type: ignore[misc]
+        )
+        if size_bytes:
+            return size_bytes
+    return 0
+
+
+def _first_in_segment(segment: Segment, offset: int, upper_bound: int) -> int:
+    start, limit = segment.position_of(offset), segment.position_of(upper_bound)
+    if start >= limit:
+        return 0
+    return segment.end_position(start, limit, 0, minimum_one=True) - start
+
+
 def _find_timestamp(
     segments: Iterable[Segment], timestamp: int, log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
@@ -216,9 +244,13 @@ def _latest_timestamp(
     for segment in segments:
         if not segment.size_bytes or segment.base_offset >= upper_bound:
             continue
+        if segment.next_offset <= log_start_offset:
+            continue
         timestamp, last_offset = with_rebuild(
             segment,
-            lambda segment=segment: segment.largest_timestamp_below(upper_bound),  # type: ignore[misc]
+            lambda segment=segment: _largest_in_segment(  # type: ignore[misc]
+                segment, log_start_offset, upper_bound
+            ),
         )
         if best is None or timestamp > best[0]:
             best = timestamp, last_offset, segment
@@ -230,6 +262,30 @@ def _latest_timestamp(
         if time == largest and log_start_offset <= offset < upper_bound:
             return offset, time
     return None
+
+
+def _largest_in_segment(
+    segment: Segment, log_start_offset: int, upper_bound: int
+) -> tuple[int, int]:
+    """The largest timestamp in the bounds, and the last offset of the first batch that has it; -1 if there is
+    none. The segment is walked only where the largest of all lies below the log start."""
+    largest = segment.largest_timestamp_below(upper_bound)
+    if log_start_offset <= segment.base_offset:
+        return largest
+    holder = next(segment.walk(segment.position_of(largest[1])), None)
+    if holder is not None and holder.base_offset >= log_start_offset:
+        return largest
+    timestamp, last_offset = -1, segment.base_offset
+    for batch in segment.walk(segment.position_of(log_start_offset)):
+        if batch.last_offset >= upper_bound:
+            break
+        time = batch.max_timestamp
+        if batch.base_offset < log_start_offset:
+            times = _record_times(segment, batch.position)
+            time = max((each for offset, each in times if offset >= log_start_offset), default=-1)
+        if time > timestamp:
+            timestamp, last_offset = time, batch.last_offset
+    return timestamp, last_offset
 
 
 def _record_times(segment: Segment, position: int) -> list[_OffsetAndTime]:

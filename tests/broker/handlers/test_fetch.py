@@ -1,4 +1,4 @@
-"""Fetch: limits, waiting, sessions (rules F-01..F-27)."""
+"""Fetch: limits, waiting, sessions (rules F-01..F-28)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from odradek_broker.fetch.sessions import FetchSessions
 from odradek_broker.platform.machine import RealRandomness
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek_protocol.schemas.fetch import (
     FetchPartition,
     FetchRequest,
@@ -141,6 +142,72 @@ async def test_f01_min_bytes_holds_until_enough_is_there(
     await other.call(produce_request(topic, batch_of(b"z" * 932)), 9)
     answer = partitions(await client.receive())[topic, 0]
     assert offsets(answer.records) == [5, 6]
+
+
+LARGE = b"z" * 2000
+
+
+async def with_large_batches(client: RawClient) -> None:
+    await client.create_topic("large", partitions=3)
+    for partition in (1, 2):
+        for _ in range(2):
+            await client.call(produce_request("large", batch_of(LARGE), partition=partition), 9)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [[("large", 1, 0)], [("large", 0, 0), ("large", 1, 0), ("large", 2, 0)]],
+    ids=["alone", "among others"],
+)
+async def test_f04_a_first_batch_beyond_the_limit_counts_whole(
+    client: RawClient, broker: RunningBroker, wanted: list[tuple[str, int, int]]
+) -> None:
+    await with_large_batches(client)
+    limits = {"min_bytes": 1500, "partition_max_bytes": 100}
+    answer = await client.call(fetch(*wanted, max_wait_ms=2**31 - 1, **limits), 11)
+    assert offsets(partitions(answer)["large", 1].records) == [0]
+
+
+@pytest.mark.parametrize(
+    "wanted", [[("large", 0, 0)], [("large", 0, 0), ("large", 1, 2)]], ids=["alone", "among others"]
+)
+async def test_f04_a_parked_fetch_counts_a_first_batch_whole(
+    client: RawClient, broker: RunningBroker, wanted: list[tuple[str, int, int]]
+) -> None:
+    await with_large_batches(client)
+    limits = {"min_bytes": 1500, "partition_max_bytes": 100}
+    client.send(fetch(*wanted, max_wait_ms=2**31 - 1, **limits), 11)
+    await until(lambda: broker.node.parked_fetches)
+    other = await broker.client()
+    await other.call(produce_request("large", batch_of(LARGE)), 9)
+    assert offsets(partitions(await client.receive())["large", 0].records) == [0]
+
+
+async def test_f04_only_the_first_batch_of_all_counts_beyond_a_limit(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    await with_large_batches(client)
+    wanted = ("large", 1, 0), ("large", 2, 0)
+    limits = {"min_bytes": 3000, "partition_max_bytes": 1000}
+    client.send(fetch(*wanted, max_wait_ms=2**31 - 1, **limits), 11)
+    other = await broker.client()
+    await other.call(produce_request("large", batch_of(LARGE), partition=2), 9)
+    assert len(broker.node.parked_fetches) == 1
+
+
+async def test_f04_a_first_batch_counts_whole_in_a_session(client: RawClient) -> None:
+    await with_large_batches(client)
+    first = await open_session(client, ("large", 1, 4), ("large", 2, 4))
+    request = fetch(
+        ("large", 1, 0),
+        max_wait_ms=2**31 - 1,
+        min_bytes=1500,
+        partition_max_bytes=100,
+        session_id=first.session_id,
+        session_epoch=1,
+    )
+    answer = await client.call(request, 11)
+    assert offsets(partitions(answer)["large", 1].records) == [0]
 
 
 async def test_f01_an_error_answers_at_once(client: RawClient, topic: str) -> None:
@@ -329,6 +396,50 @@ async def test_f27_an_error_of_one_partition_leaves_the_others_alone(
     out = partitions(await client.call(fetch((topic, 1, 99), (topic, 0, 0)), 11))
     assert out[topic, 1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert offsets(out[topic, 0].records)[0] == 0
+
+
+async def test_f28_what_is_not_there_comes_last(client: RawClient, topic: str) -> None:
+    wanted = (("nobody", 0, 0), (topic, 9, 0), (topic, 1, 99), (topic, 0, 0))
+    answer = await client.call(fetch(*wanted, isolation_level=1), 11)
+    in_order = [(t.topic, one.partition_index) for t in answer.responses for one in t.partitions]
+    assert in_order == [(topic, 1), (topic, 0), ("nobody", 0), (topic, 9)]
+    aborted = [one.aborted_transactions for one in partitions(answer).values()]
+    assert aborted == [None, [], [], []]
+
+
+async def test_f28_ids_that_nobody_knows_come_before_partitions_that_are_not_there(
+    client: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    request = fetch((topic, 9, 0), ("nobody", 0, 0), (topic, 0, 0))
+    ids = {topic: broker.node.metadata.topic_id(topic), "nobody": b"\1" * 16}
+    for asked in request.topics:
+        asked.topic_id = ids[asked.topic]
+    answer = await client.call(request, 13)
+    in_order = [(t.topic_id, one.partition_index) for t in answer.responses for one in t.partitions]
+    assert in_order == [(ids[topic], 0), (ids["nobody"], 0), (ids[topic], 9)]
+
+
+async def test_f14_a_session_tells_deleted_topics_from_those_made_anew(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    await client.create_topic("passing")
+    await client.create_topic("other")
+    request = fetch(("passing", 0, 0), ("other", 0, 0), session_epoch=0)
+    for asked in request.topics:
+        asked.topic_id = broker.node.metadata.topic_id(asked.topic)
+    session_id = (await client.call(request, 13)).session_id
+
+    async def told(epoch: int) -> list[tuple[int, Any]]:
+        answer = await client.call(fetch(session_id=session_id, session_epoch=epoch), 13)
+        found = [one for each in answer.responses for one in each.partitions]
+        return [(one.error_code, one.aborted_transactions) for one in found]
+
+    doomed = [DeleteTopicState(name="passing")]
+    await client.call(DeleteTopicsRequest(topics=doomed, timeout_ms=10_000), 6)
+    assert await told(1) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])]
+    await client.create_topic("passing")
+    for epoch in (2, 3):
+        assert await told(epoch) == [(ErrorCode.INCONSISTENT_TOPIC_ID, None)]
 
 
 async def test_f21_session_errors(client: RawClient, topic: str) -> None:

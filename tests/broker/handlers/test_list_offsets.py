@@ -7,6 +7,12 @@ from typing import Any
 import pytest
 
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import BatchBuilder
+from odradek_protocol.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -41,6 +47,14 @@ async def one(client: RawClient, timestamp: int, version: int, **fields: Any) ->
     return response.topics[0].partitions[0]
 
 
+def deletion(topic: str, offset: int) -> DeleteRecordsRequest:
+    """Of all records of partition 0 below the offset."""
+    asked = DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=10_000
+    )
+
+
 @pytest.fixture(autouse=True)
 async def topic(client: RawClient) -> None:
     """Records 0..5 at BASE_MS + 0, 1, 2 and + 10, 11, 12, in two batches."""
@@ -73,6 +87,41 @@ async def test_max_timestamp_needs_version_7(client: RawClient) -> None:
     assert (answer.offset, answer.timestamp) == (5, BASE_MS + 12)
     empty = await client.call(ask(-1, -3), 7)
     assert empty.topics[0].partitions[1].offset == -1
+
+
+@pytest.mark.parametrize(
+    "segment_bytes", ["1073741824", "2000"], ids=["one segment", "a segment each"]
+)
+async def test_l53_the_largest_timestamp_is_of_what_deletion_left(
+    client: RawClient, segment_bytes: str
+) -> None:
+    configs = {"segment.bytes": segment_bytes}
+    await client.create_topic("d", 1, **configs)
+    for since_ms in (9000, 0, 50):
+        batch = batch_of(b"a" * 500, b"b" * 500, b"c" * 500, timestamp_ms=BASE_MS + since_ms)
+        await client.call(produce_request("d", batch), 9)
+    found = []
+    for log_start in (0, 2, 3, 4, 7, 9):
+        await client.call(deletion("d", log_start), 2)
+        request = ask(-3)
+        request.topics[0].name = "d"
+        answer = (await client.call(request, 7)).topics[0].partitions[0]
+        found.append((answer.offset, answer.timestamp - BASE_MS))
+    nothing = (-1, -1 - BASE_MS)
+    assert found == [(2, 9002), (2, 9002), (8, 52), (8, 52), (8, 52), nothing]
+
+
+async def test_l53_a_batch_that_deletion_cut_counts_with_what_is_left(client: RawClient) -> None:
+    builder = BatchBuilder()
+    for since_ms in (9000, 5, 7):
+        builder.append(BASE_MS + since_ms, None, b"x")
+    await client.create_topic("d")
+    await client.call(produce_request("d", builder.build()), 9)
+    await client.call(deletion("d", 1), 2)
+    request = ask(-3)
+    request.topics[0].name = "d"
+    answer = (await client.call(request, 7)).topics[0].partitions[0]
+    assert (answer.offset, answer.timestamp) == (2, BASE_MS + 7)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from tests.oracle.script import (
     THEN_MS,
     Ask,
     Batch,
+    Receive,
     Scenario,
+    Send,
     Step,
     fetch_body,
     produced,
@@ -46,6 +48,12 @@ def _asks(
 
 
 _ONE = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+_UNKNOWN = _asks([_ONE, {**_ONE, "partition": 1}], "@unknown", NO_SUCH_ID)
+_WITH_ERRORS = [
+    {**_ONE, "partition": 9},
+    {**_ONE, "fetch_offset": 99},
+    {**_ONE, "partition": 8},
+]
 
 
 def _offset(
@@ -93,8 +101,214 @@ def _deleted(offset: int, partition: int = 0, name: str = "@t") -> Step:
     )
 
 
+#: An answer that comes at all comes at once: nobody waits for it longer than for any other.
+_FOR_EVER_MS = 2**31 - 1
+#: Long enough for what other connections do meanwhile.
+_A_MOMENT_MS = 1500
+
+
+def _waiting(
+    *partitions: dict[str, Any], min_bytes: int, max_wait_ms: int = _FOR_EVER_MS, **more: Any
+) -> dict[str, Any]:
+    """The body of a Fetch that wants so many bytes."""
+    asked = _asks([{**_ONE, **each} for each in partitions])
+    body = {**fetch_body(), "topics": asked, "min_bytes": min_bytes}
+    return {**body, "max_wait_ms": max_wait_ms, **more}
+
+
+_LARGE = Batch(["x" * 2000])
+
+
+def _sleeps(
+    name: str, prepared: list[Step], *partitions: dict[str, Any], min_bytes: int
+) -> Scenario:
+    """A fetch that waits: its answer tells the high watermark that a later Produce made."""
+    body = _waiting(*partitions, min_bytes=min_bytes, max_wait_ms=_A_MOMENT_MS)
+    late = produced(Batch(["late"]), on="b")
+    return Scenario(name, "Fetch", [*prepared, Send(Ask("Fetch", body)), late, Receive()], "4-18")
+
+
 SCENARIOS = [
     _fetch("fetch-from-start", fetch_body()),
+    # --- waiting for bytes ---
+    *(
+        Scenario(
+            f"fetch-large-batch-{name}",
+            "Fetch",
+            [*topic(partitions=2), *prepared, Ask("Fetch", body)],
+            "4-18",
+        )
+        for name, prepared, body in (
+            (
+                "over-the-limit",
+                [produced(_LARGE)],
+                _waiting({"partition_max_bytes": 100}, min_bytes=1000),
+            ),
+            (
+                "with-no-limit-left",
+                [produced(_LARGE), produced(_LARGE)],
+                _waiting({"partition_max_bytes": 0}, min_bytes=1000),
+            ),
+            (
+                "behind-an-empty-partition",
+                [produced(_LARGE, partition=1)],
+                _waiting(
+                    {"partition_max_bytes": 100},
+                    {"partition": 1, "partition_max_bytes": 100},
+                    min_bytes=1000,
+                ),
+            ),
+            (
+                "with-what-others-have",
+                [produced(_LARGE), produced(_LARGE, partition=1)],
+                _waiting(
+                    {"partition_max_bytes": 100},
+                    {"partition": 1, "partition_max_bytes": 3000},
+                    min_bytes=3000,
+                ),
+            ),
+            (
+                "read-committed",
+                [produced(_LARGE)],
+                _waiting({"partition_max_bytes": 100}, min_bytes=1000, isolation_level=1),
+            ),
+        )
+    ),
+    Scenario(
+        "fetch-large-batch-in-a-session",
+        "Fetch",
+        [
+            *topic(),
+            Ask("Fetch", _session(0), save={"s": "session_id"}),
+            produced(_LARGE),
+            Ask(
+                "Fetch",
+                {
+                    **_session(1, "$s", _asks([{**_ONE, "partition_max_bytes": 100}])),
+                    "min_bytes": 1000,
+                    "max_wait_ms": _FOR_EVER_MS,
+                },
+            ),
+        ],
+        "7-18",
+    ),
+    _sleeps(
+        "fetch-waits-for-more-than-a-large-batch",
+        [*topic(), produced(_LARGE), produced(_LARGE)],
+        {"partition_max_bytes": 100},
+        min_bytes=3000,
+    ),
+    _sleeps(
+        "fetch-waits-behind-a-small-batch",
+        [*topic(partitions=2), produced(Batch(["s"])), produced(_LARGE, partition=1)],
+        {"partition_max_bytes": 100},
+        {"partition": 1, "partition_max_bytes": 100},
+        min_bytes=1000,
+    ),
+    _sleeps(
+        "fetch-waits-for-what-fits-behind-a-large-batch",
+        [*topic(partitions=2), produced(_LARGE), produced(_LARGE, partition=1)],
+        {"partition_max_bytes": 100},
+        {"partition": 1, "partition_max_bytes": 1000},
+        min_bytes=3000,
+    ),
+    # --- partitions with errors among others ---
+    *(
+        _fetch(
+            f"fetch-errors-{name}",
+            *(
+                {**fetch_body(isolation_level=level), "topics": [*before, *_asks(asked), *behind]}
+                for before, behind in ((_UNKNOWN, []), ([], _UNKNOWN))
+            ),
+        )
+        for name, level, asked in (
+            ("in-order", 0, _WITH_ERRORS),
+            ("in-order-read-committed", 1, _WITH_ERRORS),
+        )
+    ),
+    Scenario(
+        "fetch-errors-in-a-session",
+        "Fetch",
+        [
+            *_FILLED,
+            Ask(
+                "Fetch",
+                {**_session(0, 0, [*_UNKNOWN, *_asks(_WITH_ERRORS)]), "isolation_level": 1},
+                save={"s": "session_id"},
+            ),
+            Ask("Fetch", {**_session(1, "$s", []), "isolation_level": 1}),
+        ],
+        versions="7-18",
+    ),
+    _fetch(
+        "fetch-read-committed-diverging",
+        fetch_body(offset=2, last_fetched_epoch=1, isolation_level=1),
+        fetch_body(offset=9, last_fetched_epoch=0, isolation_level=1),
+        fetch_body(offset=9, last_fetched_epoch=5, isolation_level=1),
+        versions="12-18",
+    ),
+    _fetch(
+        "fetch-read-committed-nothing",
+        fetch_body(offset=5, isolation_level=1),
+        {**fetch_body(isolation_level=1), "topics": _asks([_ONE, {**_ONE, "partition": 1}])},
+        {**fetch_body(isolation_level=1), "max_bytes": 0},
+        fetch_body(isolation_level=1, current_leader_epoch=3),
+    ),
+    *(
+        Scenario(
+            f"fetch-session-of-a-deleted-topic-{name}",
+            "Fetch",
+            [
+                *_FILLED,
+                *topic("@other"),
+                Ask(
+                    "Fetch",
+                    {
+                        **_session(0, 0, [*_asks([_ONE]), *_asks([_ONE], "@other", "$other")]),
+                        **more,
+                    },
+                    save={"s": "session_id"},
+                ),
+                Ask(
+                    "DeleteTopics",
+                    {"topics": [{"name": "@t"}], "timeout_ms": 10_000},
+                    version=6,
+                    quiet=True,
+                ),
+                Ask(
+                    "Metadata",
+                    {"topics": [{"name": "@t"}], "allow_auto_topic_creation": False},
+                    version=9,
+                    until={"topics.0.error_code": "UNKNOWN_TOPIC_OR_PARTITION"},
+                    ignore=("brokers", "cluster_id", "controller_id"),
+                ),
+                Ask("Fetch", {**_session(1, "$s", []), **more}),
+                Ask("Fetch", {**_session(2, "$s", []), **more}),
+            ],
+            versions="7-18",
+        )
+        for name, more in (("uncommitted", {}), ("committed", {"isolation_level": 1}))
+    ),
+    Scenario(
+        "fetch-session-of-a-topic-made-anew",
+        "Fetch",
+        [
+            *_FILLED,
+            Ask("Fetch", _session(0), save={"s": "session_id"}),
+            Ask(
+                "DeleteTopics",
+                {"topics": [{"name": "@t"}], "timeout_ms": 10_000},
+                version=6,
+                quiet=True,
+            ),
+            *topic(),
+            produced(Batch(["new"])),
+            Ask("Fetch", _session(1, "$s", [])),
+            Ask("Fetch", _session(2, "$s", [])),
+            Ask("Fetch", _session(3, "$s", _asks([_ONE]))),
+        ],
+        versions="7-18",
+    ),
     Scenario(
         "fetch-zstd",
         "Fetch",
@@ -221,6 +435,27 @@ SCENARIOS = [
             versions="7-8",
         )
         for name, ms in (("too-large", THEN_MS + 9000), ("too-small", 5))
+    ),
+    *(
+        Scenario(
+            f"offsets-of-largest-timestamp-deleted-{name}",
+            "ListOffsets",
+            [
+                *topic(configs={"segment.bytes": "1048576"}),
+                produced(Batch(["large" * size], timestamp_ms=THEN_MS + 9000)),
+                produced(Batch(["b" * size, "c"], timestamp_ms=THEN_MS)),
+                produced(Batch(["d"], timestamp_ms=THEN_MS + 50)),
+                _offset(-3),
+                *deleted,
+            ],
+            versions="8",
+        )
+        for name, size, deleted in (
+            ("alone", 1, [_deleted(1), _offset(-3), _offset(THEN_MS + 60), _offset(THEN_MS + 40)]),
+            ("with-more", 1, [_deleted(2), _offset(-3), _deleted(3), _offset(-3)]),
+            ("all", 1, [_deleted(-1), _offset(-3), _offset(THEN_MS)]),
+            ("segment", 150_000, [_deleted(1), _offset(-3), _deleted(3), _offset(-3)]),
+        )
     ),
     _listed("offsets-of-tiers", _offset(-4), _offset(-5), _offset(-6)),
     _listed("offsets-of-odd-times", _offset(-7), _offset(-100), _offset(2**62)),

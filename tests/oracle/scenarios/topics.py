@@ -430,6 +430,41 @@ _METADATA = [
         versions="9",
     ),
     Scenario(
+        "create-topics-behind-automatic-creation",
+        "CreateTopics",
+        [
+            Ask(
+                "Metadata",
+                {"topics": [{"name": "@auto"}], "allow_auto_topic_creation": True},
+                version=9,
+                until={"topics.0.error_code": "NONE"},
+                ignore=_CLUSTER,
+            ),
+            _create(_topic("@auto", partitions=4)),
+            _create(_topic("@auto", partitions=4), validate_only=True),
+            _metadata("@auto"),
+        ],
+    ),
+    Scenario(
+        "create-topics-pipelined-behind-automatic-creation",
+        "CreateTopics",
+        [
+            Send(
+                Ask(
+                    "Metadata",
+                    {"topics": [{"name": "@auto"}], "allow_auto_topic_creation": True},
+                    version=9,
+                    ignore=_CLUSTER,
+                )
+            ),
+            Send(_create(_topic("@auto", partitions=4))),
+            Receive(),
+            Receive(),
+            _known("@auto"),
+        ],
+        versions="7",
+    ),
+    Scenario(
         "metadata-without-name-and-id",
         "Metadata",
         [
