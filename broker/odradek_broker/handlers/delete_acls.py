@@ -68,6 +68,7 @@ def _response(results: list[FilterResult]) -> DeleteAclsResponse:
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
+        error_message=None,
         resource_type=acl.resource_type,
         resource_name=acl.name,
         pattern_type=acl.pattern_type,

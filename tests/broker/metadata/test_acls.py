@@ -100,6 +100,7 @@ def test_a70_a73_acls_are_created_described_and_deleted(version: int) -> None:
     first, second = answer.filter_results
     (gone,) = first.matching_acls
     assert (gone.resource_name, gone.principal, gone.operation) == ("orders", "User:alice", 3)
+    assert (first.error_message, gone.error_message) == (None, None)
     assert (second.error_code, second.matching_acls) == (E.NONE, [])
     assert described(node, version, **filter_of()) == {("pay", PREFIXED, "User:alice")}
 
