@@ -74,6 +74,10 @@ class CloseConnection(Exception):
     """Raised or answered: the connection is closed instead, and the text goes to the log (N-06)."""
 
 
+class UnservedKey(CloseConnection):
+    """A request of a key that is not served: the log says so once for each key."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerTooLarge:
     """Answered by a handler that gave up on an answer larger than fetch.max.bytes (D11).

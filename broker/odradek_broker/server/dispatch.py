@@ -27,6 +27,7 @@ from odradek_broker.request import (
     HandlerReply,
     NoResponse,
     RequestContext,
+    UnservedKey,
 )
 from odradek_broker.server import too_large
 from odradek_broker.server.one_batch import UNUSUAL, OneBatchRoad
@@ -57,6 +58,7 @@ _PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
 _FETCH = ApiKey.FETCH.to_bytes(2, "big")
 #: Requests that no quota of time counts, as in Kafka.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
+_KNOWN_KEYS = frozenset(map(int, ApiKey))
 #: A percentage of a second, in microseconds.
 _PERCENT_US = 10_000
 
@@ -103,6 +105,14 @@ def _carries_throttle_time(response: Any, version: int) -> bool:
     return any(
         spec.name == "throttle_time_ms" and version in spec.versions for spec in response.fields
     )
+
+
+def _unserved(key: int) -> str:
+    """The log's words about a key that is not served."""
+    if key not in _KNOWN_KEYS:
+        return f"request of unknown key {key}"
+    name = "".join(map(str.capitalize, ApiKey(key).name.split("_")))
+    return f"request of {name} (key {key}), which is not served"
 
 
 class Dispatcher:
@@ -163,7 +173,7 @@ class Dispatcher:
         key, version = header.api_key, header.api_version
         api = APIS.get(key)  # type: ignore[call-overload]
         if api is None:
-            raise CloseConnection(f"request of unknown key {key}")
+            raise UnservedKey(_unserved(key))
         context = self._context(peer, header, api)
         if version not in api.versions:
             return self._unsupported(api, context, header.correlation_id)

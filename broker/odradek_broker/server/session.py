@@ -19,7 +19,7 @@ import structlog
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.quotas.connections import Admission
-from odradek_broker.request import CloseConnection, EncodedReply
+from odradek_broker.request import CloseConnection, EncodedReply, UnservedKey
 from odradek_broker.server.authentication import Authentication, AuthenticationFailed
 from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.server.peer_log import PeerLog
@@ -482,7 +482,7 @@ class Session(asyncio.BufferedProtocol):
     def _end(self, reason: CloseConnection) -> None:
         """Close, and after a failed authentication tell the client before, when its time has come."""
         if not isinstance(reason, AuthenticationFailed):
-            self._hang_up(str(reason))
+            self._hang_up(str(reason), once=isinstance(reason, UnservedKey))
             return
         self._ending = True
         self._backlog.clear()
@@ -497,9 +497,13 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_later(_HANG_UP_S, self.abort)
             self.close_after_answers()
 
-    def _hang_up(self, reason: str) -> None:
-        """Close after the responses to earlier requests, which may take _HANG_UP_S."""
-        self._peer_log.warn("closed a connection", self._peer.host, reason)
+    def _hang_up(self, reason: str, *, once: bool = False) -> None:
+        """Close after the responses to earlier requests, which may take _HANG_UP_S.
+
+        `once`: the log has one line for this reason, whoever gives it.
+        """
+        warn = self._peer_log.warn_once if once else self._peer_log.warn
+        warn("closed a connection", self._peer.host, reason)
         self._metrics.connection_refused()
         self._backlog.clear()
         if self._transport is not None:

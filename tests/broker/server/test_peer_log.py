@@ -46,3 +46,19 @@ def test_n23_many_peers_do_not_fill_the_log_or_the_memory() -> None:
                 told.warn("closed a connection", f"peer {minute} {number}")
     assert lines[0]["lines_left_out"] == 4_800
     assert len(told._lines._told) <= REMEMBERED_MAX
+
+
+def test_n06_what_is_told_once_is_remembered_within_a_limit() -> None:
+    clock = Clock()
+    told = PeerLog(clock)
+    with capture_logs() as lines:
+        for minute in range(3):
+            clock.now_s = 61.0 * minute
+            for peer in ("1.2.3.4", "5.6.7.8"):
+                told.warn_once("closed a connection", peer, "key 52")
+    assert [line["reason"] for line in lines] == ["key 52"]
+    with capture_logs() as lines:
+        for number in range(5_000):
+            told.warn_once("closed a connection", "1.2.3.4", f"key {number}")
+    assert len(lines) <= peer_log._LINES_MAX
+    assert len(told._once) == peer_log._ONCE_MAX

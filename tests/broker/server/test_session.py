@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_in_loop import RunningBroker, StartBroker
+from odradek_broker.platform import repeated_lines
 from odradek_broker.server.open_files import divide_files
 from odradek_broker.server.session import Session
 from odradek_protocol import frames
@@ -167,6 +169,25 @@ async def test_n06_unknown_keys_and_versions_close_the_connection(broker: Runnin
         body = head + (7).to_bytes(4, "big") + b"\xff\xff" + bytes(40)
         client.writer.write(len(body).to_bytes(4, "big") + body)
         assert await client.closed(), (key, version)
+
+
+async def test_n06_the_log_names_each_key_that_is_not_served_once(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other lines about a peer come again at once.
+    monkeypatch.setattr(repeated_lines, "AGAIN_S", 0.0)
+    assert ApiKey.VOTE not in APIS
+    with capture_logs() as lines:
+        for key in (ApiKey.VOTE, 999, ApiKey.VOTE, 999, ApiKey.VOTE):
+            client = await broker.client()
+            body = int(key).to_bytes(2, "big") + bytes(5) + b"\1\xff\xff"
+            client.writer.write(len(body).to_bytes(4, "big") + body)
+            assert await client.closed()
+    reasons = [line["reason"] for line in lines if line["event"] == "closed a connection"]
+    assert reasons == [
+        "request of Vote (key 52), which is not served",
+        "request of unknown key 999",
+    ]
 
 
 async def test_n06_a_truncated_body_closes_the_connection(broker: RunningBroker) -> None:
