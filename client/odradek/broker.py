@@ -418,7 +418,10 @@ class SubprocessBroker:
 def _not_testing(testing: bool) -> IllegalState:
     if testing:
         return IllegalState("the broker does not run; start it before faults are ordered")
-    return IllegalState("faults are ordered of a broker that was made with testing=True")
+    return IllegalState(
+        "faults are ordered of a broker that was made with testing=True; in pytest the fixture "
+        "odradek_faulty_broker gives one"
+    )
 
 
 def _order(control: FaultControl, method: str, path: str, order: dict[str, Any] | None) -> Any:

@@ -35,12 +35,12 @@ Nothing is imported here before a fixture is used: every run of pytest loads thi
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from odradek.spark_testing import ExactlyOnceCheck
 
 _numbers = count(1)
+#: The seed that a simulated test is being run with.
+_SEED = pytest.StashKey[int]()
 #: What the brokers have unless `odradek_broker_settings` says otherwise.
 _SETTINGS: dict[str, object] = {"log.retention.ms": -1}
 
@@ -97,14 +99,26 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         await test(**{**arguments, "simulated_cluster": cluster})
 
     seeds = marker.kwargs.get("seeds", 20)
-    run_test(
-        pyfuncitem.name,
-        run,
-        range(1, seeds + 1) if isinstance(seeds, int) else seeds,
-        faults=marker.kwargs.get("faults", False),
-        settings=marker.kwargs.get("settings"),
-    )
+    for seed in range(1, seeds + 1) if isinstance(seeds, int) else seeds:
+        pyfuncitem.stash[_SEED] = seed
+        run_test(
+            pyfuncitem.name,
+            run,
+            [seed],
+            faults=marker.kwargs.get("faults", False),
+            settings=marker.kwargs.get("settings"),
+        )
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Put the seed of a simulated test that has failed into its line of the summary."""
+    report: Any = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if report.when == "call" and report.failed and crash is not None and _SEED in item.stash:
+        crash.message = f"seed {item.stash[_SEED]}: {crash.message}"
+    return report
 
 
 @pytest.fixture

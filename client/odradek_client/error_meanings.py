@@ -6,6 +6,16 @@ from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
 
+#: Brokers' own words about these say all that there is to say.
+SAID_BY_BROKERS = frozenset(
+    {_E.INVALID_TOPIC_EXCEPTION, _E.INVALID_PARTITIONS, _E.TOPIC_ALREADY_EXISTS}
+)
+#: Words that brokers send with these whatever has happened: they add nothing to the code.
+BARE_WORDS: dict[ErrorCode, str] = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    _E.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+}
+
 MEANINGS: dict[ErrorCode, str] = {
     _E.UNKNOWN_SERVER_ERROR: "the broker failed in a way it has no code for; see its log",
     _E.OFFSET_OUT_OF_RANGE: "the offset is not in the log; seek to one between its start and end",

@@ -40,7 +40,7 @@ Every message says what happened and what to do about it.
 
 from __future__ import annotations
 
-from odradek_client.error_meanings import MEANINGS
+from odradek_client.error_meanings import BARE_WORDS, MEANINGS, SAID_BY_BROKERS
 from odradek_protocol.errors import ErrorCode
 
 
@@ -375,8 +375,10 @@ def error_for(
     if known is ErrorCode.NONE:
         raise ValueError("NONE is no error")
     text = MEANINGS[known]
-    if message:
-        text = f"{text}. The broker says: {message}"
+    if message and known in SAID_BY_BROKERS:
+        text = message.rstrip(".")
+    elif message and message != BARE_WORDS.get(known):
+        text = f"{text}. The broker says: {message.removeprefix('The broker says: ')}"
     name = known.name if known == code else f"code {int(code)}"
     cls = _CLASSES.get(known)
     if cls is None:

@@ -28,7 +28,7 @@ def command_lines() -> Iterator[list[str]]:
 def test_help_shows_flags_as_flags_and_has_no_boxes(words: list[str]) -> None:
     done = CliRunner().invoke(build_app(), [*words, "--help"], prog_name="odradek")
     assert done.exit_code == 0
-    for mark in ("<bool>", "<list[int]>", "╭", "\x1b"):
+    for mark in ("<bool>", "<list[int]>", "range>", "2147483647", "╭", "\x1b"):
         assert mark not in done.stdout
     assert f"Usage: odradek {' '.join(words)}".rstrip() in done.stdout
 
@@ -43,3 +43,9 @@ def test_help_of_everything_has_each_command_under_its_heading() -> None:
     for row in COMMANDS:
         heading = lines.index(f"{row.panel}:")
         assert any(line.split() == [row.name, *row.help.split()] for line in lines[heading:])
+
+
+@pytest.mark.parametrize("words", [["produce"], ["consume"], ["topic", "create"]], ids=" ".join)
+def test_help_of_the_first_commands_has_examples(words: list[str]) -> None:
+    lines = CliRunner().invoke(build_app(), [*words, "--help"]).stdout.splitlines()
+    assert sum(f"odradek {' '.join(words)} " in line for line in lines[1:]) >= 3

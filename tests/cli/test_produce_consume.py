@@ -15,6 +15,7 @@ from odradek.broker import SubprocessBroker
 
 
 def test_lines_with_keys_come_back_in_the_format_asked_for(shell: Shell, unique_topic: str) -> None:
+    shell.run("topic", "create", unique_topic)
     shell.run("produce", unique_topic, "-K", ":", stdin=b"de:hallo\nen:hello\nplain\n")
     assert shell.stderr == ""
     out = shell.run("consume", unique_topic, "-e", "-f", r"%p/%o %k(%K) %s(%S)\n")
@@ -346,3 +347,35 @@ def test_an_address_that_the_broker_names_and_that_leads_nowhere_is_an_error() -
             commands.run(*words.split(), code=1)
             assert f"{bootstrap} answers, but names addresses" in commands.stderr
             assert "nobody.invalid:9092: the name cannot be resolved" in commands.stderr
+
+
+def test_a_topic_that_is_made_by_producing_is_said_once(shell: Shell, unique_topic: str) -> None:
+    said = (
+        f"odradek: topic {unique_topic!r} was not there; the broker has made it, with 1 partition\n"
+    )
+    shell.run("produce", unique_topic, stdin=b"one\n")
+    assert shell.stderr == said.removeprefix("odradek: ")
+    shell.run("produce", unique_topic, stdin=b"two\n")
+    assert shell.stderr == ""
+
+
+def test_a_file_that_is_not_there_is_named(shell: Shell, unique_topic: str) -> None:
+    shell.run("produce", unique_topic, "/nowhere/file", code=1)
+    assert shell.stderr == "odradek: /nowhere/file cannot be read: No such file or directory\n"
+
+
+def test_an_address_is_named_as_it_was_typed(shell: Shell) -> None:
+    shell.run("topic", "list", "-b", "127.0.0.1:1", code=1)
+    assert "check -b (--bootstrap), and that a broker runs there" in shell.stderr
+    shell.run("topic", "list", "-b", "host:port", code=2)
+    assert shell.stderr.startswith("odradek: -b (--bootstrap): 'host:port'")
+
+
+def test_an_offset_behind_every_end_is_said(shell: Shell, unique_topic: str) -> None:
+    shell.run("produce", unique_topic, stdin=b"one\n")
+    assert shell.run("consume", unique_topic, "--offset", "999", "-e") == b""
+    said = f"there are no records from offset 999 on; the log ends: {unique_topic}-0 at 1\n"
+    assert shell.stderr == said
+    # The end itself is a place to begin.
+    shell.run("consume", unique_topic, "--offset", "1", "-e")
+    assert shell.stderr == ""

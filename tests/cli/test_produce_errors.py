@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ class FailingProducer:
 
     def __init__(self, error: OdradekError) -> None:
         self._error = error
+        self._network = SimpleNamespace(cluster=SimpleNamespace(brokers={1: None}), send=self.send)
 
     async def partitions_for(self, topic: str) -> list[int]:
         return [0]

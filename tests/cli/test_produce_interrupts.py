@@ -106,7 +106,7 @@ def test_ctrl_c_in_the_middle_of_a_line_does_not_send_it(shell: Shell, topic: st
         wait_for_records(shell, topic, 1)
         person.type(b"half" + CTRL_C)
         code, seen = person.end()
-    assert (code, seen.splitlines()[-1]) == (130, "of 1 records 1 are acknowledged")
+    assert (code, seen.splitlines()[-1]) == (130, "of 1 record 1 is acknowledged")
     assert shell.run("consume", topic, "-e") == b"whole\n"
 
 
@@ -137,9 +137,9 @@ def test_ctrl_c_twice_does_not_wait_for_a_broker_that_hangs(
             os.kill(pid, signal.SIGCONT)
     assert code == 130
     assert "Traceback" not in seen
-    assert "of 2 records 1 are acknowledged, 1 may be written or not" in seen or (
+    assert "of 2 records 1 is acknowledged, 1 may be written or not" in seen or (
         # Ctrl+C throws away a line that was not read yet.
-        "of 1 records 1 are acknowledged" in seen
+        "of 1 record 1 is acknowledged" in seen
     )
 
 
@@ -161,7 +161,7 @@ def test_an_idle_pipe_does_not_hold_up_the_end(
         process.send_signal(number)
         assert process.wait(PATIENCE_S) == code
         assert process.stderr is not None
-        assert process.stderr.read() == b"of 1 records 1 are acknowledged\n"
+        assert process.stderr.read() == b"of 1 record 1 is acknowledged\n"
 
 
 def test_an_interrupted_transaction_is_not_committed(shell: Shell, topic: str) -> None:

@@ -92,5 +92,5 @@ def test_a_transaction_that_timed_out_is_called_that() -> None:
             assert process.wait(PATIENCE_S) == 1
     assert "the transaction was open for" in said
     assert "-X transaction.timeout.ms=MS allows more" in said
-    assert "consumers of committed records see none of its 1 records" in said
+    assert "consumers of committed records see none of its 1 record" in said
     assert "may be committed" not in said

@@ -16,7 +16,23 @@ def test_every_code_maps_and_keeps_whether_it_is_retriable(code: ErrorCode) -> N
     assert error.retriable == code.retriable
     assert isinstance(error, errors.Retriable) == code.retriable
     assert str(error).startswith("topic 'x': ")
-    assert "The broker says: details" in str(error) and code.name in str(error)
+    assert "details" in str(error) and code.name in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'x' already exists."),
+        (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        ),
+        (ErrorCode.INVALID_CONFIG, "The broker says: retention.ms is 'x'"),
+    ],
+)
+def test_nothing_is_said_twice(code: ErrorCode, message: str) -> None:
+    text = str(error_for(code, message))
+    assert text.count("exist") + text.count("does not h") + text.count("The broker says") == 1
 
 
 def test_an_unknown_code_is_not_retried_and_keeps_its_number() -> None:

@@ -37,3 +37,7 @@ def test_the_version_is_the_packages() -> None:
 def test_a_wrong_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Porducer"):
         odradek.Porducer  # noqa: B018
+
+
+def test_only_what_is_public_is_listed() -> None:
+    assert dir(odradek) == sorted(odradek.__all__)

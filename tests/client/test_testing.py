@@ -289,3 +289,8 @@ def test_a_broker_ends_with_the_program_that_forgot_it(
     if has_place:
         with SubprocessBroker(data_dir=folder) as broker:
             assert asyncio.run(read(broker.bootstrap, "orders", 1)) == [b"one"]
+
+
+def test_faults_say_which_fixture_takes_orders(odradek_broker: SubprocessBroker) -> None:
+    with pytest.raises(IllegalState, match="odradek_faulty_broker"):
+        odradek_broker.faults.clear()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +120,18 @@ async def test_k21_a_first_poll_without_a_group_goes_on_when_metadata_come(
         before_ms = simulated_cluster.now_ms
         assert [record.value for record in await consumer.poll(10_000)] == [b"1"]
         assert simulated_cluster.now_ms - before_ms < 1_000
+
+
+def test_the_summary_names_the_seed(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.simulated(seeds=[4, 7])\n"
+        "async def test_it(simulated_cluster):\n"
+        "    assert simulated_cluster.seed != 7\n",
+        "utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    summary = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert len(summary) == 1
+    assert "- seed 7: assert 7 != 7" in summary[0]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from odradek_broker.faults.rules import Action, Rule
@@ -119,7 +120,10 @@ class _Fields:
             return None
         unknown = [name for name in names if name.lower() not in _API_BY_NAME]
         if unknown:
-            raise BadOrder(f"this broker has no API {unknown[0]!r}; it has {_api_names()}")
+            names = {api.name.lower(): api.name for api in APIS.values()}
+            near = get_close_matches(unknown[0].lower(), names, n=1)
+            hint = f"did you mean {names[near[0]]!r}?" if near else f"it has {_api_names()}"
+            raise BadOrder(f"this broker has no API {unknown[0]!r}; {hint}")
         return frozenset(_API_BY_NAME[name.lower()] for name in names)
 
     def code(self) -> ErrorCode:
@@ -127,8 +131,11 @@ class _Fields:
         if isinstance(value, str) and value.upper() in ErrorCode.__members__:
             value = ErrorCode[value.upper()].value
         if type(value) is not int or value == 0 or value not in _CODES:
+            near = _near_code(value)
             raise BadOrder(
-                f"{self.fault} needs code: the name or number of one of Kafka's error codes,"
+                f"there is no error code {value!r}; did you mean {near!r}?"
+                if near
+                else f"{self.fault} needs code: the name or number of one of Kafka's error codes,"
                 ' such as "NOT_ENOUGH_REPLICAS" or 19'
             )
         return ErrorCode(value)
@@ -137,6 +144,15 @@ class _Fields:
         """BadOrder if fields are left."""
         if self._left:
             raise BadOrder(f"{self.fault} takes no {min(self._left)}")
+
+
+def _near_code(name: object) -> str | None:
+    """The error code that was probably meant: a name that goes on like this one, or is alike."""
+    if not isinstance(name, str) or not name:
+        return None
+    names = [each.name for each in ErrorCode if each.value != 0]
+    longer = [each for each in names if each.startswith(name.upper())]
+    return next(iter(longer or get_close_matches(name.upper(), names, n=1)), None)
 
 
 def _api_names() -> str:

@@ -177,9 +177,9 @@ def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: b
             runner.get_loop().set_default_executor(_Threads())
             return runner.run(stoppable())
     except ConfigError as error:
-        fail(str(error), 2)
+        fail(_as_typed(str(error)), 2)
     except OdradekError as error:
-        fail(str(error) or type(error).__name__)
+        fail(_as_typed(str(error)) or type(error).__name__)
     except BrokenPipeError:
         drop_output()
         raise typer.Exit from None
@@ -189,6 +189,11 @@ def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: b
         raise typer.Exit(143) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _as_typed(text: str) -> str:
+    """Under the name that the setting has on the command line."""
+    return text.replace("bootstrap_servers", "-b (--bootstrap)")
 
 
 def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -24,6 +24,7 @@ from odradek.cli.common import (
     connected,
     progress,
     run,
+    tell,
 )
 from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
@@ -46,6 +47,8 @@ _CLOSE_MS = 10_000
 #: How long a cluster may take until all of its nodes know a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
+#: Partitions named in one message.
+_ENDS_SHOWN = 5
 
 
 @dataclass(slots=True)
@@ -285,8 +288,22 @@ async def _assign(
         for each, end in (reading.ends or {}).items():
             if reading.starts[each] >= end:
                 reading.finished.add(each)
+        if bound.place is Place.OFFSET:
+            _tell_if_behind(bound.value, reading)
     else:
         await _skip_finished(consumer, reading)
+
+
+def _tell_if_behind(offset: int, reading: Reading) -> None:
+    """Say that nothing is printed, where an offset lies behind the end of every partition."""
+    ends = reading.ends or {}
+    if ends and all(offset > end for end in ends.values()):
+        shown = [f"{each.topic}-{each.partition} at {end}" for each, end in sorted(ends.items())]
+        more = f" and {len(shown) - _ENDS_SHOWN} more" if len(shown) > _ENDS_SHOWN else ""
+        tell(
+            f"there are no records from offset {offset} on; the log ends: "
+            f"{', '.join(shown[:_ENDS_SHOWN])}{more}"
+        )
 
 
 async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
@@ -457,6 +474,12 @@ def consume(
     """Print records of topics until Ctrl+C, --exit, --count or e@TIME.
 
     With --json every line is what `odradek produce --json` reads.
+
+    \b
+    odradek consume greetings -o beginning -e --format '%p/%o %k %s\\n'
+    odradek consume orders -o -10 --json
+    odradek consume orders -o 2024-05-01T12:00:00Z -c 100
+    odradek consume orders payments --group readers
     """
     try:
         span = parse_span(offset or [])

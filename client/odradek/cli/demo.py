@@ -69,7 +69,10 @@ def demo(
         str, typer.Option("--bootstrap", help="Use this broker (any Kafka) instead of an own one.")
     ] = "",
     records: Annotated[
-        int, typer.Option("--records", min=1, max=FLIGHTS, help="How many of the flights to take.")
+        int,
+        typer.Option(
+            "--records", metavar="N", min=1, max=FLIGHTS, help="How many of the flights to take."
+        ),
     ] = FLIGHTS,
 ) -> None:
     """Show everything on real data: 336,776 flights through broker, client, Spark and back.

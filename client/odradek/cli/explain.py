@@ -29,7 +29,9 @@ app = typer.Typer(help="Say what happened, in words.", no_args_is_help=True)
 _ALL = 2**31 - 1
 Limit = Annotated[
     int,
-    typer.Option("--limit", "-n", metavar="N", min=0, max=_ALL, help="Only the newest N events."),
+    typer.Option(
+        "--limit", "-n", metavar="N", min=0, show_default="all", help="Only the newest N events."
+    ),
 ]
 
 #: What to use where no history is kept.
@@ -163,7 +165,7 @@ async def _describe(
     from odradek_client.errors import UnsupportedByBroker
 
     try:
-        return await admin.describe_history(subject, name, limit=limit)
+        return await admin.describe_history(subject, name, limit=min(limit, _ALL))
     except UnsupportedByBroker as error:
         raise UnsupportedByBroker(f"{error}; {_INSTEAD[subject.value]}") from error
 

@@ -30,6 +30,7 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.record_format import FormatError, InputRecord, from_json_line, unescape
+from odradek_client.words import counted
 
 if TYPE_CHECKING:
     from odradek_client.errors import OdradekError
@@ -54,6 +55,25 @@ _STANDARD_INPUT = Path("-")
 
 #: A pipe is read as fast as it can be: larger batches, and a little longer to fill them.
 _FOR_FILES = {"batch_size": 256 * 1024, "linger_ms": 20}
+
+
+async def _is_there(producer: Producer, topic: str) -> bool:
+    """True if the cluster has the topic, or if that cannot be asked without making it."""
+    from odradek_client.errors import OdradekError
+    from odradek_protocol.errors import ErrorCode
+    from odradek_protocol.primitives import WireError
+    from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+
+    network = producer._network
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
+    try:
+        answer = await network.send(min(network.cluster.brokers), request)
+    except (OdradekError, WireError):
+        return True
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return not any(each.error_code == code for each in answer.topics)
 
 
 class InputError(Exception):
@@ -221,6 +241,10 @@ class _Whole:
         return [*found, (self.count - sum(count for count, _, _ in found), False, None)]
 
 
+def _are(count: int) -> str:
+    return f"{count} {'is' if count == 1 else 'are'}"
+
+
 class _Run:
     """One command: what was sent, what became of it."""
 
@@ -270,7 +294,13 @@ class _Run:
 
         try:
             async with asyncio.timeout(_FIND_TOPIC_S):
-                await producer.partitions_for(self._topic)
+                was_there = await _is_there(producer, self._topic)
+                partitions = await producer.partitions_for(self._topic)
+            if not was_there:
+                tell(
+                    f"topic {self._topic!r} was not there; the broker has made it, with "
+                    f"{counted(len(partitions), 'partition')}"
+                )
         except TimeoutError as error:
             if isinstance(error, MetadataTimeout):
                 raise
@@ -321,9 +351,9 @@ class _Run:
                 else:
                     refused += count
         self._unchecked.clear()
-        parts = [f"of {self.sent} records {self.acknowledged} are acknowledged"]
+        parts = [f"of {counted(self.sent, 'record')} {_are(self.acknowledged)} acknowledged"]
         if refused:
-            parts.append(f"{refused} were refused")
+            parts.append(f"{refused} {'was' if refused == 1 else 'were'} refused")
         if unknown:
             parts.append(f"{unknown} may be written or not")
         return ", ".join(parts)
@@ -381,8 +411,7 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
 
     name = "standard input" if source == _STANDARD_INPUT else str(source)
     number = 0
-    file = sys.stdin.buffer if source == _STANDARD_INPUT else source.open("rb")
-    with file:
+    with _open(source, name) as file:
         try:
             async for lines in read_lines(file, job.delimiter, whole=job.whole):
                 left: Iterable[bytes] = ()
@@ -407,6 +436,16 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
             raise  # those that say "not in time" are OSErrors as well
         except OSError as error:
             raise InputError(f"{name} cannot be read: {error.strerror}") from error
+
+
+def _open(source: Path, name: str) -> BinaryIO:
+    """InputError for a file that cannot be opened."""
+    if source == _STANDARD_INPUT:
+        return sys.stdin.buffer
+    try:
+        return source.open("rb")
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}") from error
 
 
 def _parse_headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
@@ -477,6 +516,11 @@ def produce(
     Exits with 0 when every record is acknowledged, and with --transactional-id committed. Ctrl+C
     waits for what is on its way and says what was acknowledged; a second one does not wait. Input
     that takes longer than the transaction may needs -X transaction.timeout.ms=MS.
+
+    \b
+    printf 'en:hello\\nes:hola\\n' | odradek produce greetings --key-delimiter :
+    odradek produce orders orders.jsonl --json
+    odradek produce payments payments.txt --transactional-id import-1
     """
     try:
         line_format = LineFormat(
@@ -538,5 +582,5 @@ def _tell_end(work: _Run, transactional_id: str | None) -> None:
     else:
         tell(
             f"the transaction was not committed: consumers of committed records see none of its "
-            f"{work.sent} records"
+            f"{counted(work.sent, 'record')}"
         )

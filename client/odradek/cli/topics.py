@@ -59,7 +59,13 @@ def create(
     ] = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Create topics."""
+    """Create topics.
+
+    \b
+    odradek topic create orders --partitions 3
+    odradek topic create sessions --config cleanup.policy=compact --if-not-exists
+    odradek topic create a b c --config retention.ms=86400000
+    """
     from odradek_client.admin import NewTopic
     from odradek_client.errors import TopicAlreadyExists
 

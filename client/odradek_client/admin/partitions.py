@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from odradek_client.admin.requests import AdminPart, partition_error
 from odradek_client.admin.results import Outcomes, Results
@@ -25,6 +26,7 @@ from odradek_protocol.schemas.list_offsets import (
 
 EARLIEST = EARLIEST_TIMESTAMP
 LATEST = LATEST_TIMESTAMP
+_PLACES = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class PartitionAdmin(AdminPart):
@@ -32,20 +34,20 @@ class PartitionAdmin(AdminPart):
 
     async def list_offsets(
         self,
-        timestamps: Mapping[tuple[str, int], Time],
+        timestamps: Mapping[tuple[str, int], Time | Literal["earliest", "latest"]],
         *,
         read_committed: bool = False,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the offset at a time (a datetime, or ms since 1970), EARLIEST or
-        LATEST.
+        """For each partition the offset at a time (a datetime, or ms since 1970), at EARLIEST or
+        "earliest", or at LATEST or "latest".
 
         It is the first record at that time or later; None if there is none. LATEST is the offset
         that the next record gets, or the last stable offset if `read_committed`. Raises
         UnknownTopicOrPartition, TopicAuthorizationFailed.
         """
         wanted = {
-            TopicPartition(*tp): as_ms(at, f"the time for {tp[0]}-{tp[1]}")
+            TopicPartition(*tp): _timestamp(at, f"the time for {tp[0]}-{tp[1]}")
             for tp, at in timestamps.items()
         }
 
@@ -134,6 +136,18 @@ class PartitionAdmin(AdminPart):
         for tp, first in found.items():
             offsets[tp] = LATEST if first is None else first.offset
         return offsets
+
+
+def _timestamp(at: Time | str, what: str) -> int:
+    """Of ListOffsets. TypeError names `what`."""
+    if not isinstance(at, str):
+        return as_ms(at, what)
+    if at not in _PLACES:
+        raise TypeError(
+            f"{what} is str; give a datetime, milliseconds since 1970, 'earliest' or 'latest', "
+            f"not {at!r}"
+        )
+    return _PLACES[at]
 
 
 def _first_record(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:

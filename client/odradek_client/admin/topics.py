@@ -83,20 +83,23 @@ class TopicAdmin(AdminPart):
     async def create_topics(
         self,
         topics: NewTopic | Iterable[NewTopic],
-        *,
+        *more: NewTopic,
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[str, CreatedTopic]:
-        """Create topics; what became of each, by name.
+        """Create topics, given one by one or as a list; what became of each, by name.
 
         It returns when the controller has made them, as Kafka's own admin does: of a cluster's other
         nodes some may hear of them a moment later. Calls of this object about these topics wait for
         that, and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor,
         InvalidConfig, PolicyViolation, ClusterAuthorizationFailed.
         """
-        wanted = {
-            t.name: t for t in each_of(topics, NewTopic, "topics", "NewTopic(name, partitions)")
-        }
+        given = [
+            each
+            for some in (topics, *more)
+            for each in each_of(some, NewTopic, "topics", "NewTopic(name, partitions)")
+        ]
+        wanted = {topic.name: topic for topic in given}
 
         async def ask(names: list[str]) -> Outcomes[str, CreatedTopic]:
             request = CreateTopicsRequest(
@@ -122,13 +125,13 @@ class TopicAdmin(AdminPart):
         return await self._requests.for_each(wanted, ask, raise_errors)
 
     async def delete_topics(
-        self, topics: str | Iterable[str], *, raise_errors: bool = True
+        self, topics: str | Iterable[str], *more: str, raise_errors: bool = True
     ) -> Results[str, None]:
-        """Delete topics, with everything in them; by name.
+        """Delete topics, given one by one or as a list, with everything in them; by name.
 
         Raises UnknownTopicOrPartition, TopicAuthorizationFailed, Refused (deletion is disabled).
         """
-        wanted = each_of(topics, str, "topics", "the names of topics")
+        wanted = [*each_of(topics, str, "topics", "the names of topics"), *more]
 
         async def ask(names: list[str]) -> Outcomes[str, None]:
             request = DeleteTopicsRequest(

@@ -65,6 +65,7 @@ from odradek_client.structs import (
     PreparedTransaction,
 )
 from odradek_client.timestamps import Time, as_ms
+from odradek_client.words import counted
 from odradek_protocol.records.from_arrow import UnwritablePartition
 from odradek_protocol.records.lines import LineRecords
 
@@ -238,7 +239,8 @@ class Producer:
         count = sum(batch.builder.record_count for batch in list(accumulator.incomplete))
         if count:
             text = (
-                f"{count} records are lost or unacknowledged, because their producer was never closed; "
+                f"{counted(count, 'record')} {'is' if count == 1 else 'are'} lost or unacknowledged, "
+                "because their producer was never closed; "
                 "use `async with` (or `with`), or call close()"
             )
             log.error("%s", text)

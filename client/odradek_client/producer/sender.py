@@ -33,6 +33,7 @@ from odradek_client.producer.produce_reactions import (
 )
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transaction_requests import TxnRequestHandler
+from odradek_client.words import counted
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
@@ -529,7 +530,7 @@ def _error(
 ) -> OdradekError:
     if reason is not None:
         return reason
-    about = f"{batch.record_count} records for {batch.tp.topic}-{batch.tp.partition}"
+    about = f"{counted(batch.record_count, 'record')} for {batch.tp.topic}-{batch.tp.partition}"
     return error_for(answer.error_code, answer.error_message, about=about)
 
 

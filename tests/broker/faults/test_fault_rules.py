@@ -180,7 +180,18 @@ def test_orders_that_are_carried_out_at_once() -> None:
         ({"fault": "cut", "api": "*", "handled": 1}, "handled must be"),
         ({"fault": "cut", "api": "*", "partition": 1}, "partition goes with topic"),
         ({"fault": "cut", "api": "*", "topic": "t" * (NAME_CHARS_MAX + 1)}, "topic must be"),
+        ({"fault": "cut", "api": "Produc"}, "did you mean 'Produce'"),
+        ({"fault": "cut", "api": "Zz"}, "it has Produce, "),
         ({"fault": "fail", "api": "*"}, "needs code"),
+        (
+            {"fault": "fail", "api": "*", "code": "NOT_ENOUGH"},
+            "did you mean 'NOT_ENOUGH_REPLICAS'",
+        ),
+        (
+            {"fault": "fail", "api": "*", "code": "not_coordinater"},
+            "did you mean 'NOT_COORDINATOR'",
+        ),
+        ({"fault": "fail", "api": "*", "code": "ZZZZ"}, "needs code"),
         ({"fault": "fail", "api": "*", "code": "NONE"}, "needs code"),
         ({"fault": "fail", "api": "*", "code": 30_000}, "needs code"),
         ({"fault": "delay", "api": "*"}, "needs ms"),

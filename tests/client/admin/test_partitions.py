@@ -122,3 +122,19 @@ def test_the_blocking_admin_has_the_same(live_bootstrap: str) -> None:
 async def test_wrong_types_are_named(admin: Admin, call: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         await call(admin)
+
+
+async def test_places_may_be_words(admin: Admin, topic: str) -> None:
+    found = await admin.list_offsets({(topic, 0): "earliest", (topic, 1): "latest"})
+    assert [at and at.offset for at in found.values()] == [0, 10]
+    with pytest.raises(TypeError, match="'earliest' or 'latest', not 'newest'"):
+        await admin.list_offsets({(topic, 0): "newest"})  # type: ignore[dict-item]
+
+
+async def test_topics_may_be_given_one_by_one(admin: Admin, unique_topic: str) -> None:
+    names = [f"{unique_topic}-{number}" for number in range(3)]
+    made = await admin.create_topics(*map(NewTopic, names))
+    assert list(made) == names
+    assert list(await admin.delete_topics(*names)) == names
+    with pytest.raises(TypeError, match=r"give NewTopic\(name, partitions\)"):
+        await admin.create_topics(NewTopic(names[0]), names[1])  # type: ignore[arg-type]
