@@ -236,7 +236,8 @@ class PartitionLog:
             index_interval_bytes=self.config.index_interval_bytes,
             compacted=self.config.compacted or start.cleaned,
             gaps_known=start.gaps_known,
-            sync=self.config.durability == "fsync",
+            # Whatever the durability is now: the start before may have promised more, and its journal goes.
+            sync=True,
             restore=self._restore,
             now_ms=now_ms,
             new_producers=self._new_producers,

@@ -199,11 +199,11 @@ class SimulatedBroker:
         self._random = random
         self.address = address
         host, port = address
-        given = {"log.dirs": "data", **SETTINGS, **(settings or {})}
-        given |= {"listeners": f"PLAINTEXT://{host}:{port}"}
+        self._given: dict[str, object] = {"log.dirs": "data", **SETTINGS, **(settings or {})}
+        self._given |= {"listeners": f"PLAINTEXT://{host}:{port}"}
         # The simulated network has only our own machines.
-        given["insecure.listeners"] = True
-        self.config, _ = parse_config({name: str(value) for name, value in given.items()})
+        self._given["insecure.listeners"] = True
+        self.configure({})
         self.clock = LoopClock(asyncio.get_running_loop())
         self.disk = MemoryFiles(now_ms=self.clock.wall_ms())
         self.starts = 0
@@ -214,6 +214,17 @@ class SimulatedBroker:
     def bootstrap(self) -> str:
         """For clients."""
         return f"{self.address[0]}:{self.address[1]}"
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """From the next start on these settings hold, too."""
+        self._given |= settings
+        given = {name: str(value) for name, value in self._given.items()}
+        self.config, _ = parse_config(given)
+
+    @property
+    def survives_power_cuts(self) -> bool:
+        """Does it promise that what it acknowledges does (`log.durability`)?"""
+        return self.config.log_durability == "fsync"
 
     @property
     def running(self) -> bool:
@@ -246,6 +257,10 @@ class SimulatedBroker:
     def kill(self, *, power_lost: bool = False) -> None:
         """Without a word; `power_lost`: of what was not synced a random part is lost, too."""
         self.process.kill()
+        self.crash(power_lost=power_lost)
+
+    def crash(self, *, power_lost: bool) -> None:
+        """The disk of a broker that is dead, as its next start finds it."""
         self.disk.crash(self._random, keep_page_cache=not power_lost)
 
 

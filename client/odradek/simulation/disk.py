@@ -225,7 +225,8 @@ class MemoryFiles:
     def crash(self, rng: random.Random | None = None, *, keep_page_cache: bool = False) -> None:
         """The machine goes down: open handles and locks are gone.
 
-        `keep_page_cache`: only the process died, so every written byte is there. Otherwise
+        `keep_page_cache`: only the process died, so every written byte is there, and as little of it is
+        durable as before. Otherwise
         unsynced bytes survive up to a random point (none without `rng`), sometimes as zeros, and
         unsynced names survive or not.
         """
@@ -235,14 +236,16 @@ class MemoryFiles:
         self.failed_syncs = 0
         self.crash_at = None
         self._tear(rng)
-        if not keep_page_cache:
-            self._undo_directory_renames(rng)
-            self._lose_names(rng)
-            surviving = 0.0 if rng is None else rng.choice(_SURVIVING)
-            for path in sorted(self._names):
-                _lose_bytes(self._names[path], rng, surviving)
         for inode in self._names.values():
             inode.open_handles = 0
+        if keep_page_cache:
+            return
+        self._undo_directory_renames(rng)
+        self._lose_names(rng)
+        surviving = 0.0 if rng is None else rng.choice(_SURVIVING)
+        for path in sorted(self._names):
+            _lose_bytes(self._names[path], rng, surviving)
+        for inode in self._names.values():
             inode.durable = bytes(inode.content)
             inode.cut_to_bytes = None
         self._durable_names = dict(self._names)

@@ -239,6 +239,17 @@ async def trouble_at_start(world: World, fault: Fault) -> None:
     await starting
 
 
+async def switch_durability(world: World, fault: Fault) -> None:
+    """The broker is started with the other durability, after a clean stop or a death."""
+    await world.switch_durability(stop=bool(fault.size % 2))
+
+
+async def cut_power_at_start(world: World, fault: Fault) -> None:
+    """The broker is started, with the one or the other durability, and the machine dies at once."""
+    durability = "page-cache" if fault.size % 3 else "fsync"
+    await world.cut_power_at_start(durability=durability, stop=fault.size % 4 == 0)
+
+
 FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -263,6 +274,8 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         refused_requests,
         refused_commits,
         trouble_at_start,
+        switch_durability,
+        cut_power_at_start,
     )
 }
 

@@ -108,11 +108,13 @@ def _compare(world: World, held: State) -> None:
 async def _watch(world: World) -> None:
     checker = WatermarkChecker()
     starts = 0
+    promised = True
     while True:
         if world.broker.running and hasattr(world.broker.server, "node"):
             if world.broker.starts != starts:
                 starts = world.broker.starts
-                checker.restarted()
+                checker.restarted(promised=promised)
+            promised = world.broker.survives_power_cuts
             for problem in checker.check(world.broker.server.node):
                 world.violated("watermarks", problem)
             for problem in check_limits(world.broker.server):

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, TypeVar
 
 from odradek.simulation.broker import SimulatedBroker
 from odradek.simulation.network import SimulatedNetwork, Weather
 from odradek.simulation.process import Process, process_of
+from odradek_broker.server.errors import StartError
 from odradek_broker.server.server import Server
+from odradek_broker.storage.errors import DataDirectoryError
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.network.client import NetworkClient
 
@@ -24,6 +26,8 @@ _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
 _SYNC_MS_MAX = 1_000
 #: How soon a broker that gave up is started again.
 _RESTART_MS = 100
+#: How long a broker runs that nobody reaches before its power is cut.
+_ALONE_MS = 200
 T = TypeVar("T")
 
 _TRACE_LINES_MAX = 20_000
@@ -143,12 +147,51 @@ class World:
         raise Violation("start: the broker does not start any more")
 
     async def kill_broker(self, *, power_lost: bool, down_ms: int) -> None:
-        """Kill it, and start it again later."""
+        """Kill it, and start it again later. Where its durability is page-cache the power stays on: it
+        promises nothing else."""
         async with self._restarting:
+            power_lost = power_lost and self.broker.survives_power_cuts
             self.note("broker", "loses its power" if power_lost else "is killed")
             self.broker.kill(power_lost=power_lost)
             await self.sleep(down_ms)
             await self.start_broker()
+
+    async def switch_durability(self, *, stop: bool) -> None:
+        """Stop it cleanly or kill it, and start it with the other `log.durability`."""
+        async with self._restarting:
+            await self._end(stop=stop)
+            durability = "page-cache" if self.broker.survives_power_cuts else "fsync"
+            self.broker.configure({"log.durability": durability})
+            self.note("broker", f"has log.durability={durability} now")
+            await self.start_broker()
+
+    async def cut_power_at_start(self, *, durability: str, stop: bool) -> None:
+        """Stop it cleanly or kill it, and start it with this durability; the power is cut soon after it is
+        ready, and nobody can reach it until then: nothing new is acknowledged. Nothing where its own durability
+        promises nothing."""
+        async with self._restarting:
+            if not self.broker.survives_power_cuts:
+                return
+            await self._end(stop=stop)
+            self.broker.configure({"log.durability": durability})
+            ready = False
+            self.network.unreachable.add(self.broker.address)
+            with suppress(StartError, DataDirectoryError, OSError):
+                ready = await self.broker.start()
+                await self.sleep(_ALONE_MS)
+            self.network.unreachable.discard(self.broker.address)
+            self.broker.configure({"log.durability": "fsync"})
+            self.note("broker", f"loses its power {'when ready' if ready else 'while it starts'}")
+            self.broker.kill(power_lost=True)
+            await self.start_broker()
+
+    async def _end(self, *, stop: bool) -> None:
+        self.note("broker", "is stopped" if stop else "is killed")
+        if stop and self.broker.running:
+            await self.broker.stop()
+            self.broker.crash(power_lost=False)
+        else:
+            self.broker.kill()
 
     async def restart_broker(self, down_ms: int = 0) -> None:
         """Stop it cleanly, and start it again."""

@@ -253,6 +253,25 @@ def test_l50_page_cache_never_uses_it() -> None:
     assert blocks(world.files) == []
 
 
+def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: World) -> None:
+    """The journal goes when nobody is to use it: not before the files are synced that it stands for."""
+    log = world.create("t", IDS[0])
+    for _ in range(5):
+        append(log)
+        world.flush(log)
+    acknowledged = log.high_watermark
+    assert acknowledged > log.synced_offset
+    world.config = LogConfig(durability="page-cache")
+    world.restart(power_lost=False)
+    world.logs.stop_journals()
+    world.files.remove(PATH)
+    world.files.sync_dir("data")
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert found.log_end_offset == acknowledged
+
+
 def test_l50_a_partition_without_a_topic_id_never_uses_it(world: World) -> None:
     log = world.create("t", bytes(16))
     append(log)

@@ -21,10 +21,12 @@ class WatermarkChecker:
         #: The furthest that anybody was shown, over all starts of the broker (page cache aside).
         self._shown: dict[tuple[str, int, bytes], int] = {}
 
-    def restarted(self) -> None:
-        """A broker begins anew: a log may be shorter, but not than what was readable."""
-        for key, offsets in self._seen.items():
-            self._shown[key] = max(self._shown.get(key, 0), offsets[2])
+    def restarted(self, *, promised: bool) -> None:
+        """A broker begins anew: a log may be shorter, but not than what was readable. `promised`: the last
+        one made that durable (`log.durability`)."""
+        if promised:
+            for key, offsets in self._seen.items():
+                self._shown[key] = max(self._shown.get(key, 0), offsets[2])
         self._seen.clear()
 
     def check(self, node: Node) -> Iterator[str]:

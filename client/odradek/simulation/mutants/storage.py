@@ -59,7 +59,21 @@ def _used_again_at_once(self: CommitJournal) -> bool:
     return _next_part(self)
 
 
+_load = PartitionLog.load
+
+
+def _loaded_unsynced(self: PartitionLog, now_ms: int, later: Any = None) -> Any:
+    return _load(self, now_ms, [] if self.config.durability == "page-cache" else later)
+
+
 STORAGE = (
+    Mutant(
+        "a start with page-cache that leaves unsynced what fsync had acknowledged",
+        "everything",
+        1,
+        {(PartitionLog, "load"): _loaded_unsynced},
+        ("readers were shown records",),
+    ),
     Mutant(
         "a write to the commit journal that does nothing",
         "produce",

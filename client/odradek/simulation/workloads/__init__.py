@@ -10,6 +10,7 @@ from odradek.simulation.workloads.copy import (
     TransactionalCopyWorkload,
 )
 from odradek.simulation.workloads.damaged import DamagedBatchesWorkload
+from odradek.simulation.workloads.everything import EverythingWorkload
 from odradek.simulation.workloads.groups import GroupsWorkload
 from odradek.simulation.workloads.jepsen import JepsenWorkload
 from odradek.simulation.workloads.late_commits import LateCommitsWorkload
@@ -38,5 +39,6 @@ WORKLOADS: dict[str, type[Workload]] = {
         LoneProducersWorkload,
         DamagedBatchesWorkload,
         TwoDirectoriesWorkload,
+        EverythingWorkload,
     )
 }

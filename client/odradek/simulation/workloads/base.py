@@ -39,4 +39,8 @@ class Workload(Protocol):
 
 #: Nothing but this can happen to several directories only.
 OF_SEVERAL_DIRECTORIES = ("failed-directory",)
-ALL_FAULTS = tuple(kind for kind in FAULTS if kind not in OF_SEVERAL_DIRECTORIES)
+#: Nothing but this switches the durability between starts.
+OF_BOTH_DURABILITIES = ("switch-durability", "cut-power-at-start")
+ALL_FAULTS = tuple(
+    kind for kind in FAULTS if kind not in OF_SEVERAL_DIRECTORIES + OF_BOTH_DURABILITIES
+)
