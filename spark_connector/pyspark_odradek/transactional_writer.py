@@ -28,7 +28,7 @@ from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import faults, protocol
 from pyspark_odradek.exactly_once.faults import FaultPoint
-from pyspark_odradek.exactly_once.identity import Writer
+from pyspark_odradek.exactly_once.identity import Writer, commit_query
 from pyspark_odradek.exactly_once.ledger import Participant
 from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
 from pyspark_odradek.exactly_once.task import ABORT_TIMEOUT_MS, TaskTransaction
@@ -163,7 +163,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Decides the job. Raises SinkError; then none of its rows is visible, or all will be."""
-        terms, outcomes = self._job(), _outcomes(messages)
+        terms, outcomes = self._job_of(messages), _outcomes(messages)
         _warn_of_timeout(messages)
         if self.options.commit_id is None:
             self._drive(protocol.commit_job(terms, outcomes), terms)
@@ -173,7 +173,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The job has failed: none of its rows becomes visible."""
-        terms = self._job()
+        terms = self._job_of(messages)
         if self.options.commit_id is None:
             participants = tuple(
                 each.participant for each in _outcomes(messages) if each.participant is not None
@@ -187,9 +187,33 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
     def _job(self) -> Terms:
         if self.options.commit_id is None:
             return self._terms(Writer("job", self.nonce), 0)
-        # Never the id of a stream, whatever the user calls it.
-        writer = Writer(f"commit:{self.options.commit_id}", self.nonce)
-        return self._terms(writer, self.options.commit_version)
+        commit_id, topic = self.options.commit_id, self.options.topic
+        version = self.options.commit_version
+        if topic is not None:
+            # Decisions of connectors that did not keep topics apart hold: nothing is written twice.
+            without_topic = self._terms(Writer(commit_query(commit_id, None), self.nonce), version)
+            if self._drive(protocol.is_decided(without_topic), without_topic):
+                log.warning(
+                    "odradek: commitId %s, commitVersion %d was decided without a topic; it is taken as "
+                    "written to %s",
+                    commit_id,
+                    version,
+                    topic,
+                )
+                return without_topic
+        return self._terms(Writer(commit_query(commit_id, topic), self.nonce), version)
+
+    def _job_of(self, messages: list[WriterCommitMessage | None]) -> Terms:
+        """The job as its tasks knew it. SinkError if they did not agree."""
+        writers = {each.writer for each in messages if isinstance(each, Prepared)}
+        if not writers:
+            return self._job()
+        if len(writers) > 1:
+            raise SinkError(
+                f"odradek: commitId {self.options.commit_id} was decided by another job while this one "
+                "wrote; run it again"
+            )
+        return self._terms(writers.pop(), self.options.commit_version)
 
 
 def write_transaction(

@@ -462,6 +462,37 @@ def test_a_commit_id_makes_a_repeated_job_write_once(
         stale.task(0, 0, "late")
 
 
+def test_s16_one_commit_id_for_two_topics_writes_to_both(
+    monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    other = f"{query.topic}-b"
+    made(monkeypatch, query.address, other)
+    for _ in range(2):
+        for topic in (query.topic, other):
+            job = Job(monkeypatch, query.address, topic, commitId=query.query)
+            job.commit(0, job.tasks(0, ["a"], ["b"]))
+    assert query.visible(2) == visible(query.address, other, 2) == ["a", "b"]
+
+
+def test_s16_a_decision_without_a_topic_holds(
+    monkeypatch: pytest.MonkeyPatch, query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Connectors that did not keep topics apart have left such decisions; the next version is ours."""
+    earlier = query.restarted()
+    earlier.query = f"commit:{query.query}"
+    earlier.decide(3, earlier.tasks(3, ["3"]))
+    for version in ("3", "4"):
+        options = {"commitId": query.query, "commitVersion": version}
+        job = Job(monkeypatch, query.address, query.topic, **options)
+        job.commit(0, job.tasks(0, [version]))
+    assert query.visible(2) == ["3", "4"]
+    assert "commitVersion 3 was decided without a topic" in caplog.text
+    options = {"commitId": query.query, "commitVersion": "3"}
+    job = Job(monkeypatch, query.address, query.topic, **options)
+    with pytest.raises(StaleBatch, match="and now has 2"):
+        job.commit(0, job.tasks(0, ["3"], ["x"]))
+
+
 # --- the log --------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,15 @@ def query_prefix(query: str) -> str:
     return _SEPARATOR.join((PREFIX, _quoted(query), ""))
 
 
+def commit_query(commit_id: str, topic: str | None) -> str:
+    """The query of a batch job with a `commitId` that writes to `topic` (S-16).
+
+    Never the id of a stream, whatever the user calls it. Names of topics hold no colon, so no two jobs
+    share one. Without a topic the rows name theirs, and the id alone is the identity.
+    """
+    return f"commit:{commit_id}" if topic is None else f"commit-to:{topic}:{commit_id}"
+
+
 def split_id(query: str, found: str) -> tuple[str, str] | None:
     """(run, name) of an id of this query, None for anybody else's."""
     prefix = query_prefix(query)

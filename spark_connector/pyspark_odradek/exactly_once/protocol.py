@@ -163,6 +163,12 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
     raise _overtaken(terms)
 
 
+def is_decided(terms: Terms) -> Generator[Action, Any, bool]:
+    """Whether the batch of these terms, or a newer one, is decided."""
+    found = yield Read()
+    return bool(found.state.batch >= terms.batch)
+
+
 def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
     return tuple(each.participant for each in outcomes if each.participant is not None)
 
