@@ -269,6 +269,10 @@ class Node:
         bound (rule N-12)."""
         self._advertised = dict(addresses)
 
+    def advertised_addresses(self) -> dict[str, tuple[str, int]]:
+        """What clients are told, (host, port) by the name of the listener; empty before there are any."""
+        return dict(self._advertised)
+
     def advertised(self, listener: str = "") -> tuple[str, int]:
         """(host, port) for clients of a listener; of the first one for whoever came by none."""
         found = self._advertised.get(listener)

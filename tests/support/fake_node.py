@@ -97,6 +97,9 @@ class FakeNode:
     def advertised(self, listener: str = "") -> tuple[str, int]:
         return "host", 9092
 
+    def advertised_addresses(self) -> dict[str, tuple[str, int]]:
+        return {"PLAINTEXT": ("host", 9092), "LOCAL": ("::1", 9094)}
+
     def commit_metadata(self, records: list[Any]) -> Deferred[None]:
         for record in records:
             self.recorded.append(self.metadata.encode(record))

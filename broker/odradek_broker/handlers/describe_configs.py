@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from odradek_broker.config.effective import ConfigEntry
+from odradek_broker.config.effective import ConfigEntry, SynonymEntry
+from odradek_broker.config.types import ConfigSource
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.configs.resources import configured_resource, resource_kind
@@ -13,6 +15,7 @@ from odradek_broker.node import Node
 from odradek_broker.request import AnswerTooLarge, RequestContext
 from odradek_broker.security.authorizer import Operation, may_use_configs
 from odradek_protocol import codec
+from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -148,12 +151,29 @@ def _describe(
     # Some clients send an empty list and mean all, which is how Kafka takes it.
     keys = frozenset(resource.configuration_keys or ()) or None
     entries = kind.describe(node.metadata, name, keys)
+    if resource.resource_type == RESOURCE_BROKER and name:
+        entries = [_in_force(node, entry) for entry in entries]
     return DescribeConfigsResult(
         error_message="",
         resource_type=resource.resource_type,
         resource_name=name,
         configs=[_entry(entry, request) for entry in entries],
     )
+
+
+def _in_force(node: Node, entry: ConfigEntry) -> ConfigEntry:
+    """The entry with what clients are told (N-12), which is known only when the broker listens."""
+    if entry.name == "advertised.listeners":
+        told = node.advertised_addresses().items()
+        return replace(entry, value=",".join(_listener(name, *address) for name, address in told))
+    if entry.name == "security.inter.broker.protocol" and not entry.value:
+        default = SynonymEntry(entry.name, "PLAINTEXT", ConfigSource.DEFAULT)
+        return replace(entry, value=default.value, synonyms=(default,))
+    return entry
+
+
+def _listener(name: str, host: str, port: int) -> str:
+    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
 def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -777,3 +777,13 @@ def test_describe_cluster_in_every_version(version: int) -> None:
         ):
             refused = call(node, DescribeClusterRequest(endpoint_type=kind), version)
             assert refused.error_code == error and refused.error_message
+
+
+def test_n12_the_addresses_and_the_protocol_in_force_are_described() -> None:
+    keys = ["advertised.listeners", "security.inter.broker.protocol"]
+    resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=keys)
+    answer = call(FakeNode(), DescribeConfigsRequest(resources=[resource], include_synonyms=True))
+    assert {each.name: each.value for each in answer.results[0].configs} == {
+        "advertised.listeners": "PLAINTEXT://host:9092,LOCAL://[::1]:9094",
+        "security.inter.broker.protocol": "PLAINTEXT",
+    }

@@ -14,9 +14,14 @@ from odradek_broker.platform import repeated_lines
 from odradek_broker.server.open_files import divide_files
 from odradek_broker.server.session import Session
 from odradek_protocol import frames
+from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -439,3 +444,15 @@ async def test_n10_n14_answers_for_a_peer_that_is_gone_hold_no_bytes(
     broker.server._commit.request(held[0])
     await until(lambda: broker.node.partition("t", 0).log.high_watermark == 1)
     assert broker.server._limits.bytes_held == 0
+
+
+async def test_n12_the_address_that_clients_are_told_is_described(broker: RunningBroker) -> None:
+    client = await broker.client()
+    resource = DescribeConfigsResource(
+        resource_type=RESOURCE_BROKER,
+        resource_name="1",
+        configuration_keys=["advertised.listeners"],
+    )
+    answer = await client.call(DescribeConfigsRequest(resources=[resource]), 4)
+    (entry,) = answer.results[0].configs
+    assert entry.value == f"PLAINTEXT://{broker.host}:{broker.port}"
