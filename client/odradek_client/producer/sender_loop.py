@@ -24,6 +24,7 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.sender import Plan, Produce, Sender
 from odradek_client.producer.transaction_requests import TxnRequestHandler
+from odradek_client.words import counted
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST, ApiKey
 from odradek_protocol.primitives import WireError
@@ -187,10 +188,10 @@ class SenderLoop:
         """One line per batch: nobody may be looking at the deliveries."""
         for batch in failed:
             log.warning(
-                "%d records for %s-%d %s: %s",
-                batch.record_count,
+                "%s for %s-%d %s: %s",
+                counted(batch.record_count, "record"),
                 *batch.tp,
-                "may be written or not" if batch.unknown_fate else "were not written",
+                "may be written or not" if batch.unknown_fate else "not written",
                 batch.error_of(0),
             )
 
