@@ -1,0 +1,248 @@
+"""Every file beside the `.log` files is a cache, or is synced before anything depends on it.
+
+Each file of a data directory is removed, emptied, torn, zeroed and changed in single bits, after a clean stop and
+after a power cut; a start must answer what was answered before. Of each kind some files and some bytes are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from journaled_logs import PATH, World
+from logs import EVERYTHING, NOW_MS, append, append_marker, make_batch
+from odradek.simulation.disk import MemoryFiles
+from odradek_broker.storage.checkpoints import META_PROPERTIES
+from odradek_broker.storage.errors import DataDirectoryError
+from odradek_broker.storage.log import PartitionLog
+from odradek_protocol.records import iter_batches
+
+TOPICS = {
+    "plain": "delete",
+    "money": "delete",
+    "compacted": "compact",
+    "compacted-money": "compact",
+    "__cluster_metadata": "delete",
+    "__consumer_offsets": "compact",
+    "__transaction_state": "compact",
+}
+TRANSACTIONAL = ("money", "compacted-money", "__consumer_offsets")
+#: They say what the data are, or have what is nowhere else; with each the disk that needs them.
+NO_CACHES = {
+    "partition.metadata": ("crashed",),
+    "commit-journal": ("crashed",),
+    "meta.properties": ("stopped", "crashed"),
+    "log": ("stopped", "crashed"),
+}
+#: Text without a checksum, in Kafka's format: another digit is another number.
+TEXTS = ("checkpoint", "metadata", "next", "kafka_cleanshutdown")
+TIME_ENTRY_BYTES = 12
+
+
+class Answers(NamedTuple):
+    """The answers of one log."""
+
+    records: bytes
+    bounds: tuple[int, int, int, int]
+    aborted: list[list[tuple[int, int]]]
+    times: list[tuple[int, int] | None]
+    latest: tuple[int, int] | None
+    producers: list[tuple[int, int, int | None]]
+
+
+def _answers(log: PartitionLog) -> Answers:
+    records, offset = b"", log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = log.read(offset, 400, upper_bound=EVERYTHING, minimum_one=True)
+        if not piece:
+            break
+        records += piece
+        *_, (_, last) = iter_batches(piece)
+        offset = last.next_offset
+    ends = range(0, log.log_end_offset + 1, 3)
+    return Answers(
+        records,
+        (log.log_start_offset, log.high_watermark, log.last_stable_offset, log.log_end_offset),
+        [sorted(log.aborted_transactions(end, end + 4)) for end in ends],
+        [log.offset_for_timestamp(NOW_MS + at, EVERYTHING) for at in range(0, 60, 5)],
+        log.max_timestamp_offset(),
+        sorted(
+            (entry.producer_id, entry.epoch, entry.transaction_first_offset)
+            for entry in log._producers.state.entries()
+        ),
+    )
+
+
+def _world(files: MemoryFiles) -> World:
+    world = World(files, segment_bytes=1_000)
+    for topic, policy in TOPICS.items():
+        world.configs[topic] = replace(world.config, cleanup_policy=frozenset({policy}))
+    return world
+
+
+class Disk(NamedTuple):
+    files: MemoryFiles
+    answers: dict[str, Answers]
+
+
+@cache
+def _disk(how: str) -> Disk:
+    world = _world(MemoryFiles())
+    world.start()
+    logs = [world.create(topic, bytes([number + 1]) * 16) for number, topic in enumerate(TOPICS)]
+    for step in range(24):
+        for log in logs:
+            producer_id = step % 3
+            key = b"%d" % (step % 5)
+            transactional = log.topic in TRANSACTIONAL
+            append(
+                log,
+                make_batch(
+                    1,
+                    key=key,
+                    value=bytes(60),
+                    timestamp=NOW_MS + (step * 7) % 50,
+                    producer_id=producer_id,
+                    sequence=step // 3,
+                    transactional=transactional,
+                ),
+            )
+            if transactional and step % 6 > 2:
+                append_marker(log, commit=step % 4 == 0, producer_id=producer_id)
+        if step % 2:
+            world.flush(*logs)
+        if step == 12:
+            world.checkpoint()
+    world.flush(*logs)
+    assert all(len(log.segments) > 2 for log in logs)
+    answers = {log.topic: _answers(log) for log in logs}
+    assert all(any(answers[topic].aborted) for topic in TRANSACTIONAL)
+    if how == "stopped":
+        assert world.stop() == []
+    else:
+        world.files.crash()
+        assert world.files.content(PATH)
+    return Disk(world.files, answers)
+
+
+def _kind(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return name if name in NO_CACHES else name.rpartition(".")[2]
+
+
+def _changes(content: bytes, bits_every: int) -> Iterator[tuple[str, bytes | None]]:
+    yield "removed", None
+    if not content:
+        return
+    yield "emptied", b""
+    yield "zeroed", bytes(len(content))
+    for kept in {len(content) - 1, len(content) // 2}:
+        yield f"torn at {kept}", content[:kept]
+        yield f"zeros from {kept}", content[:kept] + bytes(len(content) - kept)
+    for at in range(len(content) // 2 % bits_every, len(content), bits_every):
+        changed = content[at] ^ 1 << at % 8
+        yield f"a bit of byte {at}", content[:at] + bytes([changed]) + content[at + 1 :]
+
+
+def _ends_between_entries(content: bytes, changed: bytes | None) -> bool:
+    """Was a time index cut where an entry ends? Nothing tells that: the times of its last batches may
+    not be found."""
+    if not changed or not content.startswith(changed):
+        return False
+    return len(changed) % TIME_ENTRY_BYTES == 0
+
+
+def _check(how: str, damage: Callable[[MemoryFiles], None]) -> None:
+    disk = _disk(how)
+    files = disk.files.copy()
+    damage(files)
+    world = _world(files)
+    world.start()
+    for _ in range(2):
+        for log in world.logs:
+            assert not log.offline, log.offline_reason
+            found, expected = _answers(log), disk.answers[log.topic]
+            for name, one, other in zip(Answers._fields, found, expected, strict=True):
+                assert one == other, (log.name, name)
+        assert len(list(world.logs)) == len(TOPICS)
+        # What was made anew is as good.
+        assert world.stop() == []
+        world.start()
+    world.logs.close()
+
+
+def _table(how: str, kind: str, part: int, bits_every: int) -> None:
+    paths = [path for path in _disk(how).files.paths() if _kind(path) == kind]
+    for path in paths[::part]:
+        content = _disk(how).files.content(path)
+        for name, changed in _changes(content, bits_every):
+            if kind.endswith(TEXTS) and name.startswith("a bit"):
+                continue
+            if kind == "timeindex" and _ends_between_entries(content, changed):
+                continue
+
+            def damage(files: MemoryFiles, path: str = path, new: bytes | None = changed) -> None:
+                if new is None:
+                    files.remove(path)
+                else:
+                    files.put(path, new)
+
+            try:
+                _check(how, damage)
+            except Exception as problem:
+                raise AssertionError(f"{path}, {name}: {problem!r}") from problem
+
+
+def _kinds(how: str) -> list[str]:
+    kinds = {_kind(path) for path in _disk(how).files.paths()}
+    return sorted(kind for kind in kinds if how not in NO_CACHES.get(kind, ()))
+
+
+CASES = [(how, kind) for how in ("stopped", "crashed") for kind in _kinds(how)]
+
+
+def test_l05_the_table_has_every_kind_of_file() -> None:
+    assert {kind for _, kind in CASES} >= {
+        "index",
+        "timeindex",
+        "txnindex",
+        "snapshot",
+        "leader-epoch-checkpoint",
+        "recovery-point-offset-checkpoint",
+    }
+
+
+@pytest.mark.parametrize(("how", "kind"), CASES)
+def test_l05_l33_l35_a_start_without_a_file_answers_the_same(how: str, kind: str) -> None:
+    _table(how, kind, 16, 67)
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed"])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("index", "timeindex", "txnindex"),
+        ("index", "timeindex", "txnindex", "snapshot"),
+        ("checkpoint",),
+    ],
+)
+def test_l05_a_start_without_any_index_answers_the_same(how: str, kinds: tuple[str, ...]) -> None:
+    def damage(files: MemoryFiles) -> None:
+        for path in files.paths():
+            if path.endswith(kinds):
+                files.remove(path)
+
+    _check(how, damage)
+
+
+@pytest.mark.parametrize("content", [b"", b"version=1\n", b"\0" * 20])
+def test_l41_a_damaged_identity_is_refused_or_made_anew(content: bytes) -> None:
+    """It says whose the data are, and no record depends on it."""
+    files = _disk("stopped").files.copy()
+    files.put(f"data/{META_PROPERTIES}", content)
+    with pytest.raises(DataDirectoryError, match=META_PROPERTIES):
+        _world(files).start()
