@@ -197,7 +197,7 @@ async def test_f04_only_the_first_batch_of_all_counts_beyond_a_limit(
 
 async def test_f04_a_first_batch_counts_whole_in_a_session(client: RawClient) -> None:
     await with_large_batches(client)
-    first = await open_session(client, ("large", 1, 4), ("large", 2, 4))
+    first = await open_session(client, ("large", 1, 2), ("large", 2, 2))
     request = fetch(
         ("large", 1, 0),
         max_wait_ms=2**31 - 1,
