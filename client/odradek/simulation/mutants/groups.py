@@ -126,7 +126,7 @@ GROUPS = (
     Mutant(
         "a commit acknowledged before it is durable",
         "late-commits",
-        19,
+        48,
         {(Runtime, "_hold"): _answer_at_once},
         ("committed: ",),
     ),
@@ -140,7 +140,7 @@ GROUPS = (
     Mutant(
         "a change of protocol that forgets who has what",
         "groups",
-        79,
+        57,
         {(upgrade, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(

@@ -32,7 +32,7 @@ METADATA = (
     Mutant(
         "a topic that is created again finds the old records",
         "admin-churn",
-        1,
+        2,
         {(LogManager, "_schedule_removal"): _nothing},
     ),
     Mutant(
@@ -44,7 +44,7 @@ METADATA = (
     Mutant(
         "a change of metadata acknowledged before it is durable",
         "admin-churn",
-        9,
+        152,
         {(Node, "commit_metadata"): _committed_at_once},
         ("admin-churn: ",),
     ),

@@ -70,7 +70,7 @@ STORAGE = (
     Mutant(
         "a start with page-cache that leaves unsynced what fsync had acknowledged",
         "everything",
-        1,
+        9,
         {(PartitionLog, "load"): _loaded_unsynced},
         ("readers were shown records",),
     ),
@@ -114,7 +114,7 @@ STORAGE = (
     Mutant(
         "a failed fsync taken for a good one",
         "transactional-copy",
-        502,
+        97,
         {
             (PartitionLog, "finish_flush"): _failed_flush_is_a_flush,
             (PartitionLog, "finish_journaled"): _failed_write_is_a_write,

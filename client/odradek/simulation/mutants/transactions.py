@@ -135,13 +135,13 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        17,
+        49,
         {(shard, "decide_end"): _end_whatever_the_epoch},
     ),
     Mutant(
         "an EndTxn that is judged before what is under way",
         "lone-producers",
-        13,
+        1,
         {
             (shard, "decide_end"): _judged_before_what_is_under_way,
             # Nor does the broker wait for what is under way, nor our client bear it: others do not.
@@ -153,7 +153,7 @@ TRANSACTIONS = (
     Mutant(
         "a batch of a former epoch that nobody refuses",
         "transactional-copy-v1",
-        1,
+        3,
         {
             (shard, "verify_partitions"): _verify_nothing,
             (producer_state, "_VERDICTS"): dict.fromkeys(producer_state._VERDICTS, ErrorCode.NONE),
