@@ -6,8 +6,11 @@ import errno
 import gc
 import json
 import os
+import pty
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -28,6 +31,7 @@ from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 PATIENCE_S = 60.0
+SBIN = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 ODRADEK = [sys.executable, "-m", "odradek"]
 
 
@@ -326,6 +330,134 @@ def test_a_foreground_broker_is_seen_and_stopped_too(serve: Serve, tmp_path: Pat
     assert (code, told["pid"], told["address"]) == (0, served.process.pid, served.address)
     assert run("stop", "--data-dir", str(tmp_path / "data")).returncode == 0
     assert served.process.wait(PATIENCE_S) == 0
+
+
+# --- SIGHUP, and who may look into the directory ----------------------------------------------------
+
+
+def wait_for_event(log_file: Path, event: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not log_file.exists() or event not in log_file.read_text():
+        assert time.monotonic() < deadline, f"{event!r} is not in {log_file}"
+        time.sleep(0.01)
+
+
+def test_n37_sighup_has_a_daemon_open_its_log_again(data: Path) -> None:
+    assert start(data).returncode == 0
+    told = status(data)[1]
+    (data / "odradek.log").rename(data / "odradek.log-yesterday")
+    assert isinstance(told["pid"], int)
+    os.kill(told["pid"], signal.SIGHUP)
+    wait_for_event(data / "odradek.log", "the log file was opened again")
+    # What goes to stderr past the logging goes to the new file too.
+    assert os.path.samefile(f"/proc/{told['pid']}/fd/2", data / "odradek.log")
+    assert ask_versions(str(told["address"])).error_code == 0
+    assert status(data)[1]["pid"] == told["pid"]
+    assert run("stop", "--data-dir", str(data)).returncode == 0
+    assert "stopped" not in (data / "odradek.log-yesterday").read_text()
+
+
+@pytest.mark.skipif(not shutil.which("logrotate", path=SBIN), reason="logrotate is not installed")
+def test_n37_the_logrotate_block_of_the_documents_works(data: Path, tmp_path: Path) -> None:
+    assert start(data).returncode == 0
+    page = Path(__file__).parents[2] / "docs" / "operate" / "service.md"
+    (block,) = [each for each in page.read_text().split("```") if each.startswith("text\n/var/lib")]
+    rotate = tmp_path / "rotate.conf"
+    rotate.write_text(block.removeprefix("text\n").replace("/var/lib/odradek", str(data)))
+    rotate.chmod(0o644)
+    state = ["--state", str(tmp_path / "state")]
+    subprocess.run(
+        ["logrotate", "--force", *state, str(rotate)],
+        check=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, "PATH": SBIN},
+    )
+    wait_for_event(data / "odradek.log", "the log file was opened again")
+    (rotated,) = data.glob("odradek.log-*")
+    assert '"event": "ready"' in rotated.read_text()
+    assert run("stop", "--data-dir", str(data)).returncode == 0
+
+
+def test_n37_sighup_without_a_log_file_and_a_terminal_changes_nothing(tmp_path: Path) -> None:
+    command = [*ODRADEK, "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # As systemd and a shell start it; a test run under nohup ignores SIGHUP.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = process.stdout.readline().split()[3]
+        process.send_signal(signal.SIGHUP)
+        while "SIGHUP changes nothing" not in (line := process.stderr.readline()):
+            assert line
+        assert ask_versions(address).error_code == 0
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["closed", "closed under nohup"])
+def test_n37_a_closed_terminal_stops_a_foreground_broker_cleanly(
+    tmp_path: Path, ignored: bool
+) -> None:
+    data = tmp_path / "data"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(data)]
+        os.execv(sys.executable, [*ODRADEK, *arguments])
+    try:
+        shown = b""
+        while b"odradek ready on" not in shown:
+            shown += os.read(terminal, 4096)
+        os.close(terminal)
+        if ignored:
+            running = PidFile(data).read()
+            assert running is not None
+            assert ask_versions(running.address).error_code == 0
+            os.kill(pid, signal.SIGTERM)
+        _, ended = os.waitpid(pid, 0)
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    assert os.waitstatus_to_exitcode(ended) == 0
+    assert (data / ".kafka_cleanshutdown").exists()
+    assert not (data / "odradek.pid").exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "start"])
+def test_l59_a_new_data_directory_is_for_its_user_alone(
+    serve: Serve, data: Path, command: str
+) -> None:
+    if command == "serve":
+        served = serve(data_dir=data)
+        assert served.line
+        _, _, err = served.end()
+    else:
+        assert start(data).returncode == 0
+        assert run("stop", "--data-dir", str(data)).returncode == 0
+        err = (data / "odradek.log").read_text()
+    directories = [data, *(path for path in data.rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
+    assert "may look into" not in err
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o755, True), (0o751, True), (0o750, False)])
+def test_l59_a_directory_that_others_may_look_into_is_warned_of_and_left(
+    serve: Serve, data: Path, mode: int, warned: bool
+) -> None:
+    data.mkdir()
+    data.chmod(mode)
+    served = serve(data_dir=data)
+    assert served.line
+    _, _, err = served.end()
+    assert ("may look into the data directory" in err) is warned
+    assert (f"chmod o-rwx {data}" in err) is warned
+    assert stat.S_IMODE(data.stat().st_mode) == mode
 
 
 def test_the_data_directory_may_come_from_the_environment(tmp_path: Path) -> None:

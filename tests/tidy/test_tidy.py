@@ -76,6 +76,7 @@ SHELLS = {
     "odradek_broker.server.event_loop": "chooses the loop, wraps its timers, owns a thread",
     "odradek_broker.server.cleaner_process": "starts the process that compacts, waits in a thread",
     "odradek_broker.server.cleaner_worker": "is that process",
+    "odradek_broker.server.hangup": "handles a signal, looks for a terminal",
     "odradek_broker.server.open_files": "raises the limit of open files",
     "odradek_broker.server.http": "serves metrics and health over a socket",
     "odradek_broker.platform.log_lines": "sets up logging, once",

@@ -6,8 +6,11 @@ libraries look like ours, and a log file can be rotated.
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from typing import Any
 
@@ -16,6 +19,45 @@ import structlog
 #: A log file is never longer than this, and this many older ones are kept.
 LOG_FILE_MAX_BYTES = 10 * 1024 * 1024
 LOG_FILES_KEPT = 3
+
+
+class _LogFile(RotatingFileHandler):
+    """A log file that is rotated by its size, and that another program may move away meanwhile.
+
+    Where stderr is that file too, it follows: else what other libraries and the interpreter print would go
+    to a file that has been moved or deleted.
+    """
+
+    _stderr_follows = False
+
+    def reopen(self) -> None:
+        """Go on in a file of the same name. OSError if it cannot be opened; then the old one stays in use."""
+        self.acquire()
+        try:
+            opened = self._open()
+            old, self.stream = self.stream, opened
+            if old is not None:
+                old.close()
+        finally:
+            self.release()
+
+    def _open(self) -> io.TextIOWrapper:
+        opened = super()._open()
+        with suppress(OSError, ValueError):
+            fd = opened.fileno()
+            stderr_fd = sys.stderr.fileno()
+            if self._stderr_follows:
+                os.dup2(fd, stderr_fd)
+            else:
+                self._stderr_follows = os.path.sameopenfile(fd, stderr_fd)
+        return opened
+
+
+def reopen_log_file() -> None:
+    """Write the next line to a file of the configured name, which is made if it is not there. OSError."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _LogFile):
+            handler.reopen()
 
 
 def configure_logging(
@@ -30,7 +72,7 @@ def configure_logging(
     if log_file is None:
         handler = logging.StreamHandler(sys.stderr)
     else:
-        handler = RotatingFileHandler(
+        handler = _LogFile(
             log_file, maxBytes=LOG_FILE_MAX_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8"
         )
     terminal = log_file is None and sys.stderr.isatty()

@@ -24,6 +24,8 @@ from odradek_broker.platform.seams import BLOCK_BYTES, BlockFile, Buffer, File, 
 # What one gathered write may take; POSIX promises 16.
 _IOV_MAX = max(os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16, 16)
 _FILE_MODE = 0o644
+#: Records and the keys of passwords are in them (L-59).
+_DIRECTORY_MODE = 0o700
 
 
 class RealClock:
@@ -232,7 +234,7 @@ class RealFiles:
         return sorted(os.listdir(self._at(path)))
 
     def make_dirs(self, path: str) -> None:
-        os.makedirs(self._at(path), exist_ok=True)
+        os.makedirs(self._at(path), _DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(self._at(source), self._at(target))

@@ -28,6 +28,7 @@ from odradek_broker.server.acceptors import Acceptors
 from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.event_loop import LoopScheduler
+from odradek_broker.server.hangup import handle_hangup
 from odradek_broker.server.host import Background, Host, Listener, RealHost
 from odradek_broker.server.http import HttpServer
 from odradek_broker.server.initial_users import initial_user_records
@@ -74,8 +75,11 @@ async def serve(
     *,
     handle_signals: bool = True,
     on_testing: OnTesting | None = None,
+    reopen_log: Callable[[], None] | None = None,
 ) -> None:
     """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start.
+
+    `reopen_log`: opens the log file again, at SIGHUP; None where the log goes to stderr.
 
     The only way to a broker that kills itself: ODRADEK_FAULT_POINT (`fault_points.py`). With
     `on_testing` it takes orders for faults (`fault_control.py`), and calls it before `on_ready` with
@@ -92,6 +96,9 @@ async def serve(
 
         rules = Rules()
     server = Server(config, RealHost(injection, rules), rules)
+    if handle_signals:
+        # One that comes during the start is handled at its end.
+        handle_hangup(server.ended.set, reopen_log)
     host, port = await server.start()
     if on_testing is not None and server.faults is not None:
         on_testing(server.faults, server.http_address)

@@ -96,7 +96,7 @@ def serve(
     """Run a broker in the foreground.
 
     One line on stdout says that it is ready. SIGTERM and Ctrl-C answer what was asked, flush, and
-    exit 0. A bad setting exits 2.
+    exit 0. So does the end of its terminal. A bad setting exits 2.
     """
     serving.serve(
         serving.ServeOptions(
@@ -130,7 +130,7 @@ def start(
 ) -> None:
     """Run a broker in the background and wait until it is ready.
 
-    The data directory gets its pid file and its log file. Exits 1 if it is running already or
+    The data directory gets its pid file and its log file, which SIGHUP opens again. Exits 1 if it is running already or
     cannot start, 2 for a bad setting.
     """
     parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
@@ -155,7 +155,7 @@ def start(
     for text in user or []:
         command += ["--user", text]
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = log_file.open("ab")
     except OSError as error:
         fail(f"cannot write to the data directory {directory}: {reason(error)}")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,7 +109,7 @@ def _serve(options: ServeOptions) -> None:
     if options.testing and parsed.http_address is None:
         parsed = replace(parsed, http_listen=TESTING_HTTP)
     _import_structlog()
-    from odradek_broker.platform.log_lines import configure_logging
+    from odradek_broker.platform.log_lines import configure_logging, reopen_log_file
 
     log_file = options.log_file
     try:
@@ -117,6 +119,7 @@ def _serve(options: ServeOptions) -> None:
     except OSError as error:
         fail(f"cannot write to {log_file}: {reason(error)}")
     _say(notices)
+    _warn_of_open_directories(parsed.log_dirs)
     directory = Path(parsed.data_dir).absolute()
     pid_file = PidFile(directory)
 
@@ -135,7 +138,12 @@ def _serve(options: ServeOptions) -> None:
         print(line, flush=True)
 
     try:
-        _run(parsed, ready, testing if options.testing else None)
+        _run(
+            parsed,
+            ready,
+            testing if options.testing else None,
+            None if log_file is None else reopen_log_file,
+        )
     finally:
         pid_file.release()
 
@@ -214,8 +222,28 @@ def _say(notices: list[Notice]) -> None:
         log.log({"warning": 30, "info": 20}.get(notice.level, 10), notice.text)
 
 
+def _warn_of_open_directories(paths: Sequence[str]) -> None:
+    """Say which data directories other users of this machine may look into."""
+    import structlog
+
+    for path in paths:
+        with suppress(OSError):  # One that is not there is made, for this user alone.
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+            if mode & stat.S_IRWXO:
+                structlog.get_logger("odradek.config").warning(
+                    "other users of this machine may look into the data directory, where records"
+                    " and keys of passwords are",
+                    directory=path,
+                    mode=f"{mode:04o}",
+                    remedy=f"chmod o-rwx {path}",
+                )
+
+
 def _run(
-    config: BrokerConfig, ready: Callable[[str, int], None], testing: OnTesting | None = None
+    config: BrokerConfig,
+    ready: Callable[[str, int], None],
+    testing: OnTesting | None = None,
+    reopen_log: Callable[[], None] | None = None,
 ) -> None:
     """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
     from odradek_broker.config.broker import ConfigError
@@ -229,7 +257,7 @@ def _run(
     gc.freeze()
     gc.enable()
     try:
-        run(serve_broker(config, ready, on_testing=testing))
+        run(serve_broker(config, ready, on_testing=testing, reopen_log=reopen_log))
     except (StartError, DataDirectoryError, PidFileBusyError) as error:
         fail(str(error))
     except ConfigError as error:
