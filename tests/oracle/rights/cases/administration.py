@@ -285,6 +285,59 @@ _CLUSTER_CASES = [
 ]
 
 
+def _leaders_of(*names: str) -> dict[str, Any]:
+    return {
+        "timeout_ms": 10_000,
+        "topic_partitions": [{"topic": name, "partitions": [0]} for name in names],
+    }
+
+
+_REASSIGNED = [
+    Case(
+        "elect-leaders",
+        "ElectLeaders",
+        _leaders_of("@t", "@absent"),
+        [cluster_right("ALTER")],
+        before=topic(),
+        extra={"alters-topics": [topic_right("ALTER"), topic_right("ALTER", "@absent")]},
+    ),
+    Case(
+        "elect-leaders-of-all",
+        "ElectLeaders",
+        {"timeout_ms": 10_000, "topic_partitions": None},
+        [cluster_right("ALTER")],
+        before=topic(),
+        only=["nobody", "granted"],
+        mine=True,
+    ),
+    Case(
+        "list-reassignments",
+        "ListPartitionReassignments",
+        {
+            "timeout_ms": 10_000,
+            "topics": [{"name": name, "partition_indexes": [0]} for name in ("@t", "@absent")],
+        },
+        [cluster_right("DESCRIBE")],
+        before=topic(),
+        extra={"describes-topics": [topic_right("DESCRIBE")], "alters": [cluster_right("ALTER")]},
+    ),
+    Case(
+        "alter-reassignments",
+        "AlterPartitionReassignments",
+        {
+            "timeout_ms": 10_000,
+            "topics": [
+                {"name": name, "partitions": [{"partition_index": 0, "replicas": [1]}]}
+                for name in ("@t", "@absent")
+            ],
+        },
+        [cluster_right("ALTER")],
+        before=topic(),
+        extra={"alters-topics": [topic_right("ALTER"), topic_right("ALTER", "@absent")]},
+    ),
+]
+
+
 _TOKEN = {"hmac": b"no such token"}
 #: Whose token it would be.
 _OWNERS = ("principal_name", "token_requester_principal_name")
@@ -337,4 +390,4 @@ _TOKENS = [
         only=["nobody", "super", "anonymous"],
     ),
 ]
-CASES: list[Case] = [*_TOPICS, *_CONFIGS, *_CLUSTER_CASES, *_TOKENS]
+CASES: list[Case] = [*_TOPICS, *_CONFIGS, *_CLUSTER_CASES, *_REASSIGNED, *_TOKENS]

@@ -1,0 +1,75 @@
+"""AlterPartitionReassignments (key 45): moves of replicas, which can only stay where they are (A-76, N-39).
+
+There is no other node that a replica could move to (D8).
+"""
+
+from __future__ import annotations
+
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.topics.checks import check_assignment
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """A result for each partition that the request names, as often as it does; errors are per partition."""
+    allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
+    error, message = ErrorCode.NONE, None
+    if not allowed:
+        error, message = (
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            denial(Operation.ALTER, CLUSTER),
+        )
+    elif not request.topics:
+        message = ""  # Kafka's answer to a request without topics: not null
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error,
+        error_message=message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _moved(node, topic.name, partition)
+                    if allowed
+                    else _result(partition, error, message)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _moved(
+    node: Node, name: str, partition: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    if node.metadata.leader_of(name, partition.partition_index) is None:
+        unknown = "There is no such partition."
+        return _result(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown)
+    if partition.replicas is None:
+        return _result(partition, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+    try:
+        check_assignment(node.metadata, partition.replicas)
+    except AdminError as error:
+        return _result(partition, error.error, error.message)
+    return _result(partition, ErrorCode.NONE, None)
+
+
+def _result(
+    partition: ReassignablePartition, error: ErrorCode, message: str | None
+) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=partition.partition_index, error_code=error, error_message=message
+    )

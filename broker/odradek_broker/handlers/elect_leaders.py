@@ -1,0 +1,102 @@
+"""ElectLeaders (key 43): elections of leaders, none of which is needed (A-76, N-38).
+
+The one node leads every partition and is its only replica, the preferred one (D8).
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.elect_leaders import (
+    REQUEST_ERROR_SINCE,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
+
+#: Topics that are gone through in one turn of the loop where a request asks for all.
+_SLICE = 1_000
+#: Of the preferred replica, and of any replica although records may be lost.
+_ELECTION_TYPES = (0, 1)
+
+
+def handle(
+    node: Node, context: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse | Deferred[ElectLeadersResponse]:
+    """A result for each partition that the request names, as often as it does; of all, their topics."""
+    asked = request.topic_partitions
+    if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
+        denied = denial(Operation.ALTER, CLUSTER)
+        return _refused(context, asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied)
+    if request.election_type not in _ELECTION_TYPES and asked != []:
+        unknown = f"There is no election type {request.election_type}: 0 is preferred, 1 unclean."
+        return _refused(context, asked, ErrorCode.INVALID_REQUEST, unknown)
+    if asked is None:
+        return _every_topic(node)
+    return ElectLeadersResponse(replica_election_results=[_elected(node, topic) for topic in asked])
+
+
+def _every_topic(node: Node) -> Deferred[ElectLeadersResponse]:
+    """Partitions that need no election are left out, their topics are not."""
+    deferred: Deferred[ElectLeadersResponse] = Deferred()
+    names = iter(node.metadata.topic_names())
+    results: list[ReplicaElectionResult] = []
+
+    def go_on() -> None:
+        if deferred.abandoned:
+            return
+        found = [ReplicaElectionResult(topic=name) for name in islice(names, _SLICE)]
+        results.extend(found)
+        if len(found) < _SLICE:
+            deferred.resolve(ElectLeadersResponse(replica_election_results=results))
+        else:
+            node.call_later(0, go_on)
+
+    go_on()
+    return deferred
+
+
+def _refused(
+    context: RequestContext, asked: list[TopicPartitions] | None, error: ErrorCode, message: str
+) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=error if context.api_version >= REQUEST_ERROR_SINCE else ErrorCode.NONE,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=error, error_message=message)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in asked or ()
+        ],
+    )
+
+
+def _elected(node: Node, topic: TopicPartitions) -> ReplicaElectionResult:
+    return ReplicaElectionResult(
+        topic=topic.topic,
+        partition_result=[_result(node, topic.topic, index) for index in topic.partitions],
+    )
+
+
+def _result(node: Node, name: str, index: int) -> PartitionResult:
+    if node.metadata.leader_of(name, index) is None:
+        return PartitionResult(
+            partition_id=index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message="There is no such partition.",
+        )
+    return PartitionResult(
+        partition_id=index,
+        error_code=ErrorCode.ELECTION_NOT_NEEDED,
+        error_message="The preferred replica leads the partition already.",
+    )

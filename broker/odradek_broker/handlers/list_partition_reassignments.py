@@ -1,0 +1,39 @@
+"""ListPartitionReassignments (key 46): the partitions whose replicas are moving (A-76, N-39).
+
+One node has every replica, so none ever moves (D8).
+"""
+
+from __future__ import annotations
+
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """No partition, whatever the request names; a refusal names them all, without replicas, as in Kafka."""
+    if node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
+        return ListPartitionReassignmentsResponse(error_message=None)
+    return ListPartitionReassignmentsResponse(
+        error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        error_message=denial(Operation.DESCRIBE, CLUSTER),
+        topics=[
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    OngoingPartitionReassignment(partition_index=index)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )

@@ -1,0 +1,56 @@
+"""AlterPartitionReassignments (key 45): moves the replicas of partitions, or ends such moves (KIP-455).
+
+Versions: 0 is flexible; 1 may forbid another number of replicas (KIP-860).
+
+Of note: null instead of a list of replicas ends the move of a partition.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
+
+
+@struct
+class ReassignablePartition(Struct):
+    partition_index: int = field(INT32)
+    replicas: list[int] | None = field(array(INT32), nullable="0+", default=None)
+
+
+@struct
+class ReassignableTopic(Struct):
+    name: str = field(STRING)
+    partitions: list[ReassignablePartition] = field(array(ReassignablePartition))
+
+
+@message(key=45, versions="0-1", flexible="0+")
+class AlterPartitionReassignmentsRequest(Message):
+    """The request."""
+
+    timeout_ms: int = field(INT32, default=60_000)
+    allow_replication_factor_change: bool = field(BOOL, "1+", default=True)
+    topics: list[ReassignableTopic] = field(array(ReassignableTopic))
+
+
+@struct
+class ReassignablePartitionResponse(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class ReassignableTopicResponse(Struct):
+    name: str = field(STRING)
+    partitions: list[ReassignablePartitionResponse] = field(array(ReassignablePartitionResponse))
+
+
+@message(key=45, versions="0-1", flexible="0+")
+class AlterPartitionReassignmentsResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    allow_replication_factor_change: bool = field(BOOL, "1+", default=True, ignorable=True)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    responses: list[ReassignableTopicResponse] = field(array(ReassignableTopicResponse))

@@ -1,0 +1,52 @@
+"""ElectLeaders (key 43): asks for an election of leaders of partitions (KIP-460).
+
+Versions: 1 chooses the type of the election, and brings an error of the whole request; 2 is flexible.
+
+Of note: null instead of a list of topics stands for all partitions. Those that need no election are
+then left out of the answer.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, STRING
+
+#: From this version on the answer has an error of the whole request.
+REQUEST_ERROR_SINCE = 1
+
+
+@struct
+class TopicPartitions(Struct):
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=43, versions="0-2", flexible="2+")
+class ElectLeadersRequest(Message):
+    """The request."""
+
+    election_type: int = field(INT8, "1+")
+    topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable="0+")
+    timeout_ms: int = field(INT32, default=60_000)
+
+
+@struct
+class PartitionResult(Struct):
+    partition_id: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+
+
+@struct
+class ReplicaElectionResult(Struct):
+    topic: str = field(STRING)
+    partition_result: list[PartitionResult] = field(array(PartitionResult))
+
+
+@message(key=43, versions="0-2", flexible="2+")
+class ElectLeadersResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16, "1+")
+    replica_election_results: list[ReplicaElectionResult] = field(array(ReplicaElectionResult))

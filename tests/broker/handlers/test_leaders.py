@@ -1,0 +1,160 @@
+"""ElectLeaders and the reassignments of partitions, on the one node that leads everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acl_rules import RuleList
+from handler_calls import ask, context
+from node_world import NodeWorld
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers import elect_leaders
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from odradek_protocol.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek_protocol.schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+
+ALL = ElectLeadersRequest(topic_partitions=None)
+
+
+@pytest.fixture
+def world() -> NodeWorld:
+    world = NodeWorld()
+    for name in ("a", "b", "c"):
+        world.create(name, 2)
+    world.flush()
+    return world
+
+
+def elected(world: NodeWorld, *indexes: int, version: int = 2) -> Any:
+    asked = [TopicPartitions(topic="a", partitions=list(indexes))]
+    return ask(world.node, ElectLeadersRequest(topic_partitions=asked), version)
+
+
+def moved(world: NodeWorld, *replicas: list[int] | None, index: int = 0) -> list[int]:
+    """The errors of moves of one partition that a request names so often."""
+    partitions = [ReassignablePartition(partition_index=index, replicas=ids) for ids in replicas]
+    topics = [ReassignableTopic(name="a", partitions=partitions)]
+    answer = ask(world.node, AlterPartitionReassignmentsRequest(topics=topics), 1)
+    assert answer.error_code == ErrorCode.NONE
+    (topic,) = answer.responses
+    return [each.error_code for each in topic.partitions]
+
+
+def errors_of(answer: Any) -> list[int]:
+    (topic,) = answer.replica_election_results
+    return [each.error_code for each in topic.partition_result]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_n38_no_election_is_needed_of_leaders_in_their_place(
+    world: NodeWorld, version: int
+) -> None:
+    assert errors_of(elected(world, 1, 7, -1, version=version)) == [
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_n38_a_partition_that_is_named_5000_times_is_answered_so_often(world: NodeWorld) -> None:
+    answer = elected(world, *[0] * 5_000)
+    assert errors_of(answer) == [ErrorCode.ELECTION_NOT_NEEDED] * 5_000
+
+
+@pytest.mark.parametrize("kind", [2, -1, 127])
+def test_n38_an_unknown_type_of_election_is_refused(world: NodeWorld, kind: int) -> None:
+    named = [TopicPartitions(topic="a", partitions=[0])]
+    codes = []
+    for topics in (named, None, []):
+        request = ElectLeadersRequest(election_type=kind, topic_partitions=topics)
+        codes.append(ask(world.node, request, 2).error_code)
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
+def test_n38_others_get_their_turn_between_slices_of_all_topics(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch, slice_size: int
+) -> None:
+    monkeypatch.setattr(elect_leaders, "_SLICE", slice_size)
+    due: list[Any] = []
+    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    answer = elect_leaders.handle(world.node, context(2), ALL)
+    assert isinstance(answer, Deferred)
+    turns = 1
+    while not answer.done:
+        (step,), due[:] = due[:], []
+        if turns == 1:
+            world.delete("c")
+        step()
+        turns += 1
+    assert turns == 3 // slice_size + 1
+    results = answer.result().replica_election_results
+    assert [(each.topic, each.partition_result) for each in results] == [
+        ("a", []),
+        ("b", []),
+        ("c", []),
+    ]
+
+
+def test_no_topic_is_looked_for_when_nobody_waits(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elect_leaders, "_SLICE", 1)
+    due: list[Any] = []
+    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    answer = elect_leaders.handle(world.node, context(2), ALL)
+    assert isinstance(answer, Deferred)
+    answer.abandon()
+    due.pop()()
+    assert not due and not answer.done
+
+
+def test_n39_replicas_can_only_stay_where_they_are(world: NodeWorld) -> None:
+    own = world.node.node_id
+    wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    before = world.node.metadata.topics["a"].partitions[0].replicas[:]
+    assert moved(world, [own], [own + 1], [], [own, own], [own, own + 1], None) == [
+        *(ErrorCode.NONE, wrong, wrong, wrong, wrong),
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    ]
+    assert moved(world, [own], None, index=9) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert moved(world, *[[own]] * 5_000) == [ErrorCode.NONE] * 5_000
+    assert world.node.metadata.topics["a"].partitions[0].replicas == before
+
+
+def test_n39_no_partition_is_ever_moving(world: NodeWorld) -> None:
+    assert moved(world, [world.node.node_id]) == [ErrorCode.NONE]
+    named = [ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 7])]
+    for topics in (None, named, []):
+        answer = ask(world.node, ListPartitionReassignmentsRequest(topics=topics), 0)
+        assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])
+
+
+def test_a76_a_refusal_names_each_partition(world: NodeWorld) -> None:
+    world.node.authorizer = RuleList()
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    answer = elected(world, 0, 7)
+    assert (answer.error_code, errors_of(answer)) == (denied, [denied] * 2)
+    assert errors_of(elected(world, 0, 7, version=0)) == [denied] * 2
+    assert ask(world.node, ALL, 2).replica_election_results == []
+    named = [ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 7])]
+    listed = ask(world.node, ListPartitionReassignmentsRequest(topics=named), 0)
+    (topic,) = listed.topics
+    assert (listed.error_code, [each.replicas for each in topic.partitions]) == (denied, [[], []])
+    moves = [
+        ReassignableTopic(
+            name="a", partitions=[ReassignablePartition(partition_index=0, replicas=None)]
+        )
+    ]
+    altered = ask(world.node, AlterPartitionReassignmentsRequest(topics=moves), 0)
+    assert altered.error_code == altered.responses[0].partitions[0].error_code == denied

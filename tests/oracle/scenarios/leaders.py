@@ -1,0 +1,232 @@
+"""Leaders and replicas of partitions: ElectLeaders and the reassignments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracle.script import Ask, Padded, Receive, Scenario, Send, topic
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+def _elect(*topics: tuple[Any, Sequence[int]], kind: int = _PREFERRED, **more: Any) -> Ask:
+    named = [{"topic": name, "partitions": list(indexes)} for name, indexes in topics]
+    body = {
+        "election_type": kind,
+        "topic_partitions": named,
+        "timeout_ms": 10_000,
+        **more,
+    }
+    return Ask("ElectLeaders", body, mine=True)
+
+
+_ODD_NAMES = ("@absent", "", ".", "@a b", "@a/b", Padded("@t", 250), "__cluster_metadata")
+_ELECT = [
+    Scenario(
+        "elect-leaders",
+        "ElectLeaders",
+        [
+            *topic(partitions=2),
+            _elect(("@t", [0, 1])),
+            _elect(("@t", [1])),
+        ],
+    ),
+    Scenario(
+        "elect-leaders-of-all",
+        "ElectLeaders",
+        [*topic(), _elect(topic_partitions=None)],
+    ),
+    Scenario(
+        "elect-leaders-of-nothing",
+        "ElectLeaders",
+        [
+            *topic(),
+            _elect(),
+            _elect(("@t", [])),
+            _elect(("@t", [2])),
+            _elect(("@t", [-1, (1 << 31) - 1])),
+            *(_elect((name, [0])) for name in _ODD_NAMES),
+        ],
+    ),
+    Scenario(
+        "elect-leaders-unclean",
+        "ElectLeaders",
+        [
+            *topic(),
+            _elect(("@t", [0, 3]), ("@absent", [0]), kind=_UNCLEAN),
+            _elect(kind=_UNCLEAN, topic_partitions=None),
+            _elect(kind=_UNCLEAN),
+        ],
+        versions="1-2",
+    ),
+    Scenario(
+        "elect-leaders-of-unknown-types",
+        "ElectLeaders",
+        [
+            *topic(),
+            *(
+                _elect(*topics, kind=kind)
+                for kind in (2, -1, 127)
+                for topics in ([("@t", [0])], [])
+            ),
+            _elect(("@t", [0])),
+        ],
+        versions="1-2",
+    ),
+    Scenario(
+        "elect-leaders-named-twice",
+        "ElectLeaders",
+        [
+            *topic(),
+            _elect(("@t", [0, 0])),
+        ],
+    ),
+    Scenario(
+        "elect-leaders-pipelined",
+        "ElectLeaders",
+        [
+            *topic(),
+            Send(_elect(("@t", [0]))),
+            Send(_elect(topic_partitions=None)),
+            Send(_elect(("@absent", [0]))),
+            Receive(),
+            Receive(),
+            Receive(),
+        ],
+    ),
+]
+
+
+def _listed(*topics: tuple[Any, Sequence[int]], **more: Any) -> Ask:
+    named = [{"name": name, "partition_indexes": list(indexes)} for name, indexes in topics]
+    body = {"timeout_ms": 10_000, "topics": named, **more}
+    return Ask("ListPartitionReassignments", body)
+
+
+_LIST = [
+    Scenario(
+        "list-reassignments",
+        "ListPartitionReassignments",
+        [
+            *topic(partitions=2),
+            _listed(topics=None),
+            _listed(),
+            _listed(("@t", [0, 1])),
+            _listed(("@t", [])),
+            _listed(("@t", [0, 7, -1])),
+            *(_listed((name, [0])) for name in _ODD_NAMES),
+        ],
+    ),
+    Scenario(
+        "list-reassignments-named-twice",
+        "ListPartitionReassignments",
+        [
+            *topic(),
+            _listed(("@t", [0] * 5_000)),
+            _listed(*[("@t", [0])] * 5_000),
+            Send(_listed(("@t", [0]))),
+            Send(_listed(topics=None)),
+            Receive(),
+            Receive(),
+        ],
+    ),
+]
+
+
+def _move(*topics: tuple[Any, Sequence[tuple[int, Sequence[int] | None]]], **more: Any) -> Ask:
+    named = [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": index, "replicas": None if ids is None else list(ids)}
+                for index, ids in partitions
+            ],
+        }
+        for name, partitions in topics
+    ]
+    body = {"timeout_ms": 10_000, "topics": named, **more}
+    return Ask("AlterPartitionReassignments", body)
+
+
+_MOVE = [
+    Scenario(
+        "alter-reassignments",
+        "AlterPartitionReassignments",
+        [
+            *topic(partitions=2),
+            _move(("@t", [(0, [1]), (1, [1])])),
+            _listed(topics=None),
+            _move(("@t", [(0, None)])),
+            _move(),
+            _move(("@t", [])),
+        ],
+    ),
+    Scenario(
+        "alter-reassignments-to-wrong-brokers",
+        "AlterPartitionReassignments",
+        [
+            *topic(),
+            *(
+                _move(("@t", [(0, ids)]))
+                for ids in ([], [2], [1, 2], [2, 1], [1, 1], [2, 2], [-1], [1, -1], [3, 2, 3])
+            ),
+            _move(("@t", [(0, [1] * 5_000)])),
+            _move(("@t", [(0, list(range(1, 5_001)))])),
+            _move(("@t", [(0, list(range(5_000, 0, -1)))])),
+            _listed(topics=None),
+        ],
+    ),
+    Scenario(
+        "alter-reassignments-of-nothing",
+        "AlterPartitionReassignments",
+        [
+            *topic(),
+            _move(("@t", [(1, [1]), (-1, [1]), (0, [1])])),
+            _move(("@t", [(1, None), (1, [2]), (1, [])])),
+            *(_move((name, [(0, ids)])) for name in _ODD_NAMES for ids in ([1], None)),
+        ],
+    ),
+    Scenario(
+        "alter-reassignments-named-twice",
+        "AlterPartitionReassignments",
+        [
+            *topic(),
+            _move(("@t", [(0, [1]), (0, [1])])),
+            _move(("@t", [(0, [1]), (0, [2])])),
+            _move(("@t", [(0, [1])]), ("@t", [(0, None)])),
+            _move(("@t", [(0, [1])] * 20)),
+            _move(*[("@t", [(0, [1])])] * 20),
+        ],
+    ),
+    Scenario(
+        "alter-reassignments-without-another-factor",
+        "AlterPartitionReassignments",
+        [
+            *topic(),
+            *(
+                _move(("@t", [(0, ids)]), allow_replication_factor_change=False)
+                for ids in ([1], None, [], [1, 2], [2], [1, 1])
+            ),
+            _move(
+                ("@t", [(3, [1])]), ("@absent", [(0, [1])]), allow_replication_factor_change=False
+            ),
+        ],
+        versions="1",
+    ),
+    Scenario(
+        "alter-reassignments-pipelined",
+        "AlterPartitionReassignments",
+        [
+            *topic(),
+            Send(_move(("@t", [(0, [1])]))),
+            Send(_move(("@t", [(0, [2])]))),
+            Send(_listed(topics=None)),
+            Receive(),
+            Receive(),
+            Receive(),
+        ],
+    ),
+]
+
+SCENARIOS = [*_ELECT, *_LIST, *_MOVE]
