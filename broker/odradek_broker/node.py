@@ -270,7 +270,7 @@ class Node:
         self._advertised = dict(addresses)
 
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
-        """What clients are told, (host, port) by the name of the listener; empty before there are any."""
+        """The addresses that clients are told: (host, port) by the name of the listener; empty before listeners are open."""
         return dict(self._advertised)
 
     def advertised(self, listener: str = "") -> tuple[str, int]:

@@ -290,7 +290,7 @@ class SubprocessBroker:
             command.append("--testing")
         for key, value in self.settings().items():
             command += ["--set", f"{key}={value}"]
-        # What the broker removes if this program ends before it could.
+        # The broker removes this folder if the program ends before it could.
         scratch = self._make_scratch()
         command += ["--until-stdin-ends", scratch]
         self._errors = Path(scratch) / "broker.log"

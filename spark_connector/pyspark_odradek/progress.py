@@ -116,7 +116,7 @@ def next_step(
 def held_back(
     start: Mapping[Partition, int], survey: Survey, gate: MinimumGate, now_ms: float
 ) -> bool:
-    """Whether the batch waits for more (`minOffsetsPerTrigger`).
+    """True if the batch waits for more records (`minOffsetsPerTrigger`).
 
     A loss never waits: a later survey may not show it any more, since the topic's new id is known by
     then, and a log that was cut has grown again.

@@ -349,7 +349,7 @@ def test_n37_sighup_has_a_daemon_open_its_log_again(data: Path) -> None:
     assert isinstance(told["pid"], int)
     os.kill(told["pid"], signal.SIGHUP)
     wait_for_event(data / "odradek.log", "the log file was opened again")
-    # What goes to stderr past the logging goes to the new file too.
+    # Text that goes to stderr past the logging goes to the new file too.
     assert os.path.samefile(f"/proc/{told['pid']}/fd/2", data / "odradek.log")
     assert ask_versions(str(told["address"])).error_code == 0
     assert status(data)[1]["pid"] == told["pid"]
@@ -386,7 +386,7 @@ def test_n37_sighup_without_a_log_file_and_a_terminal_changes_nothing(tmp_path: 
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # As systemd and a shell start it; a test run under nohup ignores SIGHUP.
+        # The default, as under systemd and a shell; a test run under nohup would ignore SIGHUP.
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         assert process.stdout is not None and process.stderr is not None

@@ -1,4 +1,4 @@
-"""Who leads a partition, as Metadata and DescribeTopicPartitions tell it."""
+"""The leader of a partition, as Metadata and DescribeTopicPartitions tell it."""
 
 from __future__ import annotations
 

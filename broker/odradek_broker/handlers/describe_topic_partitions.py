@@ -115,7 +115,7 @@ class _Page:
         return answer
 
     def _partitions(self, topic: Topic) -> list[DescribeTopicPartitionsResponsePartition]:
-        """As many as there is room for; sets the next cursor if there are more."""
+        """The partitions that the page has room for; sets the next cursor if there are more."""
         cursor = self._request.cursor
         first = 0
         if cursor is not None and cursor.topic_name == topic.name:

@@ -97,7 +97,7 @@ async def serve(
         rules = Rules()
     server = Server(config, RealHost(injection, rules), rules)
     if handle_signals:
-        # One that comes during the start is handled at its end.
+        # A SIGHUP during the start is handled at the end of the start.
         handle_hangup(server.ended.set, reopen_log)
     host, port = await server.start()
     if on_testing is not None and server.faults is not None:

@@ -789,8 +789,8 @@ class PartitionLog:
         return self._reader.latest_timestamp(self.log_start_offset, bound)
 
     def max_timestamp_offset_at_once(self) -> tuple[int, int] | None:
-        """As `max_timestamp_offset`, with indexes that do not fit made anew before it returns: a broker
-        that starts cannot ask again (L-33)."""
+        """The same as `max_timestamp_offset`, but indexes that do not fit are made anew before it returns: a
+        broker that starts cannot ask again (L-33)."""
         with self._options.handles.without_background():
             return self.max_timestamp_offset()
 

@@ -227,7 +227,7 @@ def _warn_of_open_directories(paths: Sequence[str]) -> None:
     import structlog
 
     for path in paths:
-        with suppress(OSError):  # One that is not there is made, for this user alone.
+        with suppress(OSError):  # A missing directory is made, for this user alone.
             mode = stat.S_IMODE(os.stat(path).st_mode)
             if mode & stat.S_IRWXO:
                 structlog.get_logger("odradek.config").warning(

@@ -274,7 +274,7 @@ class MemoryFiles:
             if _parent(path) not in directories:
                 continue
             named = path in self._durable_directories
-            # One whose removal is not durable comes back where that is lost.
+            # A removed directory comes back where its removal is not durable and is lost.
             if survives(named) if path in self._directories else not survives(False):
                 directories.add(path)
         names: dict[str, _Inode] = {}
@@ -512,7 +512,7 @@ def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> N
 
 
 def _torn(content: bytearray, sure_bytes: int, rng: random.Random) -> bytearray:
-    """What is sure, and more up to a random point."""
+    """The bytes that are sure to survive, and more up to a random point."""
     kept = rng.randint(sure_bytes, len(content))
     torn = bytearray(content[:kept])
     if kept > sure_bytes and rng.random() < 0.3:

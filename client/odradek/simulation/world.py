@@ -26,7 +26,7 @@ _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
 _SYNC_MS_MAX = 1_000
 #: How soon a broker that gave up is started again.
 _RESTART_MS = 100
-#: How long a broker runs that nobody reaches before its power is cut.
+#: The time that a broker runs without clients before its power is cut.
 _ALONE_MS = 200
 T = TypeVar("T")
 

@@ -43,7 +43,7 @@ log = logging.getLogger("odradek.spark")
 
 #: Transactions that are being ended at once.
 ENDS_AT_ONCE_MAX = 64
-#: What is tried, in this order, where `transaction.max.timeout.ms` cannot be asked for. Kafka's default is
+#: Timeouts to try, in this order, where `transaction.max.timeout.ms` cannot be asked for. Kafka's default is
 #: the first.
 _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
 #: The codes of refusals to abort a transaction that is not open; None is the client's own refusal.

@@ -164,7 +164,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
 
 
 def is_decided(terms: Terms) -> Generator[Action, Any, bool]:
-    """Whether the batch of these terms, or a newer one, is decided."""
+    """True if the batch of these terms, or a newer one, is decided."""
     found = yield Read()
     return bool(found.state.batch >= terms.batch)
 

@@ -612,7 +612,7 @@ def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code
 def test_l33_a_start_makes_indexes_of_closed_metadata_segments_anew(
     monkeypatch: pytest.MonkeyPatch, suffix: str, content: bytes | None, *, clean: bool
 ) -> None:
-    """It cannot ask again, so no worker is waited for. Records before the snapshot are not read."""
+    """A start cannot ask again, so it waits for no worker. Records before the snapshot are not read."""
     world = NodeWorld(metadata_log_max_record_bytes_between_snapshots="1")
     make_topics(world, "first", "second")
     take_snapshot(world)

@@ -452,8 +452,8 @@ def test_l05_segments_without_transactions_are_not_read_for_a_missing_file(
 def test_l05_a_directory_of_kafkas_is_read_once_and_no_further_than_needed(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """Its snapshots say nothing of transaction indexes, and where nothing was aborted there is none. But
-    they say what was open."""
+    """Snapshots of Kafka say nothing of transaction indexes, and a segment without aborts has no index. But
+    they say which transactions were open."""
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(producer_id=1, transactional=True))

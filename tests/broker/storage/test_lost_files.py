@@ -169,7 +169,7 @@ def _check(how: str, damage: Callable[[MemoryFiles], None]) -> None:
             for name, one, other in zip(Answers._fields, found, expected, strict=True):
                 assert one == other, (log.name, name)
         assert len(list(world.logs)) == len(TOPICS)
-        # What was made anew is as good.
+        # The files that the start made anew are as good.
         assert world.stop() == []
         world.start()
     world.logs.close()
@@ -241,7 +241,7 @@ def test_l05_a_start_without_any_index_answers_the_same(how: str, kinds: tuple[s
 
 @pytest.mark.parametrize("content", [b"", b"version=1\n", b"\0" * 20])
 def test_l41_a_damaged_identity_is_refused_or_made_anew(content: bytes) -> None:
-    """It says whose the data are, and no record depends on it."""
+    """The file says to which cluster the data belong, and no record depends on it."""
     files = _disk("stopped").files.copy()
     files.put(f"data/{META_PROPERTIES}", content)
     with pytest.raises(DataDirectoryError, match=META_PROPERTIES):

@@ -1,4 +1,4 @@
-"""What changes the members of a cluster: UnregisterBroker, AddRaftVoter, RemoveRaftVoter."""
+"""Changes of a cluster's members: UnregisterBroker, AddRaftVoter, RemoveRaftVoter."""
 
 from __future__ import annotations
 
