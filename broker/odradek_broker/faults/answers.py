@@ -14,15 +14,16 @@ from odradek_broker.request import CloseConnection
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api, ApiKey
 from odradek_protocol.message import ArrayOf, FieldSpec, Message, Struct, Versions
+from odradek_protocol.schemas.describe_topic_partitions import DescribeTopicPartitionsResponse
 from odradek_protocol.schemas.fetch import FetchResponse, PartitionData
 from odradek_protocol.schemas.metadata import MetadataResponse
 
 #: Whether a fault is about this topic and partition; None for what a request does not tell.
 Chooses = Callable[[str | None, int | None], bool]
 
-#: What they answer is not told by the request: a fetch session names changes only, and a request for
-#: metadata asks for all topics. Their answers are made, and then spoilt.
-ANSWERED_FIRST = frozenset({ApiKey.FETCH, ApiKey.METADATA})
+#: The request does not tell what is answered: a fetch session names changes only, and requests for
+#: metadata and descriptions may ask for all topics. Their answers are made, and then spoilt.
+ANSWERED_FIRST = frozenset({ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
 
 
 class _Part(NamedTuple):
@@ -140,6 +141,16 @@ _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
     ApiKey.DESCRIBE_PRODUCERS: (_topics(_PLAIN_INDEXES),),
     ApiKey.DESCRIBE_TRANSACTIONS: (
         _Part("transactional_ids", "transaction_states", (("transactional_id", ""),)),
+    ),
+    ApiKey.ELECT_LEADERS: (
+        _Part(
+            "topic_partitions",
+            "replica_election_results",
+            (("topic", "topic"),),
+            _Part("partitions", "partition_result", (("partition_id", ""),)),
+            versions=_before(1),
+            of_topics=True,
+        ),
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (_Part("group_ids", "groups", (("group_id", ""),)),),
 }
@@ -260,7 +271,7 @@ def _set(row: Struct, version: int, name: str, value: Any) -> bool:
 
 
 def spoil(answer: Message, code: ErrorCode, chooses: Chooses, topic_name: TopicName) -> None:
-    """Put an error into what `chooses` picks of an answer to Fetch or Metadata."""
+    """Put an error into what `chooses` picks of an answer to Fetch, Metadata or DescribeTopicPartitions."""
     if isinstance(answer, FetchResponse):
         for fetched in answer.responses:
             name = topic_of(fetched, topic_name)
@@ -275,7 +286,7 @@ def spoil(answer: Message, code: ErrorCode, chooses: Chooses, topic_name: TopicN
                 else each
                 for each in fetched.partitions
             ]
-    elif isinstance(answer, MetadataResponse):
+    elif isinstance(answer, MetadataResponse | DescribeTopicPartitionsResponse):
         for topic in answer.topics:
             if chooses(topic_of(topic, topic_name), None):
                 topic.error_code, topic.partitions = code, []

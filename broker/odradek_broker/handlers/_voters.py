@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from odradek_broker.node import Node
-from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
@@ -15,10 +14,10 @@ _CONTROLLER_LISTENER = "CONTROLLER"
 
 
 def refusal(
-    node: Node, context: RequestContext, request: AddRaftVoterRequest | RemoveRaftVoterRequest
+    node: Node, allowed: bool, request: AddRaftVoterRequest | RemoveRaftVoterRequest
 ) -> tuple[ErrorCode, str]:
-    """The error and its text; there is always one."""
-    if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
+    """The error and its text; there is always one. `allowed`: the client may alter the cluster."""
+    if not allowed:
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denial(Operation.ALTER, CLUSTER)
     if request.cluster_id is not None and request.cluster_id != node.cluster_id:
         return (

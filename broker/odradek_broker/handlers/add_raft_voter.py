@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek_broker.handlers._voters import refusal
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.schemas.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
@@ -12,5 +13,6 @@ def handle(
     node: Node, context: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
     """The refusal; what the request gets wrong is told before."""
-    error, text = refusal(node, context, request)
+    allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
+    error, text = refusal(node, allowed, request)
     return AddRaftVoterResponse(error_code=error, error_message=text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek_broker.handlers._voters import refusal
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.schemas.remove_raft_voter import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
@@ -15,5 +16,6 @@ def handle(
     node: Node, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
     """The refusal; what the request gets wrong is told before."""
-    error, text = refusal(node, context, request)
+    allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
+    error, text = refusal(node, allowed, request)
     return RemoveRaftVoterResponse(error_code=error, error_message=text)

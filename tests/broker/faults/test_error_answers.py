@@ -13,6 +13,11 @@ from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import ArrayOf
+from odradek_protocol.schemas.describe_topic_partitions import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
 from odradek_protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek_protocol.schemas.metadata import (
     MetadataResponse,
@@ -133,3 +138,13 @@ def test_answers_that_are_spoilt() -> None:
     )
     spoil(metadata, CODE, lambda topic, _: topic == "u", no_name)
     assert [(t.error_code, len(t.partitions)) for t in metadata.topics] == [(0, 1), (CODE, 0)]
+    described = DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(
+                name=name, partitions=[DescribeTopicPartitionsResponsePartition()]
+            )
+            for name in ("t", "u")
+        ]
+    )
+    spoil(described, CODE, lambda topic, _: topic == "u", no_name)
+    assert [(t.error_code, len(t.partitions)) for t in described.topics] == [(0, 1), (CODE, 0)]
