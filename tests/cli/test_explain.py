@@ -271,7 +271,7 @@ def test_another_broker_keeps_no_history(
     assert instead in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("limit", ["-1", str(2**31), "x"])
+@pytest.mark.parametrize("limit", ["-1", "x"])
 def test_a_limit_that_cannot_be_asked_for_is_refused_before_anything_is_sent(limit: str) -> None:
     result = CliRunner().invoke(explain.app, ["txn", "x", "--limit", limit])
     assert result.exit_code == 2

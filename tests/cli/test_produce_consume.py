@@ -196,7 +196,7 @@ def test_topic_commands(shell: Shell, unique_topic: str) -> None:
     shell.run("topic", "create", unique_topic, "-n", "2", "--config", "retention.bytes=1000")
     assert shell.stderr == f"created {unique_topic}\n"
     shell.run("topic", "create", unique_topic, code=1)
-    assert "exists already" in shell.stderr
+    assert "already exists" in shell.stderr
     shell.run("topic", "create", unique_topic, "--if-not-exists")
     assert unique_topic in shell.run("topic", "list").decode().split()
     shell.run("topic", "alter", unique_topic, "-n", "3", "--delete-config", "retention.bytes",
