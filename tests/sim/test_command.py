@@ -176,7 +176,10 @@ def test_the_table_of_mutants_is_written_into_a_document(tmp_path: Path) -> None
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_table(document, catches)
     assert document.read_text() == f"before\n{BEGIN}\n\n{table(catches)}\n\n{END}\nafter\n"
-    assert f"| {first} | `produce` | 7 | produce: b'a' \\| b'b' is nowhere |" in table(catches)
+    assert (
+        f"| {first} | `{MUTANTS[first].workload}` | 7 | produce: b'a' \\| b'b' is nowhere |"
+        in table(catches)
+    )
     assert f"| {second} | `{MUTANTS[second].workload}` | not caught |  |" in table(catches)
     document.write_text("nothing to replace")
     with pytest.raises(ValueError, match="lacks the lines"):

@@ -24,8 +24,10 @@ def handle(
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeUserScramCredentialsResponse(
             error_code=denied,
+            error_message=None,
             results=[
-                DescribeUserScramCredentialsResult(user=user, error_code=denied) for user in users
+                DescribeUserScramCredentialsResult(user=user, error_code=denied, error_message=None)
+                for user in users
             ],
         )
     return DescribeUserScramCredentialsResponse(

@@ -53,7 +53,11 @@ def a_loop(group: Any) -> tuple[PollLoop, SubscriptionState]:
     topic = MetadataResponseTopic(name="t", partitions=[partition])
     cluster.update(MetadataResponse(topics=[topic]), 0)
     network: Any = SimpleNamespace(
-        loop=loop, cluster=cluster, now_ms=lambda: loop.time() * 1000, refresh_metadata=None
+        loop=loop,
+        cluster=cluster,
+        now_ms=lambda: loop.time() * 1000,
+        refresh_metadata=None,
+        add_listener=lambda listener: None,
     )
     fetcher: Any = None
     reset = parse_reset("earliest")
