@@ -22,7 +22,7 @@ def handle_hangup(stop: Callable[[], None], reopen_log: Callable[[], None] | Non
     if reopen_log is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reopen, reopen_log)
     elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        # Asked before it is closed: then it is no longer to be told from none.
+        # Looked up now: a process whose terminal has been closed looks like a process without one.
         on_hangup = _terminal_closed if _has_terminal() else _nothing_to_reopen
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup, stop)
 
@@ -54,7 +54,8 @@ def _terminal_closed(stop: Callable[[], None]) -> None:
 
 
 def _leave_terminal() -> None:
-    """Send what goes to a terminal nowhere: writing to a closed one is an error, and would be the end of a clean stop."""
+    """Send output for a terminal to /dev/null: writing to a closed terminal is an error, which would end a clean
+    stop."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     for stream_fd in (1, 2):
         # isatty() says no for a terminal that is closed.

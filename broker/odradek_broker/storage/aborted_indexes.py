@@ -4,9 +4,9 @@ A file that cannot be believed is neither read nor added to: readers are told to
 worker has written another beside it, which then takes its place (L-05, L-33). So at any moment the
 file on disk is whole or known to be damaged, and nobody is shown aborted records (F-09).
 
-A file is believed that has what the snapshot at the end of its segment says it had (P-26). Where no snapshot
-says anything, as in a directory of Kafka's, one that is there is believed; one that is missing
-may never have been written or may have been removed, and is made from the batches, once.
+A file is believed if it has the entries that the snapshot at the end of its segment names (P-26). Where no snapshot
+names any, as in a directory of Kafka's, a file that is there is believed. A missing file may never have been written,
+or may have been removed: it is made from the batches, once.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class AbortedIndexes:
             self._expected[segment.base_offset] = state
 
     def _state_of(self, segment: Segment) -> SegmentState | None:
-        """None also if the snapshot at its end is about other bytes: it was compacted since."""
+        """The state in the snapshot at the end of a segment; None also if the segment was compacted since."""
         state = self._state_at(segment.next_offset)
         place = segment.base_offset, segment.size_bytes
         return None if state is None or (state.base_offset, state.size_bytes) != place else state
@@ -168,8 +168,8 @@ class AbortedIndexes:
         return found
 
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
-        """Did no transaction that began before `end_offset` reach into a segment? It is asked of one whose
-        index nobody has looked at: that may have to be made anew, and so may all that follow."""
+        """True if no transaction that began before `end_offset` reaches into a segment. Only segments whose
+        index nobody has looked at are tried: their index, and all that follow, might have to be made anew."""
         base = segment.base_offset
         if base < end_offset or base in self._believed:
             return False

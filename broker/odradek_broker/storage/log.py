@@ -236,8 +236,6 @@ class PartitionLog:
             index_interval_bytes=self.config.index_interval_bytes,
             compacted=self.config.compacted or start.cleaned,
             gaps_known=start.gaps_known,
-            # Whatever the durability is now: the start before may have promised more, and its journal goes.
-            sync=True,
             restore=self._restore,
             now_ms=now_ms,
             new_producers=self._new_producers,

@@ -80,7 +80,7 @@ class LogLoader:
     `gaps_known`: gaps that compaction left are below the recovery point.
     `restore`: what a commit journal has of a segment, by its base offset, behind a position and an offset
     (L-50).
-    `sync`: make what a scan found durable before anyone reads it (D5). That the directory itself is
+    `later`: takes the syncs that make what a scan found durable before anyone reads it (D5). That the directory itself is
     durably named is its parent's business.
     """
 
@@ -94,7 +94,6 @@ class LogLoader:
     index_interval_bytes: int
     compacted: bool
     gaps_known: bool
-    sync: bool
     restore: Callable[[int, int, int], Iterator[bytes]]
     now_ms: int
     new_producers: Callable[[], Producers]
@@ -230,12 +229,10 @@ class LogLoader:
         # Durably so those above the end: what they say may be wrong of what is appended there.
         kept = [segment.base_offset for segment in good]
         producers.remove_strays([*kept, begin.offset], end)
-        if self.sync:
-            # From now on all of it passes for flushed, the transaction indexes that the scan wrote too.
-            self._sync(producers.sync)
-        if end < self.recovery_point or (
-            self.sync and (self.report.scanned_bytes or self.report.problem)
-        ):
+        # From here on all of it passes for flushed, the transaction indexes that the scan wrote too. The
+        # durability before the crash may have been fsync, whatever it is now, and its journal goes.
+        self._sync(producers.sync)
+        if end < self.recovery_point or (self.report.scanned_bytes or self.report.problem):
             self._sync(lambda: self.files.sync_dir(self.directory))
         if end < log_start_offset:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
@@ -302,7 +299,7 @@ class LogLoader:
                     self.index_interval_bytes,
                     segment.size_bytes - restored,
                 )
-            if restored or (self.sync and size_before > position):
+            if restored or size_before > position:
                 self._sync(partial(_sync_file, self.files, segment.path))
             segment.synced_bytes = segment.size_bytes
             if problem:
