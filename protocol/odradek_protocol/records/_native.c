@@ -2139,14 +2139,24 @@ join_lines(PyObject *Py_UNUSED(module), PyObject *arguments)
     lines = PyBytes_FromStringAndSize(NULL, count > 0 ? start + count * delimiter.len : 0);
     if (lines != NULL) {
         char *to = PyBytes_AsString(lines);
+        const int32_t last = start;
         start = 0;
         for (Py_ssize_t index = 1; index <= count; index++) {
             memcpy(&end, at + index * (Py_ssize_t)sizeof(int32_t), sizeof(int32_t));
+            /* A thread that reads from a file into `ends` does not wait for this one: look again. */
+            if (end < start || end > last) {
+                Py_CLEAR(lines);
+                goto refuse;
+            }
             memcpy(to, (const char *)values.buf + start, (size_t)(end - start));
             to += end - start;
             memcpy(to, delimiter.buf, (size_t)delimiter.len);
             to += delimiter.len;
             start = end;
+        }
+        if (count > 0 && start != last) { /* the last bytes were never written */
+            Py_CLEAR(lines);
+            goto refuse;
         }
     }
     goto done;

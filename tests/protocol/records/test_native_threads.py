@@ -1,0 +1,87 @@
+"""Threads that write into buffers which the compiled record codec reads: refused or read, never beyond an end.
+
+A thread that reads from a file into a buffer does so without Python's lock, in the middle of any compiled call.
+The program runs as a process of its own, because memory that was written out of bounds ends the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import record_codecs
+
+PROGRAM = r"""
+import os, random, struct, sys, tempfile, threading
+import record_codecs
+
+CODEC = record_codecs.compiled()
+ROWS, DATA_BYTES, IMAGES, CALLS = 2000, 64_000, 8, int(sys.argv[2])
+chance = random.Random(7)
+stop = threading.Event()
+sys.setswitchinterval(1e-6)
+
+def numbers(values):
+    return struct.pack(f"<{len(values)}i", *values)
+
+def ends(last):
+    return numbers([0, *sorted(chance.randrange(last + 1) for _ in range(ROWS - 1)), last])
+
+def rows():
+    return numbers(chance.sample(range(ROWS), ROWS))
+
+def rewritten(image):
+    '''A buffer into which a thread reads one image after the other, all of one size.'''
+    images = [image() for _ in range(IMAGES)]
+    target, file = bytearray(images[0]), tempfile.TemporaryFile()
+    file.write(b"".join(images))
+    file.flush()
+
+    def read():
+        index = 0
+        while not stop.is_set():
+            os.preadv(file.fileno(), [target], index % IMAGES * len(target))
+            index += 1
+
+    threading.Thread(target=read, daemon=True).start()
+    return target
+
+data = os.urandom(DATA_BYTES)
+cells = lambda: (False, 0, None, rewritten(lambda: ends(DATA_BYTES)), data)
+lists = (False, 0, None, rewritten(lambda: ends(ROWS)), None)
+headers = (ROWS, lists, (False, 0, None, None, None), cells(), cells())
+columns = CODEC.Columns(ROWS, cells(), cells(), headers, None, None)
+order = rewritten(rows)
+line_ends = rewritten(lambda: ends(chance.choice((DATA_BYTES, 8 * DATA_BYTES))))
+call = {
+    "encode": lambda: columns.encode(order, 0, ROWS, 1 << 30, 5),
+    "check": lambda: columns.check(1 << 20, 3),
+    "place": lambda: columns.place(7),
+    "join_lines": lambda: CODEC.join_lines(8 * data, line_ends, b"\n"),
+}[sys.argv[1]]
+kinds = {type(call()) for _ in range(CALLS)}
+stop.set()
+assert kinds <= {tuple, bytes, type(None)}, kinds
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "preadv"), reason="this system cannot read a file into a buffer at a place"
+)
+@pytest.mark.parametrize(
+    ("call", "times"), [("encode", 600), ("check", 2000), ("place", 2000), ("join_lines", 4000)]
+)
+def test_buffers_that_another_thread_rewrites_are_never_read_or_written_beyond_their_ends(
+    call: str, times: int
+) -> None:
+    record_codecs.twin("compiled")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, call, str(times)],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(record_codecs.__file__)},
+        timeout=120,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
