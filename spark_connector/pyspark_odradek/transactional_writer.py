@@ -29,12 +29,12 @@ from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import faults, protocol
 from pyspark_odradek.exactly_once.faults import FaultPoint
 from pyspark_odradek.exactly_once.identity import Writer, commit_query
-from pyspark_odradek.exactly_once.ledger import Participant
 from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
+from pyspark_odradek.exactly_once.targets import number_of
 from pyspark_odradek.exactly_once.task import ABORT_TIMEOUT_MS, TaskTransaction
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
-from pyspark_odradek.writer import send_all
+from pyspark_odradek.writer import rows_per_topic, send_all
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class _Sink:
         self, rows: Iterator[pa.RecordBatch], terms: Terms, begun: Begun, two_phase: bool
     ) -> Prepared:
         if not begun.write:
-            return Prepared(terms.writer, Outcome(sum(batch.num_rows for batch in rows)))
+            return Prepared(terms.writer, counted(rows, self.options, self.places))
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
             return Prepared(terms.writer, Outcome(0))
@@ -91,11 +91,9 @@ class _Sink:
         name = names.take(terms.batch, begun.over)
         brokers = blocking.brokers(self.options.client)
         transaction = TaskTransaction(brokers, terms.writer, name, two_phase=two_phase)
-        participant = write_transaction(
-            chain([first], rows), self.options, self.places, transaction
-        )
+        outcome = write_transaction(chain([first], rows), self.options, self.places, transaction)
         timeout_ms = brokers.fallback_timeout_ms if two_phase else None
-        return Prepared(terms.writer, Outcome(participant.rows, participant), timeout_ms)
+        return Prepared(terms.writer, outcome, timeout_ms)
 
 
 class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -192,7 +190,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         if topic is not None:
             # Decisions of connectors that did not keep topics apart hold: nothing is written twice.
             without_topic = self._terms(Writer(commit_query(commit_id, None), self.nonce), version)
-            if self._drive(protocol.is_decided(without_topic), without_topic):
+            steps = protocol.is_decided_for_every_topic(without_topic)
+            if self._drive(steps, without_topic):
                 log.warning(
                     "odradek: commitId %s, commitVersion %d was decided without a topic; it is taken as "
                     "written to %s",
@@ -221,7 +220,7 @@ def write_transaction(
     options: SinkOptions,
     places: Mapping[str, int],
     transaction: TaskTransaction,
-) -> Participant:
+) -> Outcome:
     """A transaction with all rows, prepared.
 
     SinkError; then it is aborted, if that is possible.
@@ -240,7 +239,18 @@ def write_transaction(
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error
         raise
-    return participant
+    return Outcome(participant.rows, participant, written.targets)
+
+
+def counted(
+    rows: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
+) -> Outcome:
+    """All rows, looked at and not written. Raises SinkError for a row without a topic."""
+    count = targets = 0
+    for batch in rows:
+        count += batch.num_rows
+        targets += number_of(rows_per_topic(batch, options.topic, places))
+    return Outcome(count, targets=targets)
 
 
 def _abandon(transaction: TaskTransaction) -> None:

@@ -27,6 +27,7 @@ from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import faults
 from pyspark_odradek.exactly_once.faults import FaultPoint
+from pyspark_odradek.exactly_once.targets import number_of
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
 from pyspark_odradek.sending import Sending, TopicRows
@@ -41,11 +42,12 @@ _RECORD_COLUMNS = ("key", "value", "headers", "partition")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The output of one task: rows that were acknowledged, and the bytes of their keys and
-    values."""
+    """The output of one task: rows that were acknowledged, the bytes of their keys and values, and a
+    number of `exactly_once.targets`."""
 
     rows: int = 0
     value_bytes: int = 0
+    targets: int = 0
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -132,6 +134,7 @@ def send_all(
                 pending.result()
             written.rows += batch.num_rows
             written.value_bytes += _content_bytes(batch, places)
+            written.targets += number_of({name: part.num_rows for name, part in rows})
             pending = thread.submit(sending.send(rows))
         if pending is not None:
             pending.result()
@@ -152,11 +155,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int])
     rows = pa.RecordBatch.from_arrays([batch.column(places[name]) for name in names], names=names)
     if topic is not None:
         return [(topic, rows)]
-    topics = batch.column(places["topic"])
-    if topics.null_count:
-        raise SinkError(
-            "odradek: a row has no topic: its column `topic` is null; fill it, or set the option `topic`"
-        )
+    topics = _topics(batch, places)
     if not len(topics):
         return []
     numbers = topics.dictionary_encode()
@@ -171,6 +170,25 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int])
         parts.append((name, sorted_rows.slice(start, counts[number])))
         start += counts[number]
     return parts
+
+
+def rows_per_topic(
+    batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
+) -> dict[str, int]:
+    """How many rows are for each topic, as `rows_of` would part them."""
+    if topic is not None:
+        return {topic: batch.num_rows}
+    counts = _topics(batch, places).value_counts().to_pylist()
+    return {each["values"]: each["counts"] for each in counts}
+
+
+def _topics(batch: pa.RecordBatch, places: Mapping[str, int]) -> Any:
+    topics = batch.column(places["topic"])
+    if topics.null_count:
+        raise SinkError(
+            "odradek: a row has no topic: its column `topic` is null; fill it, or set the option `topic`"
+        )
+    return topics
 
 
 def _content_bytes(batch: Any, places: Mapping[str, int]) -> int:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import kafka
-import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from odradek import sync
 from odradek.broker import SubprocessBroker
@@ -21,22 +19,10 @@ from odradek_client.admin import Admin, ConfigChange, ConfigResource, NewTopic
 from odradek_client.errors import Refused
 from odradek_protocol.errors import ErrorCode
 from pyspark_odradek import blocking, transactional_writer
-from pyspark_odradek.errors import SinkError, StaleBatch, Superseded, TransactionsLost
+from pyspark_odradek.errors import SinkError, Superseded, TransactionsLost
 from pyspark_odradek.exactly_once import decision_log, identity, ledger, protocol
 from pyspark_odradek.exactly_once.identity import Writer
-from pyspark_odradek.exactly_once.protocol import Terms
-from pyspark_odradek.options import parse_sink
-from pyspark_odradek.transactional_writer import (
-    BATCH_PROPERTY,
-    QUERY_PROPERTY,
-    RUN_PROPERTY,
-    Prepared,
-    TransactionalBatchWriter,
-    TransactionalStreamWriter,
-)
-from spark_task import Context
-
-SCHEMA = StructType([StructField("value", StringType())])
+from sink_query import Job, Query, made
 
 
 @pytest.fixture(scope="module")
@@ -60,115 +46,9 @@ def without_kip939(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap
 
 
-class Query:
-    """A query of one run; `tasks` and `commit` are what Spark would call for a batch."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, address: str, topic: str, **options: str
-    ) -> None:
-        self._monkeypatch = monkeypatch
-        self.address = address
-        self.topic = topic
-        self.query = str(uuid.uuid4())
-        self.run = str(uuid.uuid4())
-        self.options = {"kafka.bootstrap.servers": address, "topic": topic, **options}
-        self.properties_there = True
-
-    def restarted(self) -> Query:
-        other = Query(self._monkeypatch, self.address, self.topic)
-        other.options, other.query = self.options, self.query
-        return other
-
-    def writer(self) -> TransactionalStreamWriter:
-        return TransactionalStreamWriter(parse_sink(self.options, streaming=True), SCHEMA)
-
-    def task(self, batch: int, slot: int, *values: str, writer: Any = None) -> Prepared:
-        properties = {QUERY_PROPERTY: self.query}
-        if self.properties_there:
-            properties |= {BATCH_PROPERTY: str(batch), RUN_PROPERTY: self.run}
-        context = Context(slot, properties)
-        self._monkeypatch.setattr(transactional_writer, "_context", lambda: context)
-        rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
-        prepared: Prepared = (writer or self.writer()).write(iter([rows]))
-        return prepared
-
-    def tasks(self, batch: int, *parts: list[str]) -> list[Any]:
-        writer = self.writer()  # one for all tasks of a batch, as Spark pickles it
-        return [self.task(batch, slot, *part, writer=writer) for slot, part in enumerate(parts)]
-
-    def commit(self, batch: int, messages: list[Any]) -> None:
-        self.writer().commit(messages, batch)
-
-    def abort(self, batch: int, messages: list[Any]) -> None:
-        self.writer().abort(messages, batch)
-
-    def terms(self, batch: int) -> Terms:
-        return Terms(Writer(self.query, self.run), batch)
-
-    def drive(self, steps: Any, batch: int) -> Any:
-        return self.writer()._drive(steps, self.terms(batch))
-
-    def state(self) -> ledger.State:
-        def reading() -> Any:
-            found = yield protocol.Read()
-            return found.state
-
-        state: ledger.State = self.drive(reading(), 0)
-        return state
-
-    def decide(self, batch: int, messages: list[Any]) -> None:
-        """As far as the decision; nothing is ended."""
-        steps = protocol.commit(self.terms(batch), tuple(each.outcome for each in messages))
-
-        def cut() -> Any:
-            answer = None
-            while True:
-                action = steps.send(answer)
-                if isinstance(action, protocol.End):
-                    return
-                answer = yield action
-
-        self.drive(cut(), batch)
-
-    def visible(self, count: int) -> list[str]:
-        """What somebody else's consumer reads committed, sorted; waits for `count` records."""
-        return visible(self.address, self.topic, count)
-
-    def open_transactions(self) -> list[str]:
-        with sync.Admin(bootstrap_servers=self.address) as admin:
-            found = admin.list_transactions(states=["Ongoing"])
-        return [each.transactional_id for each in found if self.query in each.transactional_id]
-
-
-def visible(address: str, topic: str, count: int) -> list[str]:
-    """Committed records up to the end of the topic, which must become stable in time."""
-    consumer = kafka.KafkaConsumer(
-        bootstrap_servers=address, isolation_level="read_committed", max_poll_interval_ms=60_000
-    )
-    try:
-        partitions = [kafka.TopicPartition(topic, 0)]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        values: list[str] = []
-        empty = 0
-        while empty < (2 if len(values) >= count else 40):
-            polled = consumer.poll(timeout_ms=250)
-            empty = 0 if polled else empty + 1
-            values += [record.value.decode() for some in polled.values() for record in some]
-        return sorted(values)
-    finally:
-        consumer.close()
-
-
 @pytest.fixture
 def query(monkeypatch: pytest.MonkeyPatch, address: str, unique_topic: str) -> Query:
     return made(monkeypatch, address, unique_topic)
-
-
-def made(monkeypatch: pytest.MonkeyPatch, address: str, topic: str, **options: str) -> Query:
-    with sync.Admin(bootstrap_servers=address) as admin:
-        admin.create_topics(NewTopic(topic, partitions=1))
-    return Query(monkeypatch, address, topic, **options)
 
 
 def test_s03_s10_s13_batches_become_visible_and_ids_are_used_again(query: Query) -> None:
@@ -207,20 +87,6 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
     newer.commit(1, newer.tasks(1, ["b"]))
     assert query.visible(2) == ["a", "b"]
     assert query.open_transactions() == [], "S-15"
-
-
-def test_s07_an_old_checkpoint_is_found_out(query: Query) -> None:
-    for batch in range(3):
-        query.commit(batch, query.tasks(batch, [f"{batch}"]))
-    copy = query.restarted()
-    with pytest.raises(StaleBatch, match="batch 2 was written already"):
-        copy.task(1, 0, "x")
-    with pytest.raises(StaleBatch, match="written with 1 rows, and now has 2"):
-        copy.commit(2, copy.tasks(2, ["2", "3"]))
-    lenient = query.restarted()
-    lenient.options = {**query.options, "failOnDataLoss": "false"}
-    lenient.commit(2, lenient.tasks(2, ["2", "3"]))
-    assert query.visible(3) == ["0", "1", "2"]
 
 
 def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> None:
@@ -406,21 +272,6 @@ def test_a_cluster_whose_transactions_time_out_is_warned_of_once(
 # --- batch writes ---------------------------------------------------------------------------------
 
 
-class Job(Query):
-    """A batch write."""
-
-    def writer(self) -> Any:
-        if not hasattr(self, "_writer"):
-            self._writer = TransactionalBatchWriter(parse_sink(self.options), SCHEMA)
-        return self._writer
-
-    def commit(self, batch: int, messages: list[Any]) -> None:
-        self.writer().commit(messages)
-
-    def abort(self, batch: int, messages: list[Any]) -> None:
-        self.writer().abort(messages)
-
-
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch, query: Query) -> Job:
     return Job(monkeypatch, query.address, query.topic)
@@ -446,51 +297,6 @@ def test_s16_a_job_that_was_committed_in_part_is_committed(job: Job) -> None:
     job.drive(end_one(), 0)
     job.abort(0, messages)
     assert job.visible(2) == ["a", "b"]
-
-
-def test_a_commit_id_makes_a_repeated_job_write_once(
-    monkeypatch: pytest.MonkeyPatch, query: Query
-) -> None:
-    for version in (0, 0, 1, 1):
-        options = {"commitId": query.query, "commitVersion": str(version)}
-        job = Job(monkeypatch, query.address, query.topic, **options)
-        job.commit(0, job.tasks(0, [f"{version}a"], [f"{version}b"]))
-    assert query.visible(4) == ["0a", "0b", "1a", "1b"]
-    options = {"commitId": query.query, "commitVersion": "0"}
-    stale = Job(monkeypatch, query.address, query.topic, **options)
-    with pytest.raises(StaleBatch):
-        stale.task(0, 0, "late")
-
-
-def test_s16_one_commit_id_for_two_topics_writes_to_both(
-    monkeypatch: pytest.MonkeyPatch, query: Query
-) -> None:
-    other = f"{query.topic}-b"
-    made(monkeypatch, query.address, other)
-    for _ in range(2):
-        for topic in (query.topic, other):
-            job = Job(monkeypatch, query.address, topic, commitId=query.query)
-            job.commit(0, job.tasks(0, ["a"], ["b"]))
-    assert query.visible(2) == visible(query.address, other, 2) == ["a", "b"]
-
-
-def test_s16_a_decision_without_a_topic_holds(
-    monkeypatch: pytest.MonkeyPatch, query: Query, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Connectors that did not keep topics apart have left such decisions; the next version is ours."""
-    earlier = query.restarted()
-    earlier.query = f"commit:{query.query}"
-    earlier.decide(3, earlier.tasks(3, ["3"]))
-    for version in ("3", "4"):
-        options = {"commitId": query.query, "commitVersion": version}
-        job = Job(monkeypatch, query.address, query.topic, **options)
-        job.commit(0, job.tasks(0, [version]))
-    assert query.visible(2) == ["3", "4"]
-    assert "commitVersion 3 was decided without a topic" in caplog.text
-    options = {"commitId": query.query, "commitVersion": "3"}
-    job = Job(monkeypatch, query.address, query.topic, **options)
-    with pytest.raises(StaleBatch, match="and now has 2"):
-        job.commit(0, job.tasks(0, ["3"], ["x"]))
 
 
 # --- the log --------------------------------------------------------------------------------------
@@ -597,9 +403,11 @@ def test_s15_runs_that_are_not_known_as_superseded_are_left_alone(query: Query) 
 
 def test_records_of_the_log_are_read_as_they_were_written() -> None:
     participant = ledger.Participant("w-0", 7, 3, 2, 5, 100)
-    state = ledger.State("r2", ("r0", "r1"), 4, "r1", 100, False, (participant,))
+    state = ledger.State("r2", ("r0", "r1"), 4, "r1", 100, False, (participant,), "c0ffee")
     record = ledger.Record(ledger.Kind.COMMIT, 17, state)
     assert ledger.decode(ledger.encode(record)) == record
+    earlier = ledger.encode(record).replace(b',"targets":"c0ffee"', b"")
+    assert ledger.decode(earlier).state == replace(state, targets=None)
     with pytest.raises(SinkError, match="written by a newer odradek"):
         ledger.decode(ledger.encode(record).replace(b'"v":1', b'"v":2'))
     for wrong in (b"", b"[]", b"{}", b'{"v":1}', b"\xff"):

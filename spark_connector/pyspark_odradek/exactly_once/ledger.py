@@ -53,7 +53,8 @@ class State:
 
     `holder`: the run with the newest claim, "" for none; `past`: runs that may do nothing any more.
     `batch`: the newest batch that is decided, by `run`, with so many `rows`; `done`: whether its
-    `participants` are known to be ended.
+    `participants` are known to be ended. `targets`: how many rows are for each topic, as `targets` tells it;
+    None where a connector that did not keep topics apart has decided.
     """
 
     holder: str = ""
@@ -63,6 +64,7 @@ class State:
     rows: int = 0
     done: bool = True
     participants: tuple[Participant, ...] = ()
+    targets: str | None = None
 
     @property
     def over(self) -> int:
@@ -156,6 +158,8 @@ def encode(record: Record) -> bytes:
         "done": state.done,
         "parts": state.participants,
     }
+    if state.targets is not None:
+        value["targets"] = state.targets
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -188,6 +192,7 @@ def _decoded(found: Any) -> Record:
         participants=tuple(
             Participant(str(part[0]), *map(int, part[1:])) for part in found["parts"]
         ),
+        targets=None if found.get("targets") is None else str(found["targets"]),
     )
     return Record(Kind(found["kind"]), int(found["after"]), state)
 
@@ -231,7 +236,12 @@ def claim(state: State, run: str) -> Record | None:
 
 
 def commit(
-    state: State, run: str, batch: int, rows: int, participants: tuple[Participant, ...]
+    state: State,
+    run: str,
+    batch: int,
+    rows: int,
+    targets: str,
+    participants: tuple[Participant, ...],
 ) -> Record:
     """The batch is decided (S-08). Without participants there is nothing left to do."""
     if state.holder != run or not state.done or batch <= state.batch:
@@ -243,6 +253,7 @@ def commit(
             batch=batch,
             run=run,
             rows=rows,
+            targets=targets,
             done=not participants,
             participants=participants,
         ),
@@ -258,6 +269,7 @@ def finish(state: State, run: str) -> Record:
 def revoke(state: State, run: str) -> Record:
     """Every participant is known to be aborted: as if it had not been decided (S-12)."""
     _check_carrying_out(state, run)
+    # `targets` goes on to say whether topics were kept apart.
     return _record(
         Kind.REVOKE,
         replace(state, batch=state.batch - 1, run="", rows=0, done=True, participants=()),

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from pyspark_odradek.errors import SinkError, StaleBatch, TransactionsLost
-from pyspark_odradek.exactly_once import ledger
+from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
 
@@ -92,10 +92,11 @@ class Begun(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An accepted task; without rows no participant (S-03)."""
+    """An accepted task; without rows no participant (S-03). `targets`: a number of `targets`."""
 
     rows: int
     participant: Participant | None = None
+    targets: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
     run = terms.writer.run
     participants = _participants(outcomes)
     rows = sum(outcome.rows for outcome in outcomes)
+    topics = targets.text_of(targets.total(outcome.targets for outcome in outcomes))
     checked = False
     decided = False
     for _ in range(ATTEMPTS_MAX):
@@ -152,21 +154,22 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
         elif state.batch == terms.batch:
             decided = state.run == run
             if not decided:
-                _compare(terms, state, rows)
+                _compare(terms, state, rows, topics)
             yield from _clean_up(terms, found)
             return decided
         elif not checked:
             yield from _check_open(terms, participants)
             checked = True
         else:
-            yield _append(found, ledger.commit(state, run, terms.batch, rows, participants))
+            decision = ledger.commit(state, run, terms.batch, rows, topics, participants)
+            yield _append(found, decision)
     raise _overtaken(terms)
 
 
-def is_decided(terms: Terms) -> Generator[Action, Any, bool]:
-    """True if the batch of these terms, or a newer one, is decided."""
+def is_decided_for_every_topic(terms: Terms) -> Generator[Action, Any, bool]:
+    """True if a connector that did not keep topics apart has decided the batch, or a newer one (S-16)."""
     found = yield Read()
-    return bool(found.state.batch >= terms.batch)
+    return bool(found.state.batch >= terms.batch and found.state.targets is None)
 
 
 def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
@@ -328,14 +331,18 @@ def _append(found: Found, record: Record) -> Append:
     return Append(record._replace(after=found.offset))
 
 
-def _compare(terms: Terms, state: State, rows: int) -> None:
-    """S-07: a replay has the rows that were written, or it is none."""
-    if rows == state.rows:
+def _compare(terms: Terms, state: State, rows: int, topics: str) -> None:
+    """S-07: a replay has as many rows for each topic as were written, or it is none."""
+    if rows != state.rows:
+        difference = f"rows, and now has {rows}"
+    elif state.targets not in (None, topics):
+        difference = f"rows for other topics than the {rows} rows that it has"
+    else:
         return
     text = (
         f"odradek: batch {terms.batch} of query {terms.writer.query} was written with {state.rows} "
-        f"rows, and now has {rows}. It was not written again. Either the checkpoint is an old copy, "
-        "or the query gives other rows when it is run again"
+        f"{difference}. It was not written again. Either the checkpoint is an old copy, or the query "
+        "gives other rows when it is run again, or another write has the same commitId and commitVersion"
     )
     if not terms.lenient:
         raise StaleBatch(f"{text}; if that is meant, restart once with failOnDataLoss=false")
