@@ -202,6 +202,14 @@ class OffsetIndex(_IndexFile):
                     high = middle
             return position
 
+    def last_position_on_disk(self) -> int:
+        """The position of `last`, from the file, of which nothing else is read. InvalidIndex; OSError."""
+        with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
+            if not entries:
+                return 0
+            entry = file.read_at((entries - 1) * OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES)
+        return int(_OFFSET_ENTRY.unpack(entry)[1])
+
     def last(self) -> tuple[int, int]:
         """(offset, position) of the last entry; (base offset - 1, 0) without any."""
         if not self._offsets:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from odradek_broker.platform.seams import Buffer, File, Files
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
+from odradek_broker.storage.producers.snapshot import read_segment_state
 from odradek_broker.storage.segment_state import SegmentState
 from odradek_protocol.records.batch import BatchHeader, read_header_alone, verify_crc
 from odradek_protocol.records.layout import HEADER_BYTES, LOG_OVERHEAD_BYTES, PACKED_EXTENT
@@ -17,6 +18,9 @@ _WALK_BLOCK_BYTES = 4096
 _READ_CHUNK_BYTES = 1024 * 1024
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _HINTS_MAX = 128
+#: No batch of a closed segment lies further behind the last entry of its offset index, unless the interval between
+#: entries was larger: then the index is made anew, once. Kafka's followers wrote up to a megabyte between two.
+_UNINDEXED_BYTES_MAX = 2 * 1024 * 1024
 
 
 class SegmentCorrupt(Exception):
@@ -282,9 +286,13 @@ class Segment:
         try:
             largest = self._times.last_on_disk()
             position = self._offsets.floor_on_disk(largest[1])
-            if not 0 <= position < self.size_bytes:
+            last_position = self._offsets.last_position_on_disk()
+            if not 0 <= position <= last_position < self.size_bytes:
                 return False
             self._check_largest_timestamp(largest, position)
+            self._check_newest(
+                largest, max(batch.max_timestamp for batch in self._walk_end(last_position))
+            )
         except (InvalidIndex, SegmentCorrupt):
             return False
         self._max_timestamp, self._max_timestamp_offset = largest
@@ -354,15 +362,33 @@ class Segment:
         return 8 * len(self._offsets) + 12 * len(self._times)
 
     def _resume(self) -> None:
-        """Continue behind the last index entry; SegmentCorrupt if that is no batch boundary."""
+        """Continue behind the last index entry. SegmentCorrupt if that is no batch boundary, or if the last
+        entries of an index are missing, which leaves whole entries."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_index = 0
-        for batch in self._walk_from(*self._offsets.last()):
+        last_offset, position = self._offsets.last()
+        for batch in self._walk_end(position, last_offset):
             self._count(batch)
             self._bytes_since_index += batch.size_bytes
-        timestamp, offset = self._times.last()
-        if timestamp >= 0:
-            self._check_largest_timestamp((timestamp, offset), self._offsets.floor(offset))
+        largest = self._times.last()
+        if largest[0] >= 0:
+            self._check_largest_timestamp(largest, self._offsets.floor(largest[1]))
+        self._check_newest(largest, self._max_timestamp)
+        state = None if self.sealed else self._state_at_end(checked=True)
+        # The index of a closed segment may have been made anew with another interval.
+        if state is not None and len(self._offsets) < state.offset_entries:
+            raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
+
+    def _walk_end(self, position: int, last_offset: int | None = None) -> Iterator[BatchAt]:
+        """`walk` from the last entry of the index. SegmentCorrupt if in a closed segment it is too far from the end
+        to be the last."""
+        walk = (
+            self.walk(position) if last_offset is None else self._walk_from(last_offset, position)
+        )
+        for batch in walk:
+            if self.sealed and batch.position - position > _UNINDEXED_BYTES_MAX:
+                raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
+            yield batch
 
     def _check_largest_timestamp(self, largest: tuple[int, int], position: int) -> None:
         """Retention believes it, so it is compared with the batch that should have it, at or
@@ -373,7 +399,29 @@ class Segment:
                 if batch.last_offset == offset and batch.max_timestamp == timestamp:
                     return
                 break
+            if self.sealed and batch.position - position > _UNINDEXED_BYTES_MAX:
+                raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
         raise SegmentCorrupt(f"{self._times.path} does not match {self.path}")
+
+    def _check_newest(self, largest: tuple[int, int], newest_at_end: int) -> None:
+        """Does the time index end as it did when the segment was closed? The snapshot at the segment's end knows
+        the largest timestamp; where it says nothing, `newest_at_end` of the last batches must not be larger.
+        SegmentCorrupt."""
+        state = self._state_at_end(checked=False)
+        if state is not None and largest != (state.max_timestamp, state.max_timestamp_offset):
+            if self._state_at_end(checked=True) is not None:
+                raise SegmentCorrupt(f"{self._times.path} has lost entries")
+            state = None
+        if state is None and self.sealed and newest_at_end > largest[0]:
+            raise SegmentCorrupt(f"{self._times.path} has lost entries")
+
+    def _state_at_end(self, *, checked: bool) -> SegmentState | None:
+        """The segment's state as the snapshot at its end has it (P-26); None if there is none, or if it is about
+        other bytes: the segment was compacted since. OSError."""
+        path = f"{self._directory}/{segment_name(self.next_offset)}.snapshot"
+        state = read_segment_state(self._files, path, checked=checked)
+        place = self.base_offset, self.size_bytes
+        return None if state is None or (state.base_offset, state.size_bytes) != place else state
 
     def _count(self, batch: BatchAt) -> None:
         self.next_offset = batch.last_offset + 1

@@ -1,5 +1,5 @@
 """A segment as a producer snapshot in its middle or at its end found it, written behind what the snapshot
-says of producers (P-26, L-30). Its transaction index is compared with that (L-05).
+says of producers (P-26, L-30). The indexes of the segment are compared with that (L-05, L-33).
 
 A scan after a crash may begin at that snapshot instead of the segment's first batch, if the segment's indexes
 still say what they said then. They are written without fsync, so nothing but these few numbers tells
@@ -31,6 +31,7 @@ SEGMENT_STATE = c.Struct(
     "aborted_crc" / c.Int32ub,
 )
 _STATE = struct.Struct(">4sHqqiiqqiI")
+SEGMENT_STATE_BYTES = _STATE.size
 
 
 class SegmentState(NamedTuple):

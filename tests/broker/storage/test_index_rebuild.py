@@ -20,6 +20,7 @@ from logs import (
     make_batch,
     make_log,
     read_all,
+    reopen,
 )
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure, MemoryFiles
@@ -508,3 +509,63 @@ def test_l33_positions_outside_the_segment_are_not_believed(
     files.put(path, (bytes(4) + b"\x80\0\0\0") * entries)
     assert [at_time(log, second) for second in range(60)] == expected
     assert not log.offline
+
+
+@pytest.mark.parametrize("snapshots", ["kept", "removed", "damaged"])
+@pytest.mark.parametrize("kept_entries", [1, 3])
+def test_l33_a_time_index_that_lost_its_last_entries_is_made_anew(
+    log: PartitionLog, files: MemoryFiles, scans: list[str], kept_entries: int, snapshots: str
+) -> None:
+    """Whole entries are left, each of which is true. Kafka's directories have no such snapshots."""
+    whole = files.content(f"{FIRST}.timeindex")
+    assert len(whole) > 12 * kept_entries
+    newest = log.segments[0].largest_timestamp
+    snapshot = f"{DIRECTORY}/{log.segments[1].base_offset:020d}.snapshot"
+    log.close(clean=True)
+    files.put(f"{FIRST}.timeindex", whole[: 12 * kept_entries])
+    if snapshots == "removed":
+        files.remove(snapshot)
+    elif snapshots == "damaged":
+        files.put(snapshot, files.content(snapshot)[:-6] + b"......")
+    log = reopen(log, files, clean=True, segment_bytes=1500, index_interval_bytes=150)
+    scans.clear()
+    for _ in range(2):
+        assert at_time(log, 5) == (15, NOW_MS - 95_000)
+        assert log.segments[0].largest_timestamp == newest
+    assert scans == [f"{FIRST}.log"]
+    assert files.content(f"{FIRST}.timeindex")[-12:] == whole[-12:]
+
+
+def test_l33_a_damaged_snapshot_is_no_reason_for_a_scan(
+    log: PartitionLog, files: MemoryFiles, scans: list[str]
+) -> None:
+    """The time of the segment that it names is not what it was."""
+    snapshot = f"{DIRECTORY}/{log.segments[1].base_offset:020d}.snapshot"
+    log.close(clean=True)
+    content = files.content(snapshot)
+    files.put(snapshot, content[:-24] + bytes([content[-24] ^ 1]) + content[-23:])
+    log = reopen(log, files, clean=True, segment_bytes=1500, index_interval_bytes=150)
+    scans.clear()
+    assert at_time(log, 5) == (15, NOW_MS - 95_000)
+    assert scans == []
+
+
+def test_l33_an_offset_index_that_lost_its_last_entries_is_made_anew(
+    files: MemoryFiles, scans: list[str]
+) -> None:
+    """The answers are right without them, but a reader would walk over megabytes while everybody waits."""
+    log = make_log(files, segment_bytes=4_000_000)
+    for number in range(70):
+        append(log, make_batch(1, value=bytes(100_000), timestamp=NOW_MS + number))
+    assert len(log.segments) == 2
+    paths = [segment.path_of("index") for segment in log.segments]
+    log.close(clean=True)
+    whole = [files.content(path) for path in paths]
+    for path, content in zip(paths, whole, strict=True):
+        files.put(path, content[:16])
+    log = reopen(log, files, clean=True, segment_bytes=4_000_000)
+    scans.clear()
+    assert [header.base_offset for header in headers(read_at(log, 39))] == [39]
+    assert at_time(log, 100) == (0, NOW_MS)
+    assert [files.content(path) for path in paths] == whole
+    assert len(scans) == 1

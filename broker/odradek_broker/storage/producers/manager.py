@@ -14,12 +14,15 @@ from odradek_broker.storage.aborted_index import AbortedTransaction
 from odradek_broker.storage.aborted_indexes import AbortedIndexes
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.producers.snapshot import CorruptSnapshot, check_snapshot
+from odradek_broker.storage.producers.snapshot import (
+    CorruptSnapshot,
+    check_snapshot,
+    read_segment_state,
+)
 from odradek_broker.storage.producers.state import ProducerStateManager, ProducerTally
 from odradek_broker.storage.segment import Segment, read_batches, segment_name
 from odradek_broker.storage.segment_state import (
     SegmentState,
-    decode_segment_state,
     encode_segment_state,
 )
 from odradek_protocol.errors import ErrorCode
@@ -254,12 +257,7 @@ class Producers:
     def segment_state(self, offset: int) -> SegmentState | None:
         """What a snapshot says of the segment that it lies in; None if it says nothing, or is damaged.
         OSError."""
-        try:
-            content = self._read(self._snapshot_path(offset))
-            check_snapshot(content)
-        except (FileNotFoundError, CorruptSnapshot):
-            return None
-        return decode_segment_state(content)
+        return read_segment_state(self._files, self._snapshot_path(offset))
 
     def _first_open_at(self, offset: int) -> int:
         """Where the first transaction begins that was open at an offset, beyond all offsets if none was; -1

@@ -17,13 +17,19 @@ from collections.abc import Iterable
 
 import construct as c
 
+from odradek_broker.platform.seams import Files
 from odradek_broker.storage.producers.entry import (
     CACHED_BATCHES,
     PACKED_BATCH,
     CachedBatch,
     ProducerEntry,
 )
-from odradek_broker.storage.segment_state import SEGMENT_STATE
+from odradek_broker.storage.segment_state import (
+    SEGMENT_STATE,
+    SEGMENT_STATE_BYTES,
+    SegmentState,
+    decode_segment_state,
+)
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.constants import NO_OFFSET
 
@@ -127,6 +133,30 @@ def check_snapshot(content: bytes) -> int:
     if crc != computed:
         raise CorruptSnapshot(f"producer snapshot with CRC {crc:#x}, its bytes give {computed:#x}")
     return int(count)
+
+
+def read_segment_state(files: Files, path: str, *, checked: bool = True) -> SegmentState | None:
+    """The state of the segment that a snapshot ends or lies in; None if there is no such file, or nothing in it
+    says that, or it is damaged. OSError.
+
+    Without `checked` only the last bytes are read, of a file that may have 100,000 producers: a damaged one can
+    pass, and is found with `checked`.
+    """
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        begin = 0 if checked else max(file.size() - SEGMENT_STATE_BYTES, 0)
+        content = file.read_at(begin, file.size() - begin)
+    finally:
+        file.close()
+    if checked:
+        try:
+            check_snapshot(content)
+        except CorruptSnapshot:
+            return None
+    return decode_segment_state(content)
 
 
 def decode_snapshot(content: bytes, *, map_end_offset: int) -> list[ProducerEntry]:
