@@ -16,7 +16,7 @@ import pytest
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, ConfigChange, ConfigResource, NewTopic
-from odradek_client.errors import Refused
+from odradek_client.errors import ConnectionLost, OdradekError, Refused, UnsupportedByBroker
 from odradek_protocol.errors import ErrorCode
 from pyspark_odradek import blocking, transactional_writer
 from pyspark_odradek.errors import SinkError, Superseded, TransactionsLost
@@ -35,15 +35,18 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def without_kip939(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with without_two_phase_commit(tmp_path_factory.mktemp("broker"), 1000) as broker:
+        yield broker.bootstrap
+
+
+def without_two_phase_commit(folder: Path, max_timeout_ms: int) -> SubprocessBroker:
     settings = {
         "log.durability": "page-cache",
         "transaction.two.phase.commit.enable": "false",
-        "transaction.max.timeout.ms": "1000",
+        "transaction.max.timeout.ms": str(max_timeout_ms),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     }
-    folder = tmp_path_factory.mktemp("broker")
-    with SubprocessBroker(data_dir=folder, settings=settings) as broker:
-        yield broker.bootstrap
+    return SubprocessBroker(data_dir=folder, settings=settings)
 
 
 @pytest.fixture
@@ -183,6 +186,64 @@ def test_s15_a_clean_up_that_failed_is_told(
     again = query.restarted()
     again.commit(0, again.tasks(0, ["a"]))
     assert (f"could not abort transaction {left}" in caplog.text) == told
+
+
+@pytest.mark.parametrize(
+    ("refusal", "times"),
+    [(ConnectionLost("no answer"), 2), (UnsupportedByBroker("ListTransactions"), 1)],
+)
+def test_s15_open_transactions_that_cannot_be_listed_are_told(
+    query: Query, caplog: pytest.LogCaptureFixture, refusal: OdradekError, times: int
+) -> None:
+    """A broker that will never list them is told of once."""
+
+    async def refuse(admin: Any, **filters: Any) -> None:
+        raise refusal
+
+    query.task(0, 0, "failed")
+    again = query.restarted()
+    with query._monkeypatch.context() as patch:
+        patch.setattr(Admin, "list_transactions", refuse)
+        for batch in range(2):
+            again.commit(batch, again.tasks(batch, ["a"]))
+    told = [each for each in caplog.records if "could not list open transactions" in each.message]
+    assert [each.levelname for each in told] == ["WARNING"] * times
+    assert "read_committed" in told[0].message
+    assert query.query in told[0].message
+    assert len(query.open_transactions()) == 1
+    again.commit(2, again.tasks(2, ["a"]))
+    assert query.open_transactions() == [], "the next batch has tried again"
+
+
+@pytest.mark.parametrize(("max_ms", "used_ms"), [(30_000, 10_000), (9_999, 1_000)])
+def test_where_the_longest_timeout_cannot_be_asked_for_shorter_ones_are_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str, max_ms: int, used_ms: int
+) -> None:
+    async def refuse(admin: Any, *resources: Any, **filters: Any) -> None:
+        raise Refused("no", code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr(Admin, "describe_configs", refuse)
+    with without_two_phase_commit(tmp_path, max_ms) as broker:
+        query = made(monkeypatch, broker.bootstrap, unique_topic)
+        messages = query.tasks(0, ["a"])
+        (name,) = query.open_transactions()
+        with sync.Admin(bootstrap_servers=query.address) as admin:
+            assert admin.describe_transactions(name)[name].timeout_ms == used_ms
+        query.commit(0, messages)
+        assert query.visible(1) == ["a"]
+
+
+def test_a_timeout_that_was_asked_for_is_not_made_shorter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unique_topic: str
+) -> None:
+    with without_two_phase_commit(tmp_path, 30_000) as broker:
+        options = {"kafka.transaction.timeout.ms": "40000"}
+        query = made(monkeypatch, broker.bootstrap, unique_topic, **options)
+        with pytest.raises(SinkError, match=r"transaction\.max\.timeout\.ms"):
+            query.task(0, 0, "a")
+        query.options["kafka.transaction.timeout.ms"] = "20000"
+        query.commit(0, query.tasks(0, ["a"]))
+        assert query.visible(1) == ["a"]
 
 
 def test_kip939_a_restart_after_any_time_goes_on(query: Query) -> None:

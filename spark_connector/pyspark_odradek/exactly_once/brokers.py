@@ -77,6 +77,7 @@ class Brokers:
         self.two_phase = two_phase.strip().lower() != "false"
         self._two_phase_refused_by_settings = not self.two_phase
         self._timeout_ms: int | None = None
+        self._told_of_no_list = False
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(
@@ -208,7 +209,17 @@ class Brokers:
         try:
             found = await self._admin.list_transactions(states=["Ongoing"])
         except OdradekError as error:
-            log.info("odradek: open transactions cannot be listed: %s", error)
+            # A broker before Kafka 3.0 never will: once is enough.
+            if not isinstance(error, UnsupportedByBroker) or not self._told_of_no_list:
+                log.warning(
+                    "odradek: the clean-up could not list open transactions, and aborted none: %s. What "
+                    "failed or superseded attempts of query %s have left open may hold back "
+                    "read_committed readers until it ends. The next batch or restart tries again; "
+                    "`odradek txn list --state Ongoing` shows them, `odradek txn abort` ends them",
+                    error,
+                    query,
+                )
+            self._told_of_no_list |= isinstance(error, UnsupportedByBroker)
             return ()
         names = (split_id(query, each.transactional_id) for each in found)
         return tuple(name for name in names if name is not None and name[0] in action.runs)
@@ -254,7 +265,10 @@ class Brokers:
                 self.two_phase = False
             except OdradekError as error:
                 await made.close(timeout_ms=0)
-                too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+                too_long = (
+                    error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+                    and self._wanted_timeout_ms is None
+                )
                 refused_ms = self._timeout_ms or 0
                 shorter_ms = next((each for each in _TIMEOUTS_MS if each < refused_ms), None)
                 if lasting or not too_long or shorter_ms is None:
