@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from odradek import NewTopic, sync
 from odradek.broker import SubprocessBroker
 from odradek.spark import JavaNotFound, session, shut_down
 from odradek_broker.config.broker import parse_config, parse_properties
+from snippets import Snippet, snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -33,59 +33,7 @@ NOT_RUN_MAX = 26
 LANGUAGES = {"python", "sh", "properties", "text", "mermaid"}
 PATIENCE_S = 120.0
 
-_MARKER = re.compile(r"<!-- (not run|continues)\b(?:: )?(.*?) -->")
 _ADDRESS = re.compile(r"(localhost|127\.0\.0\.1):9092")
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """A fenced block. `reason`: why it is not run."""
-
-    page: str
-    line: int
-    language: str
-    code: str
-    reason: str | None
-    continues: bool
-
-    @property
-    def is_run(self) -> bool:
-        return self.language in {"python", "sh"} and self.reason is None
-
-    @property
-    def needs_spark(self) -> bool:
-        return "spark" in self.code or "writeStream" in self.code
-
-    @property
-    def name(self) -> str:
-        return f"{self.page}:{self.line}"
-
-
-def snippets(text: str, page: str) -> Iterator[Snippet]:
-    """The fenced blocks of a page."""
-    lines = text.splitlines()
-    number = 0
-    while number < len(lines):
-        if not lines[number].startswith("```"):
-            number += 1
-            continue
-        begin = number
-        number = lines.index("```", begin + 1)
-        markers = {}
-        above = begin - 1
-        while above >= 0 and lines[above].startswith("<!--"):
-            if found := _MARKER.fullmatch(lines[above]):
-                markers[found[1]] = found[2]
-            above -= 1
-        yield Snippet(
-            page,
-            begin + 1,
-            lines[begin].removeprefix("```"),
-            "\n".join(lines[begin + 1 : number]) + "\n",
-            markers.get("not run"),
-            "continues" in markers,
-        )
-        number += 1
 
 
 ALL = [

@@ -89,6 +89,7 @@ SHELLS = {
     "odradek_broker.server.session": "owns a transport",
     "odradek_broker.server.tls": "reads certificates, makes contexts of them",
     "odradek_protocol.tls.contexts": "makes contexts for ssl",
+    "odradek_protocol.tls.names": "handshakes of ssl in memory",
     "odradek_protocol.tls.files": "reads keystores and secrets",
     "odradek_protocol.tls.handshake": "wraps asyncio's handshakes",
     "odradek_protocol.tls.problems": "knows the errors of ssl",

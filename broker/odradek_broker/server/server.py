@@ -181,7 +181,11 @@ class Server:
             raise
         self.addresses = {name: listener.address for name, listener in bound.items()}
         node = self.node
-        node.set_advertised(self._advertised())
+        advertised = self._advertised()
+        node.set_advertised(advertised)
+        for name, (host_told, _) in advertised.items():
+            if name in self._tls:
+                self._tls[name].advertise(host_told)
         try:
             await self._make_first_users()
         except BaseException:

@@ -1,7 +1,7 @@
 """TLS at the listeners: contexts that follow their certificates, handshakes with limits, users by certificate.
 
 A certificate that has changed, in its file or by IncrementalAlterConfigs, is used by the next handshake; one
-that cannot be used is told, and the old one stays (N-20).
+that cannot be used is told, and the old one stays (N-20). One that lacks the name that clients are told is told too (N-40).
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from odradek_broker.security.distinguished_name import subject_name
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.host import MadeRoom
 from odradek_broker.server.peer_log import PeerLog
-from odradek_protocol.tls import files, problems
+from odradek_protocol.tls import files, names, problems
 from odradek_protocol.tls.contexts import server_context
 from odradek_protocol.tls.settings import TlsError, TlsSettings
 
 log = structlog.get_logger("odradek.tls")
+
+#: A certificate may have thousands.
+_NAMES_SHOWN_MAX = 10
 
 
 class TlsListener:
@@ -53,6 +56,7 @@ class TlsListener:
         self._handshakes = handshakes
         self._peer_log = peer_log
         self.refused: Callable[[], None] = lambda: None
+        self._advertised_host = ""
 
     # --- The certificate ---
 
@@ -73,6 +77,37 @@ class TlsListener:
             )
         else:
             log.info("a new certificate is in use", listener=self.name)
+            self._check_name()
+
+    def advertise(self, host: str) -> None:
+        """Take note of the name that clients are told to connect to; a certificate without it is a warning."""
+        self._advertised_host = host
+        self._check_name()
+
+    def _check_name(self) -> None:
+        host = self._advertised_host
+        try:
+            if not host or names.is_for(self._settings, host):
+                return
+            found = names.certificate_names(self._settings)
+        except TlsError:
+            # The file has changed since: the next look at it tells.
+            return
+        if found is None:
+            return
+        shown = ", ".join(found[:_NAMES_SHOWN_MAX])
+        if len(found) > _NAMES_SHOWN_MAX:
+            shown += f" and {len(found) - _NAMES_SHOWN_MAX} more"
+        log.warning(
+            "clients will refuse the certificate: it is not for the host that is advertised",
+            listener=self.name,
+            advertised=host,
+            certificate_names=shown or "none",
+            what_to_do=(
+                f"advertise a name of the certificate (advertised.listeners={self.name}://NAME:PORT), or use a"
+                f" certificate with subjectAltName {names.wanted_name(host)}"
+            ),
+        )
 
     # --- Handshakes ---
 

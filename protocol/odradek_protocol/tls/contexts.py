@@ -37,6 +37,13 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+def certificate_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Of a listener that shows the keystore's certificate to everybody, and asks for none. TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_key(context, settings)
+    return context
+
+
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """For a client. TlsError for anything that cannot be used."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)

@@ -376,6 +376,85 @@ async def test_n20_a_new_file_is_used_and_a_bad_one_is_not(
     assert await serves(old)
 
 
+# --- Names of the certificate ---------------------------------------------------------------------
+
+WRONG_NAME = "clients will refuse the certificate: it is not for the host that is advertised"
+
+
+def wrong_names(lines: list[Any]) -> list[dict[str, Any]]:
+    return [line for line in lines if line["event"] == WRONG_NAME]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "told", "wanted", "shown"),
+    [
+        (("localhost", "127.0.0.1"), "", "", ""),
+        (("localhost", "a"), "", "IP:127.0.0.1", "DNS:localhost, DNS:a"),
+        (("localhost",), "localhost", "", ""),
+        (("*.example.org",), "a.example.org", "", ""),
+        (("*.example.org",), "a.b.example.org", "DNS:a.b.example.org", "DNS:*.example.org"),
+        ((), "broker", "", ""),
+        ((), "other", "DNS:other", "CN=broker"),
+        (("2001:db8::1",), "[2001:DB8:0::1]", "", ""),
+        (("::1",), "[2001:db8::2]", "IP:2001:db8::2", "IP Address:0:0:0:0:0:0:0:1"),
+        (("localhost",), "b" * 300, "DNS:" + "b" * 300, "DNS:localhost"),
+    ],
+)
+async def test_n40_a_name_that_the_certificate_lacks_is_told_at_the_start(
+    start_broker: StartBroker, hosts: tuple[str, ...], told: str, wanted: str, shown: str
+) -> None:
+    advertised = {"advertised_listeners": f"SSL://{told}:9093"} if told else {}
+    with capture_logs() as lines:
+        broker = await start_broker(**tls_settings(CA.issue("broker", hosts), **advertised))
+    if not wanted:
+        assert wrong_names(lines) == []
+        return
+    (line,) = wrong_names(lines)
+    assert line["log_level"] == "warning" and line["listener"] == "SSL"
+    assert line["advertised"] == broker.node.advertised("SSL")[0]
+    assert line["certificate_names"] == shown
+    assert line["what_to_do"].endswith(f"subjectAltName {wanted}")
+    assert "advertised.listeners=SSL://" in line["what_to_do"]
+
+
+async def test_n40_an_expired_certificate_is_not_taken_for_one_with_another_name(
+    start_broker: StartBroker,
+) -> None:
+    with capture_logs() as lines:
+        await start_broker(**tls_settings(CA.issue("old", ("127.0.0.1",), days=(-3, -1))))
+    assert wrong_names(lines) == []
+
+
+async def test_n40_a_listener_that_asks_for_certificates_is_checked_too(
+    start_broker: StartBroker,
+) -> None:
+    names = [f"b{number}" for number in range(12)]
+    mutual = {"ssl_client_auth": "required", "ssl_enabled_protocols": "TLSv1.2"}
+    with capture_logs() as lines:
+        await start_broker(**tls_settings(CA.issue("broker", names), **mutual))
+    (line,) = wrong_names(lines)
+    assert line["certificate_names"].startswith("DNS:b0, DNS:b1, ")
+    assert line["certificate_names"].endswith(" and 2 more")
+
+
+async def test_n40_each_new_certificate_is_looked_at(
+    start_broker: StartBroker, tmp_path: Path, often: None
+) -> None:
+    path = BROKER.write(tmp_path / "own.pem")
+    with capture_logs() as lines:
+        await start_broker(
+            listeners="SSL://127.0.0.1:0", ssl_keystore_type="PEM", ssl_keystore_location=str(path)
+        )
+        assert wrong_names(lines) == []
+        CA.issue("other", ("other",)).write(path)
+        await until(lambda: bool(wrong_names(lines)))
+        CA.issue().write(path)
+        in_use = "a new certificate is in use"
+        await until(lambda: [line["event"] for line in lines].count(in_use) == 2)
+    (line,) = wrong_names(lines)
+    assert line["advertised"] == "127.0.0.1" and line["certificate_names"] == "DNS:other"
+
+
 async def alter(client: RawClient, name: str, **settings: str) -> tuple[int, str]:
     configs = [
         AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value)

@@ -1,0 +1,81 @@
+"""The names in a keystore's certificate, and the question if clients take it for the name that they connect to.
+
+OpenSSL decides that, in a handshake with itself in memory: it knows wildcards, addresses, and certificates that have
+nothing but a common name.
+"""
+
+from __future__ import annotations
+
+import ssl
+from ipaddress import ip_address
+from typing import Any
+
+from odradek_protocol.tls import files
+from odradek_protocol.tls.contexts import certificate_context
+from odradek_protocol.tls.settings import TlsError, TlsSettings
+
+#: X509_V_FLAG_NO_CHECK_TIME, which `ssl.VerifyFlags` does not name.
+_NO_CHECK_TIME = 0x200000
+#: A handshake takes three.
+_TURNS_MAX = 10
+
+
+def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
+    """The names ("DNS:broker", "IP Address:127.0.0.1") in the keystore's certificate. None where OpenSSL cannot tell them.
+
+    The names in `subjectAltName`, or else the common names ("CN=broker"). TlsError for a keystore that cannot be used.
+    """
+    certificate = _shown(settings, None)
+    if certificate is None:
+        return None
+    found = [f"{kind}:{name}" for kind, name in certificate.get("subjectAltName", ())]
+    if not found:
+        parts = [part for group in certificate.get("subject", ()) for part in group]
+        found = [f"CN={value}" for name, value in parts if name == "commonName"]
+    return tuple(found)
+
+
+def is_for(settings: TlsSettings, host: str) -> bool:
+    """True if clients that connect to `host` take the keystore's certificate. Its dates and authority do not count.
+
+    TlsError for a keystore that cannot be used.
+    """
+    try:
+        return _shown(settings, host) is not None
+    except ValueError as error:
+        if isinstance(error, TlsError):
+            raise
+        # No certificate can have this name.
+        return False
+
+
+def wanted_name(host: str) -> str:
+    """The entry of `subjectAltName` that makes a certificate one for `host`: "DNS:broker", "IP:127.0.0.1"."""
+    try:
+        return f"IP:{ip_address(host)}"
+    except ValueError:
+        return f"DNS:{host}"
+
+
+def _shown(settings: TlsSettings, host: str | None) -> dict[str, Any] | None:
+    """The certificate in the words of `ssl`, as a client of `host` takes it; None if it refuses it."""
+    broker_context = certificate_context(settings)
+    certificate = files.load(settings.keystore, settings.key_password).certificates[0]
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = host is not None
+    client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
+    client_context.load_verify_locations(cadata=certificate)
+    to_broker, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(to_client, to_broker, server_hostname=host)
+    broker = broker_context.wrap_bio(to_broker, to_client, server_side=True)
+    for _ in range(_TURNS_MAX):
+        for side in (client, broker):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError:
+                return None
+            if side is client:
+                return client.getpeercert()
+    return None
