@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin as Admin
     from odradek_client.admin import ConfigResource as ConfigResource
     from odradek_client.admin import NewTopic as NewTopic
+    from odradek_client.config.keywords import AdminSettings as AdminSettings
+    from odradek_client.config.keywords import ConsumerSettings as ConsumerSettings
+    from odradek_client.config.keywords import ProducerSettings as ProducerSettings
     from odradek_client.consumer.assignors import Assignor as Assignor
     from odradek_client.consumer.assignors import GroupMember as GroupMember
     from odradek_client.consumer.consumer import Consumer as Consumer
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "odradek_client.admin",
+    "AdminSettings": "odradek_client.config.keywords",
     "ArrowDelivery": "odradek_client.producer.arrow",
     "ArrowMetadata": "odradek_client.producer.arrow",
     "Assignor": "odradek_client.consumer.assignors",
@@ -51,6 +55,7 @@ _HOMES = {
     "Consumer": "odradek_client.consumer.consumer",
     "ConsumerGroupMetadata": "odradek_client.structs",
     "ConsumerRecord": "odradek_client.structs",
+    "ConsumerSettings": "odradek_client.config.keywords",
     "Delivery": "odradek_client.producer.batch",
     "GroupMember": "odradek_client.consumer.assignors",
     "NewTopic": "odradek_client.admin",
@@ -59,6 +64,7 @@ _HOMES = {
     "OffsetAndTimestamp": "odradek_client.structs",
     "PreparedTransaction": "odradek_client.structs",
     "Producer": "odradek_client.producer.producer",
+    "ProducerSettings": "odradek_client.config.keywords",
     "RebalanceListener": "odradek_client.consumer.rebalance_listener",
     "RecordMetadata": "odradek_client.producer.batch",
     "RowsOutcome": "odradek_client.producer.arrow",
@@ -68,6 +74,7 @@ _MODULES = {"errors": "odradek.errors", "sync": "odradek.sync", "testing": "odra
 
 __all__ = [
     "Admin",
+    "AdminSettings",
     "ArrowDelivery",
     "ArrowMetadata",
     "Assignor",
@@ -77,6 +84,7 @@ __all__ = [
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
+    "ConsumerSettings",
     "Delivery",
     "GroupMember",
     "NewTopic",
@@ -85,6 +93,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "PreparedTransaction",
     "Producer",
+    "ProducerSettings",
     "RebalanceListener",
     "RecordMetadata",
     "RowsOutcome",

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from re import Pattern
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from odradek.loop_thread import Callback, loop_thread
 from odradek_client import admin as _admin
@@ -42,6 +42,8 @@ from odradek_client.timestamps import Time
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from odradek_client.config.keywords import AdminSettings, ConsumerSettings, ProducerSettings
 
 __all__ = ["Admin", "ArrowDelivery", "Consumer", "Delivery", "Producer"]
 
@@ -208,7 +210,7 @@ class ArrowDelivery(_Fate[_arrow.ArrowMetadata]):
 class Producer(_Blocking):
     """`odradek.Producer`, blocking."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         super().__init__(_producer.Producer(**settings))
 
     _send = _waits(_producer.Producer.send)
@@ -328,7 +330,7 @@ async def _awaited(answer: Awaitable[None]) -> None:
 class Consumer(_Blocking):
     """`odradek.Consumer`, blocking; iterating over it gives records without end."""
 
-    def __init__(self, *topics: str, **settings: Any) -> None:
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         super().__init__(_consumer.Consumer(*topics, **settings))
         self._polling = threading.RLock()
         self._fresh_until_s = 0.0
@@ -464,7 +466,7 @@ class Consumer(_Blocking):
 class Admin(_Blocking):
     """`odradek.Admin`, blocking."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         super().__init__(_admin.Admin(**settings))
 
     create_topics = _waits(_admin.Admin.create_topics)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
+import odradek
+import odradek_client.config.keywords as written
+from odradek import AdminSettings, ConsumerSettings, ProducerSettings, sync
 from odradek_client.config.admin import AdminConfig
 from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.config.definition import split_address
 from odradek_client.config.docs import page
+from odradek_client.config.keywords_maker import keywords
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import ConfigError, OdradekError
 
@@ -139,6 +145,59 @@ def test_the_page_of_settings_is_up_to_date() -> None:
     assert written.read_text(encoding="utf-8") == page(), (
         "run: python -m odradek_client.config.docs > docs/use/client-settings.md"
     )
+
+
+def test_the_keyword_arguments_are_up_to_date() -> None:
+    assert Path(written.__file__).read_text("utf-8") == keywords(), (
+        "run: python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py"
+    )
+
+
+CLASSES: list[tuple[Any, Any, Any]] = [
+    (odradek.Producer, ProducerSettings, ProducerConfig),
+    (odradek.Consumer, ConsumerSettings, ConsumerConfig),
+    (odradek.Admin, AdminSettings, AdminConfig),
+    (sync.Producer, ProducerSettings, ProducerConfig),
+    (sync.Consumer, ConsumerSettings, ConsumerConfig),
+    (sync.Admin, AdminSettings, AdminConfig),
+]
+
+
+@pytest.mark.parametrize(("client", "keywords", "config"), CLASSES)
+def test_a_client_takes_its_settings_as_keyword_arguments_and_nothing_else(
+    client: Any, keywords: Any, config: Any
+) -> None:
+    signature = inspect.signature(client)
+    named = {"settings": inspect.Parameter.VAR_KEYWORD, "topics": inspect.Parameter.VAR_POSITIONAL}
+    assert all(each.kind is named[each.name] for each in signature.parameters.values())
+    assert signature.parameters["settings"].annotation == f"Unpack[{keywords.__name__}]"
+    assert get_type_hints(keywords).keys() == config.rows().keys()
+    assert keywords.__required_keys__ == frozenset()
+
+
+@pytest.mark.parametrize(("client", "keywords", "config"), CLASSES)
+def test_every_default_is_of_the_type_that_is_written_for_it(
+    client: Any, keywords: Any, config: Any
+) -> None:
+    for name, hint in get_type_hints(keywords).items():
+        default = config.rows()[name].default
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        assert isinstance(default, tuple(get_origin(each) or each for each in kinds)), name
+
+
+@pytest.mark.parametrize(("client", "keywords", "config"), CLASSES)
+def test_names_with_dots_in_a_dictionary_are_settings(
+    client: Any, keywords: Any, config: Any
+) -> None:
+    given: dict[str, Any] = {"bootstrap.servers": "example.org:9", "request.timeout.ms": "7000"}
+    made = client(**given)
+    found = getattr(made, "_inner", made).config
+    assert found.bootstrap_servers == ("example.org:9",)
+    assert found.request_timeout_ms == 7_000
+    with pytest.raises(ConfigError, match="given twice, with dots and with underscores"):
+        client(**given, bootstrap_servers="example.org:9")
+    with pytest.raises(ConfigError, match=r"has no setting 'client\.ids'; did you mean client_id"):
+        client(**{"client.ids": "x"})
 
 
 @pytest.mark.parametrize("kind", [ProducerConfig, ConsumerConfig, AdminConfig])

@@ -177,7 +177,7 @@ def test_what_a_listener_raises_comes_out_of_the_poll(broker: LiveBroker, topic:
 
 def test_errors_are_those_of_the_asynchronous_classes(broker: LiveBroker, topic: str) -> None:
     with pytest.raises(errors.ConfigError):
-        sync.Consumer(nonsense=1)
+        sync.Consumer(nonsense=1)  # type: ignore[call-arg]
     with pytest.raises(errors.Closed, match="was not started"):
         next(a_consumer(broker, topic))
     with a_consumer(broker, topic) as consumer, pytest.raises(errors.IllegalState):

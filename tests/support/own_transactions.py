@@ -17,7 +17,7 @@ class _OwnProducer:
             bootstrap_servers=address,
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
-            max_block_ms=_DEADLINE_MS,
+            max_block_ms=round(_DEADLINE_MS),
         )
         self.held.start()
         self.held.init_transactions()

@@ -10,9 +10,9 @@ error afterwards, with the others in its notes; with `raise_errors=False` it lea
 
 from __future__ import annotations
 
-import random as random_module
+from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek_client.admin.acls import AclAdmin
 from odradek_client.admin.cluster import ClusterAdmin
@@ -30,6 +30,9 @@ from odradek_client.admin.users import UserAdmin
 from odradek_client.backoff import Backoff
 from odradek_client.config.admin import AdminConfig
 from odradek_client.network.client import NetworkClient
+
+if TYPE_CHECKING:
+    from odradek_client.config.keywords import AdminSettings
 
 
 class Admin(
@@ -52,11 +55,11 @@ class Admin(
     `default_api_timeout_ms` at most.
     """
 
-    def __init__(self, *, random: random_module.Random | None = None, **settings: Any) -> None:
+    def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self.config = AdminConfig.from_settings(settings)
-        rng = random or random_module.Random()
-        self._network = NetworkClient(self.config, random=rng)
-        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, rng)
+        random = Random()
+        self._network = NetworkClient(self.config, random=random)
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, random)
         self._requests = AdminRequests(self.config, self._network, backoff)
 
     async def start(self, timeout_ms: float | None = None) -> None:

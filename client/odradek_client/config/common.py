@@ -5,6 +5,7 @@ Names, defaults and meanings are Kafka's where Kafka has the setting, here and b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from odradek_client.config.definition import INT32_MAX, INT64_MAX, Settings, config, setting
@@ -134,7 +135,7 @@ class ClientConfig(Settings):
     )
     sasl_username: str = setting("", doc="The user of PLAIN and SCRAM.")
     sasl_password: str = setting("", secret=True, doc=f"The user's password. {_REFERENCE}")
-    sasl_oauth_token_provider: Any = setting(
+    sasl_oauth_token_provider: Callable[[], Any] | None = setting(
         None,
         kind="function",
         doc="Gives a token of OAUTHBEARER: a function without arguments, async or not, that returns the token and"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from odradek_client.config.common import ClientConfig
@@ -36,7 +37,7 @@ class ConsumerConfig(ClientConfig):
         doc='With group_protocol="consumer": how the broker divides partitions, "uniform" or '
         '"range"; None for what it prefers.',
     )
-    auto_offset_reset: Any = setting(
+    auto_offset_reset: str | timedelta = setting(
         "latest",
         kind="object",
         doc="Where to begin without a committed offset: earliest, latest, none (raise), or "

@@ -42,6 +42,13 @@ class Row:
     doc: str
     secret: bool = False
 
+    @property
+    def about(self) -> str:
+        """The sentence of `doc`, and the values that may be chosen."""
+        if not self.choices:
+            return self.doc
+        return f"{self.doc} One of {', '.join(each or 'empty' for each in self.choices)}."
+
 
 def setting(
     default: Any,

@@ -18,7 +18,9 @@ _TOP = """\
 
 `Producer`, `Consumer` and `Admin` take Kafka's settings by Kafka's names, with underscores or (in a
 dictionary, `Consumer(**{"group.id": "billing"})`) with dots. An unknown name or a value
-that is not allowed raises `ConfigError`, which says what is allowed.
+that is not allowed raises `ConfigError`, which says what is allowed. Editors and type checkers know the settings with
+underscores, their types and what they are for; a dictionary of them is a `ProducerSettings`, `ConsumerSettings` or
+`AdminSettings` (`from odradek import ConsumerSettings`).
 """
 
 _SECTIONS: tuple[tuple[str, type[Settings]], ...] = (
@@ -46,8 +48,7 @@ def page() -> str:
 
 
 def _line(row: Row) -> str:
-    doc = f"{row.doc} One of {', '.join(row.choices)}." if row.choices else row.doc
-    return f"| `{row.name}` | {_default(row.default)} | {doc} |\n"
+    return f"| `{row.name}` | {_default(row.default)} | {row.about} |\n"
 
 
 def _default(value: object) -> str:

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.arguments import (
@@ -43,6 +43,8 @@ from odradek_protocol.records.arrow import ArrowRows, chosen_columns
 if TYPE_CHECKING:
     import pyarrow
 
+    from odradek_client.config.keywords import ConsumerSettings
+
 #: How long single records may be handed out without a full poll pass in between.
 _SKIP_POLL_MS = 20
 #: A loop over single records polls again and again, for so long each time.
@@ -71,16 +73,7 @@ class Consumer:
     One task polls at a time; others wait for it. Everything else may be called meanwhile.
     """
 
-    def __init__(
-        self,
-        *topics: str,
-        bootstrap_servers: str | Collection[str] = "127.0.0.1:9092",
-        group_id: str | None = None,
-        **settings: Any,
-    ) -> None:
-        settings["bootstrap_servers"] = bootstrap_servers
-        if group_id is not None:
-            settings["group_id"] = group_id
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self.config = ConsumerConfig.from_settings(settings)
         self._network = NetworkClient(self.config)
         self._subscription = SubscriptionState()

@@ -22,15 +22,15 @@ import asyncio
 import atexit
 import logging
 import os
-import random as random_module
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from odradek_client.backoff import Backoff
 from odradek_client.config.producer import ProducerConfig
@@ -72,6 +72,8 @@ from odradek_protocol.records.lines import LineRecords
 if TYPE_CHECKING:
     import pyarrow
 
+    from odradek_client.config.keywords import ProducerSettings
+
 T = TypeVar("T")
 
 log = logging.getLogger("odradek.client.producer")
@@ -86,23 +88,18 @@ class Producer:
     """Sends records. Settings are the rows of `ProducerConfig`, e.g. `linger_ms=20`.
 
     Use it with `async with`, or call `start` and `close`. ConfigError for a wrong setting.
-    One event loop, one producer; all methods are called from that loop. `network`: connections that
-    the producer uses and leaves open, for programs that make many producers one after the other.
+    One event loop, one producer; all methods are called from that loop.
     """
 
-    def __init__(
-        self,
-        *,
-        random: random_module.Random | None = None,
-        wall_clock: Callable[[], float] | None = None,
-        network: NetworkClient | None = None,
-        **settings: Any,
-    ) -> None:
-        self.config = ProducerConfig.from_settings(settings)
-        self._random = random or random_module.Random()
-        self._wall_clock = wall_clock or time.time
+    def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
+        self._set_up(ProducerConfig.from_settings(settings), None)
+
+    def _set_up(self, config: ProducerConfig, network: NetworkClient | None) -> None:
+        self.config = config
+        self._random = Random()
+        self._wall_clock = time.time
         self._owns_network = network is None
-        self._network = network or NetworkClient(self.config, random=self._random)
+        self._network = network or NetworkClient(config, random=self._random)
         self._key_serializer = self.config.key_serializer
         self._value_serializer = self.config.value_serializer
         self._serializes = bool(self._key_serializer or self._value_serializer)
@@ -739,6 +736,16 @@ class Producer:
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         return key, value
+
+
+def producer_on_network(network: NetworkClient, **settings: Unpack[ProducerSettings]) -> Producer:
+    """A producer that uses these connections and leaves them open. ConfigError for a wrong setting.
+
+    It is for programs that make many producers one after the other.
+    """
+    made = Producer.__new__(Producer)
+    made._set_up(ProducerConfig.from_settings(settings), network)
+    return made
 
 
 @atexit.register

@@ -26,7 +26,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
 )
 from odradek_client.network.client import NetworkClient
-from odradek_client.producer.producer import Producer
+from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_client.structs import PreparedTransaction
 from odradek_protocol.errors import ErrorCode
 from pyspark_odradek.errors import SinkError
@@ -253,7 +253,7 @@ class Brokers:
                 settings["transaction_two_phase_commit_enable"] = "true"
             else:
                 settings["transaction_timeout_ms"] = str(await self._longest_timeout_ms())
-            made = Producer(network=self._rows_network, **settings)
+            made = producer_on_network(self._rows_network, **settings)
             await made.start()
             try:
                 await made.init_transactions()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from odradek import sync
+from odradek import ConsumerSettings, sync
 from odradek.broker import SubprocessBroker
 from odradek.testing import make_unique_topic
 from odradek_client.consumer.consumer import Consumer
@@ -104,7 +104,10 @@ async def test_k16_a_broken_batch_says_where_to_go_on(
 
 
 def test_k16_the_same_for_the_blocking_consumer(broker: SubprocessBroker, topic: str) -> None:
-    settings = {"bootstrap_servers": broker.bootstrap, "auto_offset_reset": "earliest"}
+    settings: ConsumerSettings = {
+        "bootstrap_servers": broker.bootstrap,
+        "auto_offset_reset": "earliest",
+    }
     with sync.Consumer(topic, **settings) as consumer:
         found: list[Any] = []
         while len(found) < 4:

@@ -20,7 +20,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
     "next": {"group_protocol": "consumer"},
 }
-BY_HAND = {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
+BY_HAND: dict[str, Any] = {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
 
 each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 

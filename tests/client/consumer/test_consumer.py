@@ -576,7 +576,7 @@ async def test_an_illegal_topic_name_is_refused(consumers: Any) -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="did you mean auto_offset_reset"):
-        Consumer(auto_offset_rest="latest")
+        Consumer(auto_offset_rest="latest")  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="must be one of earliest, latest, none"):
         Consumer(auto_offset_reset="newest")
     with pytest.raises(ConfigError, match="a third of it is usual"):

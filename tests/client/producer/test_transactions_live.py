@@ -25,6 +25,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
 )
 from odradek_client.network.client import NetworkClient
+from odradek_client.producer.producer import producer_on_network
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest
 from odradek_protocol.schemas.produce import TRANSACTIONS_V2_SINCE
 from waiting import until
@@ -441,7 +442,7 @@ async def test_producers_one_after_the_other_share_connections(
     try:
         for index in range(3):
             settings: dict[str, Any] = {"bootstrap_servers": ours}
-            async with Producer(network=network, **settings) as made:
+            async with producer_on_network(network, **settings) as made:
                 await made.send_and_wait(unique_topic, b"%d" % index, partition=0)
         assert network._metadata._listeners == []
         assert await network.least_loaded_node() >= 0, "it is still open"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from odradek.simulation.checkers.attempts import Attempt
 from odradek.simulation.checkers.exactly_once import check_copied
@@ -23,7 +23,7 @@ from odradek_client.config.producer import ProducerConfig
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import Abortable, OdradekError, TransactionTimeout
 from odradek_client.network.client import NetworkClient
-from odradek_client.producer.producer import Producer
+from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_client.structs import ConsumerGroupMetadata, ConsumerRecord, TopicPartition
 
 _SOURCE = "orders"
@@ -95,7 +95,7 @@ class TransactionalCopyWorkload:
         await asyncio.gather(*sitting)
 
     async def _main(self, name: str, seat: int) -> None:
-        config = {
+        config: dict[str, Any] = {
             "bootstrap_servers": self._world.broker.bootstrap,
             "client_id": name,
             "request_timeout_ms": 2_000,
@@ -107,9 +107,6 @@ class TransactionalCopyWorkload:
             "max_block_ms": 30_000,
             "linger_ms": self._random.choice((0, 5)),
         }
-        network = None
-        if self.feature_level is not None:
-            network = _OldNetwork(self.feature_level, ProducerConfig.from_settings(produces))
         consumes = config | {
             "group_id": _GROUP,
             "isolation_level": "read_committed",
@@ -120,8 +117,12 @@ class TransactionalCopyWorkload:
             consumes["group_protocol"] = "consumer"
         else:
             consumes |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
-        making = Producer(network=network, **produces)  # type: ignore[arg-type]
-        reading = Consumer(**consumes)  # type: ignore[arg-type]
+        if self.feature_level is None:
+            network, making = None, Producer(**produces)
+        else:
+            network = _OldNetwork(self.feature_level, ProducerConfig.from_settings(produces))
+            making = producer_on_network(network, **produces)
+        reading = Consumer(**consumes)
         self._world.note(name, "starts")
         try:
             async with making as producer:

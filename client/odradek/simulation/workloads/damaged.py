@@ -15,7 +15,7 @@ from odradek.simulation.world import World
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
-from odradek_client.producer.producer import Producer
+from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_protocol.message import Message
 from odradek_protocol.records.batch import update_crc
 from odradek_protocol.records.layout import (
@@ -48,7 +48,7 @@ class DamagedBatchesWorkload(ProduceWorkload):
     async def _producer(self, settings: dict[str, Any]) -> AsyncIterator[Producer]:
         network = _DamagingNetwork(ProducerConfig.from_settings(settings), self._damage)
         try:
-            async with Producer(network=network, **settings) as producer:
+            async with producer_on_network(network, **settings) as producer:
                 yield producer
         finally:
             await network.close()

@@ -18,7 +18,7 @@ from odradek_client.structs import ConsumerGroupMetadata, OffsetAndMetadata
 from odradek_protocol.keys import ApiKey
 from scripted_broker import ScriptedBroker
 
-NEXT = {"group_protocol": "consumer"}
+NEXT: dict[str, Any] = {"group_protocol": "consumer"}
 
 
 def shares(*group: Consumer) -> list[int]:

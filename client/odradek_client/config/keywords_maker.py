@@ -1,0 +1,88 @@
+"""`keywords.py`, made from the tables of `config`, so that editors and type checkers know every setting:
+
+python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py
+"""
+
+from __future__ import annotations
+
+from odradek_client.config.admin import AdminConfig
+from odradek_client.config.common import ClientConfig
+from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.config.definition import Row, Settings
+from odradek_client.config.producer import ProducerConfig
+
+_TOP = '''\
+"""The settings as keyword arguments of `Producer`, `Consumer` and `Admin`, for editors and type checkers.
+
+Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`; a test holds it
+equal to the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from odradek_client.consumer.assignors import Assignor
+'''
+
+_CLASSES: tuple[type[Settings], ...] = (ProducerConfig, ConsumerConfig, AdminConfig)
+#: Types that a setting is given as, by kind; those of other kinds are declared with the setting.
+_TAKEN = {
+    "addresses": "str | Iterable[str]",
+    "names": "str | Iterable[str]",
+    "acks": "int | str",
+    "assignors": "str | Assignor | Sequence[str | Assignor]",
+}
+
+
+def keywords() -> str:
+    """The whole file."""
+    shared = {
+        name: row
+        for name, row in ClientConfig.rows().items()
+        if all(settings.rows()[name] == row for settings in _CLASSES)
+    }
+    classes = [_class("ClientSettings", "TypedDict, total=False", ClientConfig, shared)]
+    for settings in _CLASSES:
+        name = settings.__name__.removesuffix("Config")
+        rows = {key: row for key, row in settings.rows().items() if key not in shared}
+        classes.append(_class(f"{name}Settings", "ClientSettings, total=False", settings, rows))
+    return "\n\n".join([_TOP, *classes])
+
+
+def _class(name: str, bases: str, settings: type[Settings], rows: dict[str, Row]) -> str:
+    about = (
+        "every client has"
+        if settings is ClientConfig
+        else f"`{name.removesuffix('Settings')}` has besides"
+    )
+    lines = [f"class {name}({bases}):", f'    """The settings that {about}."""', ""]
+    for row in rows.values():
+        lines += [f"    {row.name}: {_type(settings, row)}", *_about(row)]
+    return "\n".join(lines) + "\n"
+
+
+def _type(settings: type[Settings], row: Row) -> str:
+    declared = {
+        name: annotation
+        for each in reversed(settings.__mro__)
+        for name, annotation in getattr(each, "__annotations__", {}).items()
+    }
+    return _TAKEN.get(row.kind) or declared[row.name]
+
+
+def _about(row: Row) -> list[str]:
+    space = " " if row.about.startswith('"') else ""
+    return [f'    """{space}{row.about} Default: {_default(row.default)}."""']
+
+
+def _default(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value in (None, "") else str(value)
+
+
+if __name__ == "__main__":
+    print(keywords(), end="")
