@@ -305,14 +305,7 @@ class Session(asyncio.BufferedProtocol):
         if self._peer.throttle_ms:
             self._mute()
         if not isinstance(reply, Deferred):
-            if not self._slots:
-                if reply is not None:
-                    self._write(reply)
-                return True
-            slot = _Slot()
-            slot.ready, slot.reply = True, reply
-            self._slots.append(slot)
-            self._hold(slot, _size(reply))
+            self._write_in_order(reply)
             return True
         slot = _Slot()
         slot.deferred = reply
@@ -377,6 +370,16 @@ class Session(asyncio.BufferedProtocol):
         self._limits.bytes_held += size_bytes
         if size_bytes < 0:
             self._limits.released()
+
+    def _write_in_order(self, reply: EncodedReply) -> None:
+        """Send a response behind those of all earlier requests (N-03)."""
+        if self._slots:
+            slot = _Slot()
+            slot.ready, slot.reply = True, reply
+            self._slots.append(slot)
+            self._hold(slot, _size(reply))
+        elif isinstance(reply, list):
+            self._write(reply)
 
     def _write(self, reply: list[Buffer]) -> None:
         """Send a response, together with others of this turn of the loop."""
@@ -493,7 +496,7 @@ class Session(asyncio.BufferedProtocol):
     def _tell_failure(self, reply: EncodedReply) -> None:
         if self._transport is not None:
             if isinstance(reply, list):
-                self._write(reply)
+                self._write_in_order(reply)
             self._loop.call_later(_HANG_UP_S, self.abort)
             self.close_after_answers()
 

@@ -1,7 +1,7 @@
 """What is said on one connection, at a listener with PLAIN, SCRAM and tokens without a signature.
 
-A case is a list of steps: a request (name, version, fields), `Token` (a bare frame) or `Scram` (both messages of a
-client). The listener SHORT has sessions that end.
+A case is a list of steps: a request (name, version, fields), `Token` (a bare frame), `Scram` (both messages of a
+client) or `Together` (requests that do not wait for each other). The listener SHORT has sessions that end.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from odradek_protocol.schemas.create_topics import CreatableTopic
+from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic
 
 #: Users of PLAIN and of SCRAM, and their passwords.
 USERS = {"alice": "alice-secret", "bob": "bob-secret", "odd,=name": "odd-secret"}
@@ -68,7 +71,14 @@ class Scram:
     bare: bool = False
 
 
-Step = Ask | Token | Scram
+@dataclass(frozen=True)
+class Together:
+    """Requests that are sent at once, before the first is answered."""
+
+    asks: Sequence[Ask]
+
+
+Step = Ask | Token | Scram | Together
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,27 @@ def bearer(header: str = "n,,", algorithm: str = "none", **claims: Any) -> bytes
 
 
 _ALICE = [handshake(), authenticate(plain("alice"))]
+_TOPIC = Ask(
+    "CreateTopics",
+    5,
+    {"topics": [CreatableTopic(name="waited-for", num_partitions=1, replication_factor=1)]},
+)
+#: A request that is answered after a while: its partition is empty.
+_WAITING = Ask(
+    "Fetch",
+    11,
+    {
+        "max_wait_ms": 300,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "topics": [
+            FetchTopic(
+                topic="waited-for",
+                partitions=[FetchPartition(partition=0, partition_max_bytes=1000)],
+            )
+        ],
+    },
+)
 _S256, _S512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
 CASES = [
@@ -218,6 +249,39 @@ CASES = [
     ),
     Case("session by an unknown mechanism", [*_ALICE, handshake("DIGEST-MD5")], SHORT),
     Case("session, a request in between", [*_ALICE, handshake(), METADATA], SHORT),
+    Case("all at once", [Together([VERSIONS, *_ALICE, METADATA])]),
+    Case(
+        "all at once, wrong password",
+        [Together([handshake(), authenticate(b"\0alice\0x"), METADATA])],
+    ),
+    Case(
+        "session goes on among requests", [*_ALICE, Together([METADATA, *_ALICE, METADATA])], SHORT
+    ),
+    Case(
+        "session goes on behind a request that waits",
+        [*_ALICE, _TOPIC, Together([_WAITING, *_ALICE, _WAITING, METADATA])],
+        SHORT,
+    ),
+    Case(
+        "session, wrong password behind a request that waits",
+        [
+            *_ALICE,
+            _TOPIC,
+            Together([_WAITING, handshake(), authenticate(plain("alice", "x")), METADATA]),
+        ],
+        SHORT,
+    ),
+    Case(
+        "session of another user behind a request that waits",
+        [*_ALICE, _TOPIC, Together([_WAITING, handshake(), authenticate(plain("bob")), METADATA])],
+        SHORT,
+    ),
+    Case(
+        "session, a request in the middle of all",
+        [*_ALICE, Together([METADATA, handshake(), METADATA, authenticate(plain("alice"))])],
+        SHORT,
+    ),
+    Case("session goes on twice at once", [*_ALICE, Together([*_ALICE, *_ALICE, METADATA])], SHORT),
     Case("handshake without SASL", [handshake(), METADATA], PLAINTEXT),
     *(
         Case(f"{name} {version} {', '.join(fields)}", [*_ALICE, Ask(name, version, fields)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.oracle.sasl.cases import CASES, METADATA, USERS, Ask, Case, Scram, Step, Token
+from tests.oracle.sasl.cases import CASES, METADATA, USERS, Ask, Case, Scram, Step, Together, Token
 
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
@@ -46,6 +46,13 @@ class Connection:
         """The answer to a frame."""
         try:
             self.writer.write(len(data).to_bytes(4, "big") + data)
+        except ConnectionError:
+            return None
+        return await self.read()
+
+    async def read(self) -> bytes | None:
+        """The next answer."""
+        try:
             async with asyncio.timeout(_PATIENCE_S):
                 size = int.from_bytes(await self.reader.readexactly(4), "big")
                 return await self.reader.readexactly(size)
@@ -54,11 +61,31 @@ class Connection:
 
     async def ask(self, ask: Ask) -> Any:
         """The answer to a request, decoded."""
-        api = _BY_NAME[ask.api]
-        request = api.request(**ask.fields)
-        frame = b"".join(bytes(p) for p in frames.encode_request(request, ask.version, 7, "raw"))
-        answer = await self.exchange(frame[4:])
-        return None if answer is None else frames.decode_response(api, ask.version, answer)
+        return _decoded(ask, await self.exchange(_frame(ask, 0)[4:]))
+
+    async def ask_together(self, asks: Sequence[Ask]) -> list[Any]:
+        """The answers to requests that are sent at once, with the API of each, up to where the broker hangs up."""
+        self.writer.write(b"".join(_frame(ask, number) for number, ask in enumerate(asks)))
+        answers: list[Any] = []
+        for _ in asks:
+            answer = await self.read()
+            if answer is None:
+                return [*answers, None]
+            ask = asks[int.from_bytes(answer[:4], "big")]
+            answers.append((ask.api, _decoded(ask, answer)))
+        return answers
+
+
+def _frame(ask: Ask, correlation_id: int) -> bytes:
+    request = _BY_NAME[ask.api].request(**ask.fields)
+    parts = frames.encode_request(request, ask.version, correlation_id, "raw")
+    return b"".join(map(bytes, parts))
+
+
+def _decoded(ask: Ask, answer: bytes | None) -> Any:
+    if answer is None:
+        return None
+    return frames.decode_response(_BY_NAME[ask.api], ask.version, answer)
 
 
 def _told(answer: Any) -> Any:
@@ -67,6 +94,9 @@ def _told(answer: Any) -> Any:
         return CLOSED
     if isinstance(answer, bytes):
         return {"token": _token(answer)}
+    if isinstance(answer, tuple):
+        api, answer = answer
+        return {"api": api, **_told(answer)}
     told: dict[str, Any] = {}
     if hasattr(answer, "error_code"):
         told["error"] = ErrorCode.of(answer.error_code).name
@@ -115,6 +145,8 @@ async def _step(connection: Connection, step: Step) -> list[Any]:
         return await _scram(connection, step)
     if isinstance(step, Token):
         return [await connection.exchange(step.data)]
+    if isinstance(step, Together):
+        return await connection.ask_together(step.asks)
     return [await connection.ask(step)]
 
 
