@@ -120,7 +120,8 @@ def _short(right: Right) -> str:
     return f"{right.operation.name.lower()}-{name}".replace("_", "-")
 
 
-def _acl(right: Right) -> dict[str, Any]:
+def acl(right: Right) -> dict[str, Any]:
+    """A right as CreateAcls has it."""
     return {
         "resource_type": int(right.kind),
         "resource_name": right.name,
@@ -133,7 +134,7 @@ def _acl(right: Right) -> dict[str, Any]:
 
 
 def _acls(rights: Sequence[Right]) -> list[dict[str, Any]]:
-    return [_acl(right) for right in rights]
+    return [acl(right) for right in rights]
 
 
 def created(acls: Sequence[Mapping[str, Any]]) -> list[Step]:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.oracle.rights.cases import acls, administration, groups, producing, reading, transactions
+from tests.oracle.rights.cases import (
+    acls,
+    administration,
+    changed,
+    groups,
+    producing,
+    reading,
+    transactions,
+)
 from tests.oracle.rights.cells import Case
 
 CASES: list[Case] = [
@@ -12,4 +20,5 @@ CASES: list[Case] = [
     *groups.CASES,
     *administration.CASES,
     *acls.CASES,
+    *changed.CASES,
 ]
