@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,15 +23,26 @@ from odradek_protocol.keys import ApiKey
 from waiting import wait_until
 
 DEADLINE_S = 20.0
-_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  (.*)")
 
 
-def sentences(output: bytes) -> list[str]:
+def rows(shell: Shell, *asked: str) -> list[dict[str, Any]]:
+    """With --json."""
+    return [json.loads(line) for line in shell.run("explain", *asked, "--json").splitlines()]
+
+
+def sentences(shell: Shell, *asked: str) -> list[str]:
     """What happened, without the times; they must not go backwards."""
+    events = [row for row in rows(shell, *asked) if row["type"] == "event"]
+    times = [event["time_ms"] for event in events]
+    assert times == sorted(times)
+    return [event["text"] for event in events]
+
+
+def joined(output: bytes) -> str:
+    """The output for people with wrapped lines put together again; no line is longer than 100."""
     lines = output.decode().splitlines()
-    told = [line for line in lines if _LINE.fullmatch(line)]
-    assert told == sorted(told, key=lambda line: line[:23])
-    return [_LINE.sub(r"\1", line) for line in told]
+    assert max(map(len, lines)) <= 100
+    return re.sub(r"\n +", " ", "\n".join(lines))
 
 
 def transactional(shell: Shell, name: str, client: str) -> confluent_kafka.Producer:
@@ -60,9 +72,10 @@ def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
     successor.produce(unique_topic, b"two")
     successor.commit_transaction(DEADLINE_S)
 
-    output = shell.run("explain", "txn", unique_topic)
-    assert output.startswith(f"transactional id {unique_topic}\n(the broker remembers".encode())
-    told = sentences(output)
+    output = joined(shell.run("explain", "txn", unique_topic))
+    assert output.startswith(f"transactional id {unique_topic}\n(the broker remembers what")
+    told = sentences(shell, "txn", unique_topic)
+    assert all(text in output for text in told)
     assert told[0].startswith("InitProducerId from client zombie at 127.0.0.1: (unknown) -> Empty;")
     assert told[1] == (
         "AddPartitionsToTxn from client zombie at 127.0.0.1: Empty -> Ongoing; added"
@@ -73,28 +86,23 @@ def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
     assert f"ABORT markers with epoch 1 go to {unique_topic}-0" in told
     assert any("client zombie" in text and "expected epoch 2, got 0" in text for text in told)
     assert any(text.startswith("EndTxn(commit) from client successor") for text in told)
-    assert re.search(rb"\nnow: (Prepare|Complete)Commit, producer id \d+, epoch 2;", output)
+    assert re.search(r"\nnow .*(Prepare|Complete)Commit, producer id \d+, epoch 2;", output)
 
-    rows = [
-        json.loads(line)
-        for line in shell.run("explain", "txn", unique_topic, "--json").splitlines()
-    ]
-    assert rows[0]["type"] == "history" and rows[0]["subject"] == unique_topic
-    assert rows[-1]["type"] == "now" and rows[-1]["details"]["epoch"] == "2"
-    events = [row for row in rows if row["type"] == "event"]
-    assert [row["text"] for row in events][: len(told)] == told
+    found = rows(shell, "txn", unique_topic)
+    assert found[0]["type"] == "history" and found[0]["subject"] == unique_topic
+    assert found[-1]["type"] == "now" and found[-1]["details"]["epoch"] == "2"
+    events = [row for row in found if row["type"] == "event"]
     assert events[0]["name"] == "transaction_step" and events[0]["times"] == 1
-    assert len(sentences(shell.run("explain", "txn", unique_topic, "--limit", "2"))) == 2
+    assert len(sentences(shell, "txn", unique_topic, "--limit", "2")) == 2
 
     # By its transactional id as well as by its number.
-    by_name = shell.run("explain", "producer", unique_topic)
+    by_name = joined(shell.run("explain", "producer", unique_topic))
     number = events[0]["details"]["producer_id"]
-    assert by_name.startswith(
-        f"producer id {number}, of transactional id {unique_topic}\n".encode()
-    )
-    assert sentences(by_name) == sentences(shell.run("explain", "producer", number))
-    assert f"now: {unique_topic}-0: epoch 2, last batch:".encode() in by_name
-    assert any("fences client zombie" in text for text in sentences(by_name))
+    assert by_name.startswith(f"producer id {number}, of transactional id {unique_topic}\n")
+    told = sentences(shell, "producer", unique_topic)
+    assert told == sentences(shell, "producer", number)
+    assert f" {unique_topic}-0: epoch 2, last batch:" in by_name
+    assert any("fences client zombie" in text for text in told)
 
 
 @pytest.mark.own_broker
@@ -168,13 +176,13 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
         wait_until(lambda: has(1), "both have a partition")
         victim.kill()
         wait_until(lambda: has(2), "the survivor has all")
-        output = shell.run("explain", "group", "readers")
+        output = joined(shell.run("explain", "group", "readers"))
+        told = sentences(shell, "group", "readers")
     finally:
         victim.kill()
         victim.wait(DEADLINE_S)
         if survivor is not None:
             survivor.close()
-    told = sentences(output)
     assert any(re.match(r"victim-\S+ of client victim at 127.0.0.1 joined;", text) for text in told)
     second = next(text for text in told if re.search(r"because survivor-\S+ is new; wait", text))
     assert re.search(r"waiting for victim-\S+, for at most", second)
@@ -184,14 +192,20 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     assert re.match(r"rebalance: Stable -> PreparingRebalance, because victim-\S+ timed", after[0])
     assert any(re.match(r"generation 3 after .*members survivor-\S+$", text) for text in after)
     assert after[-1].endswith("CompletingRebalance -> Stable, generation 3")
-    assert re.search(rb"\nnow: Stable for .*, generation 3, .*members: 1;", output)
+    assert re.search(r"\nnow .*Stable for .*, generation 3, .*members: 1;", output)
+    assert re.search(r"\nvictim += victim-[0-9a-f-]{36} at 127.0.0.1\n", output)
+    assert re.search(r" victim was removed: nothing was heard of it for 2.0 s", output)
+    assert re.search(r" because survivor is new; waiting for victim, for at most", output)
+    # In the legend only.
+    assert len(re.findall(r"[0-9a-f]{12}\b", output)) == 2
 
     broker.stop()
     broker.start()
     shell = Shell(broker.address)
-    output = shell.run("explain", "group", "readers")
-    assert sentences(output) == [] and b"(nothing has happened to it since then)" in output
-    assert b"\nnow: Empty" in output  # the survivor left
+    output = joined(shell.run("explain", "group", "readers"))
+    assert sentences(shell, "group", "readers") == []
+    assert "what was before is forgotten)\n(nothing has happened to it since then)" in output
+    assert re.search(r"\nnow +Empty", output)  # the survivor left
 
 
 def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
@@ -222,25 +236,29 @@ def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
         wait_until(lambda: have(1, 1), "each has a partition")
         consumers.pop().close()
         wait_until(lambda: have(2), "one has all again")
-        output = shell.run("explain", "group", "readers")
+        output = joined(shell.run("explain", "group", "readers"))
+        told = sentences(shell, "group", "readers")
     finally:
         for consumer in consumers:
             consumer.close()
-    told = sentences(output)
     assert re.match(r"\S+ of client one at 127.0.0.1 joined; it is subscribed to t$", told[0])
     expected = [
         r"assignment of epoch \d+: \S+ \(2 partitions\)",
         r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
         r"\S+ of client two at 127.0.0.1 joined",
         r"\S+ is at epoch \d+, to give partitions back first; it has t-\d, and gives 1 back$",
-        r"\S+ of client two at 127.0.0.1 left$",
+        (
+            r"\S+ of client two at 127.0.0.1 left \(closed, or did not poll within max.poll.interval.ms"
+            r" = 5.0 min: the consumer protocol does not say which\)$"
+        ),
         r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
     ]
     rest = iter(told)
     for pattern in expected:
         assert any(re.match(pattern, text) for text in rest), (pattern, told)
-    assert re.search(rb"\nnow: \w+, group epoch \d+, assignment of epoch \d+; members: 1;", output)
-    assert re.search(rb"\nnow: member \S+ of client one .*; it has t-0, t-1\n", output)
+    assert re.search(r"\nnow .* \w+, group epoch \d+, assignment of epoch \d+; members: 1;", output)
+    assert re.search(r" member one, session timeout .*; it has t-0, t-1$", output)
+    assert re.search(r"\none += \S{22}, client one at 127.0.0.1\n", output)
 
 
 # --- A broker that keeps no history ---
@@ -276,3 +294,60 @@ def test_a_limit_that_cannot_be_asked_for_is_refused_before_anything_is_sent(lim
     result = CliRunner().invoke(explain.app, ["txn", "x", "--limit", limit])
     assert result.exit_code == 2
     assert "--limit" in result.output
+
+
+# --- Following ---
+
+
+def test_a_history_is_followed_from_before_its_beginning_and_over_a_restart(
+    broker: BrokerProcess,
+) -> None:
+    shell = Shell(broker.address)
+    shell.run("topic", "create", "t")
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "odradek", "explain", "txn", "tx", "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=shell.environment,
+        text=True,
+    )
+    assert follower.stdout is not None and follower.stderr is not None
+
+    def until_line(part: str) -> None:
+        assert follower.stdout is not None
+        while part not in (line := follower.stdout.readline()):
+            assert line, f"the output ended before {part!r}"
+
+    try:
+        assert "looking again until Ctrl+C" in follower.stderr.readline()
+        shell.run("produce", "t", "--transactional-id", "tx", stdin=b"one\n")
+        until_line("CompleteCommit")
+        broker.stop()
+        broker.start()
+        until_line("what was before is forgotten")
+        shell.run("produce", "t", "--transactional-id", "tx", stdin=b"two\n")
+        until_line("InitProducerId")
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(DEADLINE_S) == 130
+    finally:
+        follower.kill()
+        follower.communicate()
+
+
+@pytest.mark.own_broker
+def test_the_transaction_that_holds_a_partition_back_is_named(
+    shell: Shell, unique_topic: str
+) -> None:
+    shell.run("topic", "create", unique_topic)
+    open_one = transactional(shell, unique_topic, "slow")
+    open_one.init_transactions(DEADLINE_S)
+    open_one.begin_transaction()
+    open_one.produce(unique_topic, b"one")
+    open_one.flush(DEADLINE_S)
+    output = joined(shell.run("explain", "partition", f"{unique_topic}-0"))
+    assert f" of transactional id {unique_topic} (producer id " in output
+    command = f"txn abort {unique_topic}"
+    assert f"end it with `odradek {command}`" in output
+    shell.run(*command.split())
+    output = joined(shell.run("explain", "partition", f"{unique_topic}-0"))
+    assert "consumers with read_committed get everything, up to offset 2" in output

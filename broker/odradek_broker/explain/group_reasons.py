@@ -15,6 +15,11 @@ from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.explain.sentences import duration_text
 from odradek_protocol.errors import ErrorCode
 
+#: A member asked for it, and why is for itself to say.
+LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
+#: In the reasons that clients give: Java's says "consumer poll timeout has expired.", ours names the setting.
+_NO_POLL = ("poll timeout", "max.poll.interval")
+
 _REMOVALS = {
     RemovalReason.REMOVED_BY_ADMIN: "an administrator removed it by its instance id",
     RemovalReason.GROUP_FULL: "the group is full (group.max.size={size_max})",
@@ -76,6 +81,23 @@ def why_rebalanced(cause: RebalanceCause) -> str:
         generation=cause.generation,
         error=cause.error.name,
     )
+
+
+def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, str | None]:
+    """(why a member left, a note in its place where only the client knows).
+
+    `rebalance_timeout_ms`: the member's, which is max.poll.interval.ms in clients (G-72).
+    """
+    missed = "did not poll within max.poll.interval.ms"
+    if rebalance_timeout_ms > 0:
+        missed += f" = {duration_text(rebalance_timeout_ms)}"
+    if removal.reason is RemovalReason.LEFT_BY_HEARTBEAT:
+        return None, f"closed, or {missed}: the consumer protocol does not say which"
+    if removal.stated is None:
+        return None, f"closed, or {missed}: it did not say which"
+    if any(words in removal.stated.lower() for words in _NO_POLL):
+        return f"its application {missed}", None
+    return None, None
 
 
 def why_removed(removal: Removal, settings: GroupSettings) -> str:

@@ -36,13 +36,14 @@ from odradek_broker.coordinator.groups.events import (
     OffsetsDeleted,
     RebalanceStarted,
     RecordReplayed,
-    RemovalReason,
     RequestRefused,
 )
 from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.explain.group_reasons import (
     CONVERSIONS,
+    LEAVES,
     OFFSET_DELETIONS,
+    why_left,
     why_rebalanced,
     why_refused,
     why_removed,
@@ -151,14 +152,20 @@ class GroupRecorder:
 
     def _removed(self, event: MemberRemoved) -> None:
         member, removal = event.member, event.removal
-        left = removal.reason is RemovalReason.LEFT
+        left = removal.reason in LEAVES
+        if left:
+            reason, note = why_left(removal, member.rebalance_timeout_ms)
+        else:
+            reason, note = why_removed(removal, self._settings), None
         self._history.record(
             event.group_id,
             EventKind.MEMBER_LEFT if left else EventKind.MEMBER_REMOVED,
             member=member.member_id,
             instance=member.instance_id,
             client=_client(member),
-            reason=None if left else why_removed(removal, self._settings),
+            reason=reason,
+            note=note,
+            stated=removal.stated,
         )
 
     def _refused(self, event: RequestRefused) -> None:

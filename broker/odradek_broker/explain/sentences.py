@@ -96,8 +96,14 @@ class EventKind(Enum):
     MEMBER_JOINED = "{member}[ (static: {instance})][ of {client}] joined[; it speaks {protocols}]"
     MEMBER_REJOINED = "{member} joined again[, after {waited}]"
     MEMBER_REPLACED = "{client} joined as static member {instance}: it is {member} now, and {fenced_member} is fenced"
-    MEMBER_LEFT = "{member}[ (static: {instance})][ of {client}] left"
-    MEMBER_REMOVED = "{member}[ (static: {instance})][ of {client}] was removed: {reason}"
+    MEMBER_LEFT = (
+        "{member}[ (static: {instance})][ of {client}] left[: {reason}][ ({note})]"
+        "[, in its words: {stated}]"
+    )
+    MEMBER_REMOVED = (
+        "{member}[ (static: {instance})][ of {client}] was removed: {reason}[, whose words are:"
+        " {stated}]"
+    )
     REBALANCE_BEGAN = (
         "rebalance: {before} -> {after}, because {reason}[; waiting for {waiting_for}][, for at most"
         " {timeout}]"
@@ -159,6 +165,13 @@ class EventKind(Enum):
         "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"
         "[; it has {partitions}]"
     )
+    NOW_STABLE = "consumers with read_committed get everything, up to offset {offset}"
+    NOW_HELD_BACK = (
+        "consumers with read_committed stop at offset {offset}, {end} is the end: a transaction[ of"
+        " transactional id {transactional_id}][ (producer id {producer_id}, epoch {epoch})] began"
+        " there[ and has been open for {age}][; it ends by itself after {timeout}][; {reason}]"
+        "[; {more} more are open behind it][; end it with `{advice}`]"
+    )
     NOW_COMPACTION = (
         "clean up to offset {offset} of {end}; of {total} bytes in closed segments {dirty} are new"
         " ({share}); {reason}"
@@ -186,12 +199,12 @@ def _filled(part: str, fields: Fields, *, optional: bool) -> str:
 
 def _text(value: Value) -> str:
     if isinstance(value, tuple):
-        return _visible(", ".join(value)) if value else "none"
-    return _visible(str(value))
+        return visible(", ".join(value)) if value else "none"
+    return visible(str(value))
 
 
-def _visible(text: str) -> str:
-    """Clients choose their names, and people read them on terminals: no line ends, no escapes."""
+def visible(text: str) -> str:
+    """A text without line ends and escapes: clients choose their names, and people read them on terminals."""
     if text.isprintable():
         return text
     return "".join(

@@ -3,7 +3,7 @@ id, a group or a partition, in words, and what holds now.
 
 Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic. Of a producer id whatever belongs to
 topics that one may READ and transactional ids that one may DESCRIBE, and DESCRIBE on the cluster for
-who was given it. Partitions of topics, names of topics and groups that one may not DESCRIBE are left
+who was given it. The same holds for the transaction that holds a partition back. Partitions of topics, names of topics and groups that one may not DESCRIBE are left
 out.
 """
 
@@ -16,6 +16,12 @@ from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import states_of_consumer_group, states_of_group
 from odradek_broker.explain.history import LIST_MAX, CurrentState, Event, History
+from odradek_broker.explain.last_stable_offset import (
+    Held,
+    held_back,
+    state_of_everything_stable,
+    state_of_held_back,
+)
 from odradek_broker.explain.producers import (
     NOT_IN_ANY_PARTITION,
     partitions_not_opened,
@@ -116,7 +122,7 @@ def _group(
 
 def _partition(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
+) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
     name, _, number = request.subject.rpartition("-")
     if not (name and number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
         text = f"{request.subject[:50]!r} is no partition: it must be TOPIC-NUMBER"
@@ -127,8 +133,36 @@ def _partition(
     found = node.partition(name, int(number))
     if found is None:
         return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {request.subject}")
-    now = [node.compaction_state(found.log)]
-    return _answer(node, context, request, node.partition_history, now)
+    log, history = found.log, node.partition_history
+    compaction = node.compaction_state(log)
+    try:
+        held = held_back(log)
+    except StorageError:
+        return _answer(node, context, request, history, [compaction])
+    if held is None:
+        now = [state_of_everything_stable(log), compaction]
+        return _answer(node, context, request, history, now)
+    deferred: Deferred[DescribeHistoryResponse] = Deferred()
+
+    def listed(answer: tuple[ErrorCode, list[Transaction]]) -> None:
+        state = _held_back(node, context, held, *answer)
+        deferred.resolve(_answer(node, context, request, history, [state, compaction]))
+
+    node.transactions.list_all().then(listed)
+    return deferred
+
+
+def _held_back(
+    node: Node, context: RequestContext, held: Held, error: ErrorCode, known: list[Transaction]
+) -> CurrentState:
+    owners = [each for each in known if each.producer_id == held.producer_id]
+    return state_of_held_back(
+        held,
+        owners if error is _E.NONE else None,
+        may_read=node.authorizer.would_allow(context, Operation.READ, topic(held.where[0])),
+        may_describe=all(_may_describe_id(node, context, each.transactional_id) for each in owners),
+        wall_ms=node.clock.wall_ms(),
+    )
 
 
 # --- Producer ids ---

@@ -55,6 +55,11 @@ class OpenTransactions:
             }
 
     @property
+    def first_open(self) -> tuple[int, int] | None:
+        """(first offset, producer id) of the earliest that is open."""
+        return next(iter(self._open.items()), None)
+
+    @property
     def first_open_offset(self) -> int | None:
         return next(iter(self._open), None)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import sys
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -14,17 +14,22 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
-    console,
     open_admin,
     run,
+    tell,
 )
 
 if TYPE_CHECKING:
+    from odradek.cli.explain_text import Printer
     from odradek_client.admin import Admin
     from odradek_client.admin.history import HistoryDescription, HistoryEvent, Subject
 
 app = typer.Typer(help="Say what happened, in words.", no_args_is_help=True)
 
+#: Between two looks of --follow.
+_LOOK_EVERY_S = 0.5
+#: A broker that takes longer for one look is said not to answer.
+_PATIENCE_S = 5.0
 #: More than any broker keeps.
 _ALL = 2**31 - 1
 Limit = Annotated[
@@ -32,6 +37,9 @@ Limit = Annotated[
     typer.Option(
         "--limit", "-n", metavar="N", min=0, show_default="all", help="Only the newest N events."
     ),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl+C.")
 ]
 
 #: What to use where no history is kept.
@@ -41,20 +49,6 @@ _INSTEAD = {
     "group": "`odradek group describe` shows its state, with any Kafka",
     "partition": "`odradek topic describe` shows its settings, with any Kafka",
 }
-#: How events look on a terminal, by a part of their name.
-_STYLES = {
-    "refused": "red",
-    "stopped": "red",
-    "not_recorded": "red",
-    "timeout": "yellow",
-    "removed": "yellow",
-    "replaced": "yellow",
-    "again": "yellow",
-    "duplicate": "yellow",
-    "began": "bold",
-    "complete": "green",
-    "stable": "green",
-}
 
 
 @app.command()
@@ -62,6 +56,7 @@ def txn(
     transactional_id: Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,
+    follow: Follow = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
@@ -69,7 +64,7 @@ def txn(
     markers went out, what was refused and why."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.TRANSACTIONAL_ID, transactional_id, bootstrap, limit, as_json, setting)
+    _explain(Subject.TRANSACTIONAL_ID, transactional_id, bootstrap, limit, follow, as_json, setting)
 
 
 @app.command()
@@ -83,6 +78,7 @@ def producer(
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,
+    follow: Follow = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
@@ -90,7 +86,7 @@ def producer(
     expiry. Batches that were accepted in order are not told one by one."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.PRODUCER_ID, producer_id, bootstrap, limit, as_json, setting)
+    _explain(Subject.PRODUCER_ID, producer_id, bootstrap, limit, follow, as_json, setting)
 
 
 @app.command()
@@ -98,6 +94,7 @@ def group(
     group_id: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,
+    follow: Follow = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
@@ -105,7 +102,7 @@ def group(
     generation came out, who was removed and why."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.GROUP, group_id, bootstrap, limit, as_json, setting)
+    _explain(Subject.GROUP, group_id, bootstrap, limit, follow, as_json, setting)
 
 
 @app.command()
@@ -116,14 +113,16 @@ def partition(
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,
+    follow: Follow = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
     """The history of a partition: when compaction cleaned it and what was left, what went wrong,
-    and why the rest is not cleaned yet."""
+    and why the rest is not cleaned yet; and which open transaction holds back those who read what
+    is committed."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.PARTITION, name, bootstrap, limit, as_json, setting)
+    _explain(Subject.PARTITION, name, bootstrap, limit, follow, as_json, setting)
 
 
 # --- Asking -------------------------------------------------------------------------------------------
@@ -134,24 +133,25 @@ def _explain(
     name: str,
     bootstrap: str,
     limit: int,
+    follow: bool,
     as_json: bool,
     setting: list[str] | None,
 ) -> None:
     from odradek_client.admin.history import Subject
 
-    async def main() -> tuple[str, list[HistoryDescription]]:
+    async def main() -> None:
         async with open_admin(bootstrap, setting) as admin:
             asked = name
             if subject is Subject.PRODUCER_ID and not name.isdigit():
                 asked = await _producer_id_of(admin, name)
-            return asked, await _describe(admin, subject, asked, limit)
+            shown: _Shown = _Json(subject, asked) if as_json else _Words(subject, asked, name)
+            if follow:
+                await _follow(admin, subject, asked, limit, shown)
+                return
+            found = await _describe(admin, subject, asked, limit)
+            shown.history(found, _merged(found))
 
-    asked, found = run(main())
-    if as_json:
-        _print_json(subject.value, asked, found)
-        return
-    title = f"{subject.value} {asked}"
-    _print_words(title if asked == name else f"{title}, of transactional id {name}", found)
+    run(main())
 
 
 async def _producer_id_of(admin: Admin, transactional_id: str) -> str:
@@ -170,14 +170,6 @@ async def _describe(
         raise UnsupportedByBroker(f"{error}; {_INSTEAD[subject.value]}") from error
 
 
-# --- Showing ------------------------------------------------------------------------------------------
-
-
-def _moment(time_ms: int) -> str:
-    """In this machine's time zone."""
-    return datetime.fromtimestamp(time_ms / 1000).isoformat(sep=" ", timespec="milliseconds")
-
-
 def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, HistoryEvent]]:
     """The events of all brokers, oldest first. Those of one are in order, whatever its clock
     did."""
@@ -185,103 +177,163 @@ def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, H
     return sorted(pairs, key=lambda pair: pair[1].time_ms) if len(found) > 1 else pairs
 
 
-def _print_json(kind: str, name: str, found: list[HistoryDescription]) -> None:
-    def line(kind: str, **values: Any) -> None:
-        typer.echo(json.dumps({"type": kind, **values}, ensure_ascii=False))
+# --- Following ----------------------------------------------------------------------------------------
 
-    for each in found:
-        line(
-            "history",
-            subject_type=kind,
-            subject=name,
-            node=each.node_id,
-            started_ms=each.started_ms,
-            complete_since_ms=each.complete_since_ms,
-            dropped=each.dropped,
-        )
-    for each, event in _merged(found):
-        line(
+
+async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: _Shown) -> None:
+    """The newest events, and then what comes, until the program is ended."""
+    seen: dict[int, HistoryDescription] = {}
+    begun = silent = False
+    while True:
+        found = await _look(admin, subject, name)
+        if isinstance(found, str):
+            if not silent:
+                tell(f"odradek: {found}; looking again until Ctrl+C")
+            silent = True
+        elif not begun:
+            begun = True
+            events = _merged(found)
+            shown.history(found, events[max(len(events) - limit, 0) :])
+        else:
+            for each in found:
+                before = seen.get(each.node_id)
+                if before is not None and before.started_ms != each.started_ms:
+                    shown.restarted(each)
+            for each, event in _merged([_since(seen.get(each.node_id), each) for each in found]):
+                shown.event(each, event)
+        if not isinstance(found, str):
+            silent = False
+            seen |= {each.node_id: each for each in found}
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescription] | str:
+    """What the brokers remember, or why that is not known yet."""
+    from odradek_client.admin.history import NothingKnown
+    from odradek_client.errors import ConnectionLost, CoordinatorUnavailable, RequestTimedOut
+
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await _describe(admin, subject, name, _ALL)
+    except NothingKnown as error:
+        return str(error)
+    except (ConnectionLost, CoordinatorUnavailable, RequestTimedOut, TimeoutError) as error:
+        return f"the broker does not answer ({error or 'no answer'})"
+
+
+def _since(before: HistoryDescription | None, found: HistoryDescription) -> HistoryDescription:
+    """What is new in a history. An event that was the last one and has happened again is new too."""
+    if before is None or before.started_ms != found.started_ms or not before.events:
+        return found
+    last, events = before.events[-1], found.events
+    for index in reversed(range(len(events))):
+        event = events[index]
+        if (event.time_ms, event.name, event.details) == (last.time_ms, last.name, last.details):
+            first = index if event.times > last.times else index + 1
+            return replace(found, events=events[first:])
+    return found
+
+
+# --- Showing ------------------------------------------------------------------------------------------
+
+
+class _Shown(Protocol):
+    """Where a history is printed to."""
+
+    def history(
+        self, found: list[HistoryDescription], events: list[tuple[HistoryDescription, HistoryEvent]]
+    ) -> None:
+        """The whole: how far it reaches, these events, and what holds now."""
+
+    def event(self, found: HistoryDescription, event: HistoryEvent) -> None:
+        """One that came later."""
+
+    def restarted(self, found: HistoryDescription) -> None:
+        """The broker was started anew."""
+
+
+class _Words:
+    """For people."""
+
+    def __init__(self, subject: Subject, asked: str, named: str) -> None:
+        title = f"{subject.value} {asked}"
+        self._title = title if asked == named else f"{title}, of transactional id {named}"
+        self._is_group = subject.value == "group"
+        self._printer: Printer | None = None
+
+    def history(
+        self, found: list[HistoryDescription], events: list[tuple[HistoryDescription, HistoryEvent]]
+    ) -> None:
+        from odradek.cli.explain_text import Printer
+
+        printer = self._printer = Printer(short_names=self._is_group, several=len(found) > 1)
+        printer.head(self._title, found, shown=len(events))
+        told = [(event.text, event.details) for _, event in events]
+        told += [(state.text, state.details) for each in found for state in each.states]
+        printer.legend(told)
+        for each, event in events:
+            printer.event(each.node_id, event)
+        printer.now(found)
+
+    def event(self, found: HistoryDescription, event: HistoryEvent) -> None:
+        assert self._printer is not None, "a history begins as a whole"
+        self._printer.event(found.node_id, event)
+
+    def restarted(self, found: HistoryDescription) -> None:
+        assert self._printer is not None, "a history begins as a whole"
+        self._printer.notes_of_restart(found)
+
+
+class _Json:
+    """For programs: names in full, and all times in milliseconds."""
+
+    def __init__(self, subject: Subject, asked: str) -> None:
+        self._subject, self._asked = subject, asked
+
+    def history(
+        self, found: list[HistoryDescription], events: list[tuple[HistoryDescription, HistoryEvent]]
+    ) -> None:
+        for each in found:
+            self.restarted(each)
+        for each, event in events:
+            self.event(each, event)
+        for each in found:
+            for state in each.states:
+                _print_json(
+                    "now",
+                    node=each.node_id,
+                    time_ms=each.now_ms,
+                    name=state.name,
+                    text=state.text,
+                    details=state.details,
+                )
+
+    def event(self, found: HistoryDescription, event: HistoryEvent) -> None:
+        from odradek.cli.explain_text import moment
+
+        _print_json(
             "event",
-            node=each.node_id,
+            node=found.node_id,
             time_ms=event.time_ms,
-            time=_moment(event.time_ms),
+            time=moment(event.time_ms),
             last_time_ms=event.last_time_ms,
             times=event.times,
             name=event.name,
             text=event.text,
             details=event.details,
         )
-    for each in found:
-        for state in each.states:
-            line(
-                "now",
-                node=each.node_id,
-                time_ms=each.now_ms,
-                name=state.name,
-                text=state.text,
-                details=state.details,
-            )
+
+    def restarted(self, found: HistoryDescription) -> None:
+        _print_json(
+            "history",
+            subject_type=self._subject.value,
+            subject=self._asked,
+            node=found.node_id,
+            started_ms=found.started_ms,
+            complete_since_ms=found.complete_since_ms,
+            dropped=found.dropped,
+        )
 
 
-def _print_words(title: str, found: list[HistoryDescription]) -> None:
-    rows: list[tuple[str, str, str]] = []
-    several = len(found) > 1
-    for each, event in _merged(found):
-        text = event.text
-        if event.times > 1:
-            text += f" ({event.times} times, last at {_moment(event.last_time_ms)})"
-        if several:
-            text = f"node {each.node_id}: {text}"
-        rows.append((_moment(event.time_ms), text, _style(event.name)))
-    notes = [note for each in found for note in _notes(each, several=several)]
-    if not rows:
-        notes.append("nothing has happened to it since then")
-    now = [
-        (f"node {each.node_id}: {state.text}" if several else state.text)
-        for each in found
-        for state in each.states
-    ]
-    if sys.stdout.isatty():
-        _draw(title, notes, rows, now)
-        return
-    typer.echo(title)
-    for note in notes:
-        typer.echo(f"({note})")
-    for moment, text, _ in rows:
-        typer.echo(f"{moment}  {text}")
-    for text in now:
-        typer.echo(f"now: {text}")
-
-
-def _notes(found: HistoryDescription, *, several: bool) -> list[str]:
-    """From when on the events are whole, and what is missing."""
-    who = f"node {found.node_id}" if several else "the broker"
-    notes = [f"{who} remembers what happened since its start at {_moment(found.started_ms)}"]
-    if found.forgotten:
-        count = f"{found.dropped} " if found.dropped else ""
-        notes.append(f"{count}older events were dropped, up to {_moment(found.complete_since_ms)}")
-    return notes
-
-
-def _style(name: str) -> str:
-    return next((style for part, style in _STYLES.items() if part in name), "")
-
-
-def _draw(title: str, notes: list[str], rows: list[tuple[str, str, str]], now: list[str]) -> None:
-    """For a person: long sentences are wrapped beside their time."""
-    from rich.table import Table
-    from rich.text import Text
-
-    out = console()
-    out.print(Text(title, style="bold"))
-    for note in notes:
-        out.print(Text(f"({note})", style="dim"))
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for moment, text, style in rows:
-        grid.add_row(Text(moment, style="dim"), Text(text, style=style))
-    for index, text in enumerate(now):
-        label = "now:" if index == 0 else ""
-        grid.add_row(Text(label, style="bold cyan", justify="right"), Text(text, style="cyan"))
-    out.print(grid)
+def _print_json(kind: str, **values: Any) -> None:
+    typer.echo(json.dumps({"type": kind, **values}, ensure_ascii=False))

@@ -26,7 +26,7 @@ async def ask(client: RawClient, partition: str) -> Any:
 
 
 async def now(client: RawClient, partition: str = "t-0") -> str:
-    (state,) = (await ask(client, partition)).states
+    _, state = (await ask(client, partition)).states
     return str(state.text)
 
 
@@ -63,7 +63,7 @@ async def test_l25_what_was_cleaned_and_what_is_left_for_later(start_broker: Sta
     assert event.name == "log_cleaned"
     assert event.text.startswith(f"compacted up to offset {active} in ")
     assert f": {active} records, " in event.text and " -> 3 records, " in event.text
-    (state,) = answer.states
+    _, state = answer.states
     assert state.text.startswith(f"clean up to offset {active} of 60; ") and state.text.endswith(
         f"are new (0.000); the active segment, from offset {active}, is left out until it has 1,000"
         " bytes (segment.bytes) or is 7.0 d old (segment.ms)"

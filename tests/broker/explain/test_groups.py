@@ -16,6 +16,7 @@ from odradek_broker.coordinator.groups.events import (
 )
 from odradek_broker.explain.group_reasons import (
     CONVERSIONS,
+    LEAVES,
     OFFSET_DELETIONS,
     why_rebalanced,
     why_removed,
@@ -24,6 +25,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import MemberIdentity
 
 E = ErrorCode
+_LEFT = "left (closed, or did not poll within max.poll.interval.ms = 1.0 min: it did not say which)"
 
 
 def test_g40_a_rebalance_says_why_it_began_whom_it_waited_for_and_what_came_out() -> None:
@@ -109,7 +111,7 @@ def test_g80_who_left_g28_who_was_replaced_and_who_was_removed_by_name() -> None
     first, second = world.stable()
     world.leave(second)
     told = sentences(world)
-    assert f"{second} of client client at 127.0.0.1 left" in told
+    assert f"{second} of client client at 127.0.0.1 {_LEFT}" in told
     assert f"because {second} left; waiting for {first}" in told[-1]
     world.leave(first)
     assert sentences(world)[-1] == "nobody is left: PreparingRebalance -> Empty, generation 3"
@@ -130,6 +132,45 @@ def test_g80_who_left_g28_who_was_replaced_and_who_was_removed_by_name() -> None
     world.leave_as(MemberIdentity(member_id="", group_instance_id="i"))
     assert any(
         text.endswith("was removed: an administrator removed it by its instance id")
+        for text in sentences(world)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        (
+            "consumer poll timeout has expired.",
+            (
+                "left: its application did not poll within max.poll.interval.ms = 1.0 min, in its words:"
+                " consumer poll timeout has expired."
+            ),
+        ),
+        (
+            "the application has not polled for max.poll.interval.ms",
+            (
+                "left: its application did not poll within max.poll.interval.ms = 1.0 min, in its words:"
+                " the application has not polled for max.poll.interval.ms"
+            ),
+        ),
+        ("the consumer is being closed", "left, in its words: the consumer is being closed"),
+        ("", _LEFT),
+        (None, _LEFT),
+    ],
+)
+def test_g72_g81_a_member_that_left_is_told_with_its_reason(stated: str | None, told: str) -> None:
+    world = GroupWorld()
+    _, second = world.stable()
+    world.leave_as(MemberIdentity(member_id=second, reason=stated))
+    assert f"{second} of client client at 127.0.0.1 {told}" in sentences(world)
+
+
+def test_g80_the_words_of_an_administrator_are_told() -> None:
+    world = GroupWorld()
+    world.complete([world.join(instance="i").result().member_id])
+    world.leave_as(MemberIdentity(member_id="", group_instance_id="i", reason="moving house"))
+    assert any(
+        text.endswith("by its instance id, whose words are: moving house")
         for text in sentences(world)
     )
 
@@ -177,9 +218,7 @@ def test_o11_o15_offsets_that_went_and_a_group_that_is_gone() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "reason", [reason for reason in RemovalReason if reason is not RemovalReason.LEFT]
-)
+@pytest.mark.parametrize("reason", [reason for reason in RemovalReason if reason not in LEAVES])
 def test_every_removal_has_a_reason_in_words(reason: RemovalReason) -> None:
     for removal in (Removal(reason), Removal(reason, 1_000)):
         words = why_removed(removal, Settings())

@@ -22,9 +22,11 @@ from odradek_protocol.stored.consumer_group import RecordType
 
 
 class RemovalReason(Enum):
-    """Why a member was removed. LEFT: it asked for it."""
+    """Why a member was removed. LEFT: it asked for it by LeaveGroup; LEFT_BY_HEARTBEAT: by a
+    ConsumerGroupHeartbeat with epoch -1, which has no field for the reason."""
 
     LEFT = auto()
+    LEFT_BY_HEARTBEAT = auto()
     REMOVED_BY_ADMIN = auto()
     GROUP_FULL = auto()
     SESSION_TIMEOUT = auto()
@@ -37,13 +39,14 @@ class RemovalReason(Enum):
 
 
 class Removal(NamedTuple):
-    """Why a member was removed, and after how long, where that is known."""
+    """Why a member was removed, and after how long, where that is known.
+
+    `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800), as it wrote it.
+    """
 
     reason: RemovalReason
     waited_ms: int | None = None
-
-
-LEFT = Removal(RemovalReason.LEFT)
+    stated: str | None = None
 
 
 class RebalanceReason(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.events import Removal, RemovalReason
 from odradek_broker.coordinator.runtime import Reply
 from odradek_broker.deferred import Deferred
 from odradek_protocol.constants import NO_GENERATION
@@ -120,6 +121,14 @@ def leaving_members(request: LeaveGroupRequest, api_version: int) -> list[Member
     if api_version >= MEMBERS_SINCE:
         return request.members
     return [MemberIdentity(member_id=request.member_id)]
+
+
+def removal_of(identity: MemberIdentity) -> Removal:
+    """Why the member is removed that a LeaveGroup names. An instance id without a member id is an
+    administrator's request (G-80)."""
+    by_admin = not identity.member_id and identity.group_instance_id is not None
+    reason = RemovalReason.REMOVED_BY_ADMIN if by_admin else RemovalReason.LEFT
+    return Removal(reason, stated=identity.reason or None)
 
 
 def leave_reply(

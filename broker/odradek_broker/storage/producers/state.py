@@ -387,6 +387,16 @@ class ProducerStateManager:
         return self._transactions.first_open_offset
 
     @property
+    def first_open_transaction(self) -> tuple[int, int] | None:
+        """The same one's (first offset, producer id)."""
+        return self._transactions.first_open
+
+    @property
+    def open_transactions(self) -> int:
+        """How many are neither committed nor aborted."""
+        return len(self._transactions)
+
+    @property
     def first_unstable_offset(self) -> int | None:
         """As above, and those whose marker is above the high watermark. LSO = min(this, HW)."""
         return self._transactions.first_unstable_offset

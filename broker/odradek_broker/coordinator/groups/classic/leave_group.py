@@ -7,13 +7,15 @@ from odradek_broker.coordinator.groups.classic.group import ClassicGroup
 from odradek_broker.coordinator.groups.classic.rebalance import Rebalances
 from odradek_broker.coordinator.groups.classic.states import GroupState
 from odradek_broker.coordinator.groups.events import (
-    LEFT,
     RebalanceCause,
     RebalanceReason,
-    Removal,
-    RemovalReason,
 )
-from odradek_broker.coordinator.groups.responses import leave_refused, leave_reply, leaving_members
+from odradek_broker.coordinator.groups.responses import (
+    leave_refused,
+    leave_reply,
+    leaving_members,
+    removal_of,
+)
 from odradek_broker.coordinator.runtime import Instant, Outcome
 from odradek_broker.deferred import Deferred
 from odradek_protocol.errors import ErrorCode
@@ -66,15 +68,13 @@ class LeaveGroup:
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         member_id, instance_id = identity.member_id, identity.group_instance_id
-        removal = LEFT
         if not member_id and instance_id is not None:
             # An administrator removes a static member by its instance id.
             member_id = group.static_ids.get(instance_id, "")
-            removal = Removal(RemovalReason.REMOVED_BY_ADMIN)
         elif member_id in group.pending and instance_id is None:
             self._rebalances.timers.take_pending(group, member_id)
             return ErrorCode.NONE
         error = check_member(group, member_id, instance_id)
         if error is ErrorCode.NONE:
-            self._rebalances.remove(group, group.members[member_id], out, removal)
+            self._rebalances.remove(group, group.members[member_id], out, removal_of(identity))
         return error

@@ -40,6 +40,7 @@ from odradek_broker.coordinator.groups.responses import (
     join_reply,
     leave_reply,
     leaving_members,
+    removal_of,
     sync_error,
     sync_refused,
 )
@@ -115,7 +116,7 @@ class ClassicProtocolMembers:
             # The last one that spoke the consumer protocol is back with the classic one. It joins
             # again, and then this is a classic group.
             removal = Removal(RemovalReason.REPLACED_BY_CLASSIC)
-            self._protocol.remove(group, [update.replaced], out, now, removal)
+            self._protocol.remove(group, {update.replaced.member_id: removal}, out, now)
             return join_error(_E.REBALANCE_IN_PROGRESS, request.member_id)
         update.member = replace(
             update.member,
@@ -261,10 +262,10 @@ class ClassicProtocolMembers:
         """Answer a LeaveGroup; however many leave, the group epoch grows once."""
         out = Outcome()
         leaving = leaving_members(request, api_version)
-        gone: dict[str, ConsumerMember] = {}
+        gone: dict[str, Removal] = {}
         errors = [_leave(group, identity, gone) for identity in leaving]
         if gone:
-            self._protocol.remove(group, list(gone.values()), out, now)
+            self._protocol.remove(group, gone, out, now)
         out.replies.append(leave_reply(deferred, leaving, errors, api_version))
         return out
 
@@ -306,9 +307,7 @@ def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
     return bool(names)
 
 
-def _leave(
-    group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, ConsumerMember]
-) -> ErrorCode:
+def _leave(group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, Removal]) -> ErrorCode:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id and instance_id is not None:
         # An administrator removes a static member, whatever it speaks.
@@ -322,5 +321,5 @@ def _leave(
             member = None
     if member is None or member.member_id in gone:
         return _E.UNKNOWN_MEMBER_ID
-    gone[member.member_id] = member
+    gone[member.member_id] = removal_of(identity)
     return _E.NONE

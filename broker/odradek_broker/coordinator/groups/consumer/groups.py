@@ -98,4 +98,5 @@ class ConsumerGroups:
         revokes = member.state is MemberState.UNREVOKED_PARTITIONS
         if name.kind is Deadline.MEMBER_REVOCATION and not revokes:
             return
-        self.protocol.remove(group, [member], out, now, Removal(_REASONS[name.kind]))
+        removal = Removal(_REASONS[name.kind])
+        self.protocol.remove(group, {member.member_id: removal}, out, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -34,10 +35,10 @@ from odradek_broker.coordinator.groups.consumer.static_members import replace_st
 from odradek_broker.coordinator.groups.consumer.target_assignment import assignor_name
 from odradek_broker.coordinator.groups.conversion import GroupConversion
 from odradek_broker.coordinator.groups.events import (
-    LEFT,
     MemberRemoved,
     Observer,
     Removal,
+    RemovalReason,
     RequestRefused,
 )
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
@@ -246,7 +247,8 @@ class ConsumerProtocol:
             out.records.append(make.current_record(group.group_id, away))
             self._deadlines.update_revocation(group, away, now)
         else:
-            self.remove(group, [member], out, now)
+            removal = Removal(RemovalReason.LEFT_BY_HEARTBEAT)
+            self.remove(group, {member.member_id: removal}, out, now)
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
@@ -254,15 +256,18 @@ class ConsumerProtocol:
     def remove(
         self,
         group: ConsumerGroup,
-        members: list[ConsumerMember],
+        removals: Mapping[str, Removal],
         out: Outcome,
         now: Instant,
-        removal: Removal = LEFT,
     ) -> None:
-        """Remove members: their partitions are free, and the group epoch grows once (G-101)."""
-        gone = {member.member_id for member in members}
+        """Remove members: their partitions are free, and the group epoch grows once (G-101).
+
+        `removals`: by member id, why.
+        """
+        gone = set(removals)
+        members = [group.members[member_id] for member_id in removals]
         for member in members:
-            self._observer(MemberRemoved(group.group_id, member, removal))
+            self._observer(MemberRemoved(group.group_id, member, removals[member.member_id]))
             self._deadlines.forget(group, member.member_id)
         converted = self._conversion.downgrade(group, gone, now)
         if converted is not None:

@@ -1,0 +1,120 @@
+"""The transaction that holds a partition's last stable offset back (`odradek explain partition`)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.explain.history import CurrentState
+from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.topic_partition import TopicPartition
+
+_S = TransactionState
+
+
+class Held(NamedTuple):
+    """A partition whose last stable offset is below the high watermark.
+
+    `producer_id` and `epoch` are of the earliest open transaction, None if it has ended and only
+    its marker is not durable yet. `open_behind`: how many others are open.
+    """
+
+    where: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+    producer_id: int | None
+    epoch: int | None
+    open_behind: int
+
+
+def held_back(log: PartitionLog) -> Held | None:
+    """What holds the last stable offset back; None if nothing does. StorageError."""
+    producers = log.producers
+    stable, high = log.last_stable_offset, log.high_watermark
+    if stable >= high:
+        return None
+    where = (log.topic, log.partition)
+    first = producers.first_open_transaction
+    # It may have begun below the log's start, where the last stable offset cannot be.
+    if first is None or max(first[0], log.log_start_offset) != stable:
+        return Held(where, stable, high, None, None, producers.open_transactions)
+    entry = producers.entry(first[1])
+    epoch = None if entry is None else entry.epoch
+    return Held(where, stable, high, first[1], epoch, producers.open_transactions - 1)
+
+
+def state_of_everything_stable(log: PartitionLog) -> CurrentState:
+    """The state of a partition that nothing holds back."""
+    fields = {"offset": log.high_watermark}
+    return CurrentState.of(EventKind.NOW_STABLE, fields)
+
+
+def state_of_held_back(
+    held: Held,
+    owners: Sequence[Transaction] | None,
+    *,
+    may_read: bool,
+    may_describe: bool,
+    wall_ms: int,
+) -> CurrentState:
+    """The state of a partition that a transaction holds back.
+
+    `owners`: the transactional ids whose producer id it is; None while the coordinator cannot tell.
+    `may_read`: may the producer id be shown; `may_describe`: the transactional ids.
+    """
+    fields: dict[str, Value | None] = {
+        "offset": held.last_stable_offset,
+        "end": held.high_watermark,
+        "more": held.open_behind or None,
+    }
+    if held.producer_id is None:
+        fields["reason"] = "it has ended, and the marker of its end is not on disk yet"
+    elif not may_read:
+        fields["reason"] = "whose it is, is shown to those who may READ the topic"
+    else:
+        fields |= {"producer_id": held.producer_id, "epoch": held.epoch}
+        if owners is None:
+            fields["reason"] = "its coordinator is not ready to say more: ask again"
+        else:
+            fields |= _of_owner(held, owners, may_describe, wall_ms)
+    return CurrentState.of(EventKind.NOW_HELD_BACK, fields)
+
+
+def _of_owner(
+    held: Held, owners: Sequence[Transaction], may_describe: bool, wall_ms: int
+) -> dict[str, Value | None]:
+    owner = next((each for each in owners if _is_open_in(each, held.where)), None)
+    topic, partition = held.where
+    if owner is None:
+        place = f"--topic {topic} --partition {partition} --start-offset {held.last_stable_offset}"
+        return {
+            "reason": "no coordinator knows of it, so it never ends by itself (it hangs)",
+            "advice": f"odradek txn abort {place}",
+        }
+    if not may_describe:
+        return {"reason": "whose it is, is shown to those who may DESCRIBE its transactional id"}
+    fields: dict[str, Value | None] = {
+        "transactional_id": owner.transactional_id,
+        "age": duration_text(wall_ms - owner.start_ms),
+        "start_ms": owner.start_ms,
+    }
+    if owner.state.is_prepared:
+        fields["reason"] = f"its end is decided ({owner.state.label}), and its marker is on the way"
+        return fields
+    if owner.has_timeout:
+        fields["timeout"] = duration_text(owner.timeout_ms)
+    else:
+        fields["reason"] = (
+            "it waits for its client's decision as long as it takes (two-phase commit)"
+        )
+    fields["advice"] = f"odradek txn abort {shlex.quote(owner.transactional_id)}"
+    return fields
+
+
+def _is_open_in(owner: Transaction, where: TopicPartition) -> bool:
+    is_open = owner.state is _S.ONGOING or owner.state.is_prepared
+    return is_open and where in owner.partitions

@@ -1,0 +1,155 @@
+"""A history for people: short names with a legend, times of day with the time since the event before,
+and lines that fit the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from odradek.cli.explain_names import MemberNames
+from odradek.cli.layout import wrap
+
+if TYPE_CHECKING:
+    from odradek_client.admin.history import HistoryDescription, HistoryEvent
+
+#: Colours of events, by a part of their name.
+_STYLES = {
+    "refused": typer.colors.RED,
+    "stopped": typer.colors.RED,
+    "not_recorded": typer.colors.RED,
+    "timeout": typer.colors.YELLOW,
+    "removed": typer.colors.YELLOW,
+    "left": typer.colors.YELLOW,
+    "replaced": typer.colors.YELLOW,
+    "again": typer.colors.YELLOW,
+    "duplicate": typer.colors.YELLOW,
+    "held_back": typer.colors.YELLOW,
+    "complete": typer.colors.GREEN,
+    "stable": typer.colors.GREEN,
+}
+#: The longest relative time: `+59.9 min`.
+_SINCE_WIDTH = 9
+_TIME_WIDTH = len("09:20:07.364")
+_MARGIN = " " * (_TIME_WIDTH + _SINCE_WIDTH + 3)
+
+
+def moment(time_ms: int) -> str:
+    """Date and time, in this machine's time zone."""
+    return datetime.fromtimestamp(time_ms / 1000).isoformat(sep=" ", timespec="milliseconds")
+
+
+class Printer:
+    """Prints one history, and with `follow` what comes to it later."""
+
+    def __init__(self, *, short_names: bool, several: bool) -> None:
+        self._names = MemberNames()
+        self._short_names = short_names
+        self._several = several
+        self._date = ""
+        self._last_ms: int | None = None
+
+    def head(self, title: str, found: Iterable[HistoryDescription], *, shown: int) -> None:
+        """The title, and how far the history reaches. `shown`: how many events are going to be printed."""
+        typer.secho("\n".join(wrap(title, rest="  ")), bold=True)
+        for each in found:
+            for note in self._notes(each):
+                self._dim(f"({note})")
+        if not shown:
+            self._dim("(nothing has happened to it since then)")
+
+    def legend(self, told: Iterable[tuple[str, dict[str, str]]]) -> None:
+        """The names of all members in these (sentences, details)."""
+        if not self._short_names:
+            return
+        new = [each for text, details in told for each in self._names.see(text, details)]
+        names = self._names.legend(new)
+        width = max((len(name) for name, _ in names), default=0)
+        for name, meaning in names:
+            typer.echo("\n".join(wrap(meaning, f"{name.ljust(width)}  = ")))
+
+    def event(self, node_id: int, event: HistoryEvent) -> None:
+        """One event, with its date if that is another one than before."""
+        text = event.text
+        if self._short_names:
+            new = self._names.see(text, event.details)
+            for name, meaning in self._names.legend(new):
+                self._dim(f"{name} = {meaning}", _MARGIN)
+            text = self._names.short(text, event.details)
+        if event.times > 1:
+            text += f" ({event.times} times, last at {moment(event.last_time_ms)[11:]})"
+        date, time = moment(event.time_ms).split(" ")
+        if date != self._date:
+            self._date = date
+            typer.secho(date, dim=True)
+        self._line(time, self._since(event.time_ms), self._of_node(node_id, text), event.name)
+        self._last_ms = max(event.last_time_ms, self._last_ms or 0)
+
+    def now(self, found: Iterable[HistoryDescription]) -> None:
+        """The present states."""
+        label = "now"
+        for each in found:
+            for state in each.states:
+                text = state.text
+                if self._short_names:
+                    text = self._names.short(text, state.details)
+                since = self._since(each.now_ms) if label else ""
+                self._line(label, since, self._of_node(each.node_id, text), state.name, bold=True)
+                label = ""
+
+    def note(self, text: str) -> None:
+        """A line beside the events."""
+        self._dim(f"({text})", _MARGIN)
+
+    def notes_of_restart(self, found: HistoryDescription) -> None:
+        """The broker was started anew while its history was followed."""
+        for note in self._notes(found):
+            self.note(note)
+
+    # --- Parts ---
+
+    def _notes(self, found: HistoryDescription) -> list[str]:
+        """From when on the events are whole, and what is missing."""
+        from odradek_broker.explain.sentences import duration_text
+
+        ago = duration_text(found.now_ms - found.started_ms)
+        started = moment(found.started_ms)[:19]
+        notes = [
+            (
+                f"{self._broker(found)} remembers what has happened since its start, {ago} ago at {started};"
+                " what was before is forgotten"
+            )
+        ]
+        if found.forgotten:
+            count = f"{found.dropped} " if found.dropped else ""
+            until = moment(found.complete_since_ms)[:19]
+            notes.append(f"{count}older events were dropped for newer ones, up to {until}")
+        return notes
+
+    def _broker(self, found: HistoryDescription) -> str:
+        return f"node {found.node_id}" if self._several else "the broker"
+
+    def _of_node(self, node_id: int, text: str) -> str:
+        return f"node {node_id}: {text}" if self._several else text
+
+    def _since(self, time_ms: int) -> str:
+        """The time since the event before; nothing where it is the same moment, or a clock was set back."""
+        if self._last_ms is None or time_ms <= self._last_ms:
+            return ""
+        from odradek_broker.explain.sentences import duration_text
+
+        return f"+{duration_text(time_ms - self._last_ms)}"
+
+    def _line(
+        self, label: str, since: str, text: str, name: str, *, bold: bool | None = None
+    ) -> None:
+        margin = f"{label.ljust(_TIME_WIDTH)} {since.rjust(_SINCE_WIDTH)}  "
+        first, *rest = wrap(text, margin, _MARGIN + "  ")
+        colour = next((colour for part, colour in _STYLES.items() if part in name), None)
+        typer.secho(first[: len(margin)], dim=True, nl=False)
+        typer.secho("\n".join([first[len(margin) :], *rest]), fg=colour, bold=bold)
+
+    def _dim(self, text: str, margin: str = "") -> None:
+        typer.secho("\n".join(wrap(text, margin, f"{margin} ")), dim=True)
