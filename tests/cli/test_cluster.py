@@ -51,19 +51,21 @@ def test_settings_are_set_shown_with_their_source_and_taken_back(
     odradek: Commands, topic: str
 ) -> None:
     # The fixture's broker has this from its command line.
-    (row,) = odradek.rows("config", "describe", "topic", topic)
+    in_sync, row = odradek.rows("config", "describe", "topic", topic)
     assert (row["name"], row["value"], row["source"]) == ("retention.ms", "-1", "static-broker")
+    assert (in_sync["name"], in_sync["source"]) == ("min.insync.replicas", "dynamic-default-broker")
     odradek.run("config", "set", "topic", topic, "retention.ms=86400000", "max.message.bytes=2000")
     assert f"set retention.ms=86400000 of topic {topic}\n" in odradek.stderr
     assert odradek.table("config", "describe", "topic", topic) == [
         ["TOPIC", "NAME", "VALUE", "SOURCE"],
         [topic, "max.message.bytes", "2000", "dynamic-topic"],
+        [topic, "min.insync.replicas", "1", "dynamic-default-broker"],
         [topic, "retention.ms", "86400000", "dynamic-topic"],
     ]
     odradek.run("config", "delete", "topic", topic, "retention.ms")
-    first, second = odradek.rows("config", "describe", "topic", topic)
+    first, _, last = odradek.rows("config", "describe", "topic", topic)
     assert (first["name"], first["source"]) == ("max.message.bytes", "dynamic-topic")
-    assert (second["name"], second["source"]) == ("retention.ms", "static-broker")
+    assert (last["name"], last["source"]) == ("retention.ms", "static-broker")
     (row,) = odradek.rows("config", "describe", "topic", topic, "--key", "cleanup.policy")
     assert (row["value"], row["default"]) == ("delete", True)
     assert len(odradek.rows("config", "describe", "topic", topic, "--all")) > 10

@@ -129,12 +129,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         "There are no share groups: their coordinator is not found (INVALID_REQUEST).",
     ),
     Difference(
-        "topic-settings-all",
-        ("*config_source",),
-        "min.insync.replicas of a topic has the broker's default as its source; a new Kafka "
-        "cluster stores it as a setting of all brokers.",
-    ),
-    Difference(
         "create-partitions-too-many",
         ("*error_code",),
         "More than 10,000 new partitions in one CreatePartitions request: POLICY_VIOLATION, as in "

@@ -46,6 +46,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.tls.settings import TlsSettings, tls_settings
 
 __all__ = [
+    "MIN_INSYNC_REPLICAS",
     "BrokerConfig",
     "ConfigError",
     "ConfigSource",
@@ -57,10 +58,13 @@ __all__ = [
     "parse_assignments",
     "parse_config",
     "parse_properties",
+    "settings_of_every_broker",
     "with_dynamic",
 ]
 
 _PROTOCOL_MAP = "listener.security.protocol.map"
+#: The setting that all brokers share, and none has of its own (N-45).
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 #: Settings that say what a node of Kafka does in its quorum, and with whom.
 _KRAFT = ("process.roles", "controller.quorum.", "controller.listener.names")
@@ -228,7 +232,12 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
     if ignored:
         text = "settings without effect on this broker: " + ", ".join(ignored)
         notices.append(Notice("debug", text))
-    config = _build(((ConfigSource.STATIC_BROKER, known),))
+    config = _build(
+        (
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, _of_every_broker(known)),
+            (ConfigSource.STATIC_BROKER, known),
+        )
+    )
     return config, notices + _about_listeners(config, given) + _about_authorizer(config)
 
 
@@ -247,9 +256,21 @@ def with_dynamic(
     static = tuple(layer for layer in config.layers if layer[0] is ConfigSource.STATIC_BROKER)
     dynamic = (
         (ConfigSource.DYNAMIC_BROKER, dict(of_this_broker)),
-        (ConfigSource.DYNAMIC_DEFAULT_BROKER, dict(of_every_broker)),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, settings_of_every_broker(config, of_every_broker)),
     )
     return _build(dynamic + static)
+
+
+def settings_of_every_broker(config: BrokerConfig, given: Mapping[str, str]) -> dict[str, str]:
+    """The dynamic settings of all brokers: those that were `given`, and what each cluster has from its first start on."""
+    static = dict(config.layers).get(ConfigSource.STATIC_BROKER, {})
+    return {**_of_every_broker(static), **given}
+
+
+def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
+    """Kafka makes `min.insync.replicas` a setting of all brokers where eligible leader replicas are (KIP-966)."""
+    row = SETTING_OF_KEY[MIN_INSYNC_REPLICAS]
+    return {MIN_INSYNC_REPLICAS: static.get(MIN_INSYNC_REPLICAS, write_value(row.default))}
 
 
 def find_setting(key: str) -> Setting | None:

@@ -27,7 +27,7 @@ from odradek_broker.config.types import (
     read_value,
     write_value,
 )
-from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
+from odradek_broker.config.unsupported import DYNAMIC_ONLY, NO_EFFECT_SETTINGS
 from odradek_broker.storage.log_config import LogConfig
 
 
@@ -163,11 +163,14 @@ def topic_setting(name: str) -> TopicSetting:
 def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
     """Every setting of the broker, synonyms of their own included, or those of `keys`."""
     entries = []
+    given_names = {name for _, given in config.layers for name in given}
     for row in (*SETTINGS.values(), *NO_EFFECT_SETTINGS.values()):
+        if row.name in DYNAMIC_ONLY and row.name not in given_names:
+            continue
         for name in row.names:
             if keys is None or name in keys:
                 entries.append(_describe_broker_one(config, row, name))
-    for name in {name for _, given in config.layers for name in given}:
+    for name in given_names:
         own = listener_setting(name)
         if own is not None and (keys is None or name in keys):
             entries.append(_describe_broker_one(config, own, name))
@@ -214,7 +217,8 @@ def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[Synony
         if synonym.default is not None
     ]
     own = SynonymEntry(row.name, write_value(row.default), ConfigSource.DEFAULT)
-    synonyms += defaults or [own]
+    if row.name not in DYNAMIC_ONLY:
+        synonyms += defaults or [own]
     if row.sensitive:
         synonyms = [entry._replace(value=None) for entry in synonyms]
     return list(dropwhile(lambda entry: entry.name != key, synonyms))

@@ -69,6 +69,15 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
     )
 }
 
+#: Those of them that Kafka shows only where somebody has set them, and without a default.
+DYNAMIC_ONLY = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+
 #: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so that a
 #: server.properties can be used as it is.
 _IGNORED_KEYS = """

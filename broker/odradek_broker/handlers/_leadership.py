@@ -26,3 +26,15 @@ def partition_leadership(node: Node, topic: Topic, index: int) -> Leadership:
     if partition is None or partition.log.offline:
         return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_NODE_ID, [], list(state.replicas))
     return Leadership(ErrorCode.NONE, state.leader, list(state.isr), [])
+
+
+def missing_partition(node: Node, name: str, index: int) -> str | None:
+    """The sentence about a partition that does not exist; None for one that does.
+
+    It does not repeat the topic's name: requests may ask about many partitions of one long name.
+    """
+    if name not in node.metadata.topics:
+        return "There is no such topic."
+    if node.metadata.leader_of(name, index) is None:
+        return f"The topic has no partition {index}."
+    return None

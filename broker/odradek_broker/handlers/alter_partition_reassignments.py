@@ -5,6 +5,7 @@ There is no other node that a replica could move to (D8).
 
 from __future__ import annotations
 
+from odradek_broker.handlers._leadership import missing_partition
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics.checks import check_assignment
 from odradek_broker.node import Node
@@ -55,9 +56,9 @@ def handle(
 def _moved(
     node: Node, name: str, partition: ReassignablePartition
 ) -> ReassignablePartitionResponse:
-    if node.metadata.leader_of(name, partition.partition_index) is None:
-        unknown = "There is no such partition."
-        return _result(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown)
+    missing = missing_partition(node, name, partition.partition_index)
+    if missing is not None:
+        return _result(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing)
     if partition.replicas is None:
         return _result(partition, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import islice
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._leadership import missing_partition
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
@@ -89,11 +90,12 @@ def _elected(node: Node, topic: TopicPartitions) -> ReplicaElectionResult:
 
 
 def _result(node: Node, name: str, index: int) -> PartitionResult:
-    if node.metadata.leader_of(name, index) is None:
+    missing = missing_partition(node, name, index)
+    if missing is not None:
         return PartitionResult(
             partition_id=index,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message="There is no such partition.",
+            error_message=missing,
         )
     return PartitionResult(
         partition_id=index,

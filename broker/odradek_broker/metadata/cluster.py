@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from odradek_broker.config.broker import BrokerConfig, with_dynamic
+from odradek_broker.config.broker import BrokerConfig, settings_of_every_broker, with_dynamic
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.types import ConfigError
@@ -153,7 +153,10 @@ class ClusterMetadata:
 
     def overrides(self, resource_type: int, name: str) -> dict[str, str]:
         """A resource's own settings, as texts."""
-        return dict(self._configs.get(resource_type, {}).get(name, {}))
+        given = self._configs.get(resource_type, {}).get(name, {})
+        if resource_type == RESOURCE_BROKER and not name:
+            return settings_of_every_broker(self._static, given)
+        return dict(given)
 
     def configured(self, resource_type: int) -> Collection[str]:
         """The resources of a type that have settings of their own, by name."""
@@ -260,6 +263,7 @@ class ClusterMetadata:
             TRANSACTIONS_TOPIC: {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },

@@ -699,7 +699,8 @@ def test_the_empty_broker_name_tells_only_what_is_set_for_all() -> None:
     described = DescribeConfigsResource(resource_type=4, resource_name="", configuration_keys=None)
     (result,) = call(node, DescribeConfigsRequest(resources=[described])).results
     assert [(entry.name, entry.value, entry.config_source) for entry in result.configs] == [
-        ("message.max.bytes", "5000", 3)
+        ("message.max.bytes", "5000", 3),
+        ("min.insync.replicas", "1", 3),
     ]
 
 

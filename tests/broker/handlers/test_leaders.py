@@ -66,6 +66,24 @@ def test_n38_no_election_is_needed_of_leaders_in_their_place(
     ]
 
 
+def test_n38_n39_a_refusal_says_what_is_missing(world: NodeWorld) -> None:
+    """Each sentence is short whatever the topic's name, for a request has room for many of them."""
+    elections = [TopicPartitions(topic=name, partitions=[7]) for name in ("a", "x" * 30_000)]
+    moves = [
+        ReassignableTopic(
+            name=topic.topic, partitions=[ReassignablePartition(partition_index=7, replicas=[1])]
+        )
+        for topic in elections
+    ]
+    elected = ask(world.node, ElectLeadersRequest(topic_partitions=elections), 2)
+    moved = ask(world.node, AlterPartitionReassignmentsRequest(topics=moves), 1)
+    said = ["The topic has no partition 7.", "There is no such topic."]
+    assert [
+        each.partition_result[0].error_message for each in elected.replica_election_results
+    ] == said
+    assert [each.partitions[0].error_message for each in moved.responses] == said
+
+
 def test_n38_a_partition_that_is_named_5000_times_is_answered_so_often(world: NodeWorld) -> None:
     answer = elected(world, *[0] * 5_000)
     assert errors_of(answer) == [ErrorCode.ELECTION_NOT_NEEDED] * 5_000

@@ -703,6 +703,40 @@ def test_a_heartbeat_must_fit_into_the_session_of_a_group() -> None:
     assert alter(node, RESOURCE_GROUP, "g", heartbeat, session)[0] is ErrorCode.NONE
 
 
+def test_n45_min_insync_replicas_is_a_setting_of_all_brokers_from_the_start_on() -> None:
+    for node, text in ((FakeNode(), "1"), (FakeNode(min_insync_replicas="3"), "3")):
+        node.create("a")
+        (entry,) = node.metadata.topic_configs.describe({}, ["min.insync.replicas"])
+        assert (entry.value, entry.source) == (text, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        (of_all,) = resources.resource_kind(RESOURCE_BROKER).describe(node.metadata, "", None)
+        assert (of_all.name, of_all.value) == ("min.insync.replicas", text)
+        assert not node.recorded or replayed(node).config == node.metadata.config
+
+
+@pytest.mark.parametrize(
+    ("broker", "operation", "value", "error"),
+    [
+        ("", Operation.SET, "2", ErrorCode.NONE),
+        ("", Operation.SET, "0", ErrorCode.INVALID_REQUEST),
+        ("", Operation.DELETE, None, ErrorCode.INVALID_CONFIG),
+        ("1", Operation.SET, "1", ErrorCode.INVALID_CONFIG),
+        ("1", Operation.SET, "0", ErrorCode.INVALID_REQUEST),
+        ("1", Operation.DELETE, None, ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_n45_min_insync_replicas_is_changed_for_all_brokers_and_never_removed(
+    broker: str, operation: Operation, value: str | None, error: ErrorCode
+) -> None:
+    node = FakeNode()
+    change = Change("min.insync.replicas", operation, value)
+    assert alter(node, RESOURCE_BROKER, broker, change)[0] is error
+    (entry,) = node.metadata.topic_configs.describe({}, ["min.insync.replicas"])
+    assert entry.value == ("2" if error is ErrorCode.NONE else "1")
+    assert entry.source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+    if error is ErrorCode.NONE:
+        assert replayed(node).config == node.metadata.config
+
+
 def test_a_brokers_dynamic_setting_lies_under_that_of_every_topic() -> None:
     node = FakeNode(log_retention_ms="1")
     node.create("a")

@@ -43,6 +43,12 @@ _MAY_CHANGE = (
     *("transaction.partition.verification.enable", "unclean.leader.election.enable"),
     *("offsets.retention.minutes", "group.max.size", "connections.max.idle.ms"),
 )
+#: What `kafka-reassign-partitions --throttle` sets, and removes when the move has ended.
+_THROTTLES = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
 #: Kafka's Java type names and sentences; ours are in DescribeConfigs as well.
 _DOCUMENTATION = ("results.*.configs.*.documentation",)
 
@@ -347,6 +353,58 @@ _OTHERS = [
                 ],
                 kind=_BROKER,
                 name="",
+            ),
+        ],
+        versions="1",
+    ),
+    Scenario(
+        "throttles-of-replicas",
+        "IncrementalAlterConfigs",
+        [
+            _describe(_THROTTLES, _BROKER, "1"),
+            _describe(_THROTTLES, _BROKER, ""),
+            _change(*((key, _SET, "1000") for key in _THROTTLES), kind=_BROKER, name="1"),
+            _seen(_THROTTLES[0], "1000", kind=_BROKER, name="1"),
+            _describe(_THROTTLES, _BROKER, "1"),
+            _change(*((key, _DELETE, None) for key in _THROTTLES), kind=_BROKER, name="1"),
+        ],
+        versions="1",
+    ),
+    Scenario(
+        "min-insync-replicas",
+        "IncrementalAlterConfigs",
+        [
+            *topic(),
+            _describe(["min.insync.replicas"]),
+            _change(("min.insync.replicas", _SET, "2")),
+            _seen("min.insync.replicas", "2"),
+            _describe(["min.insync.replicas"]),
+            _change(("min.insync.replicas", _DELETE, None)),
+            _seen("min.insync.replicas", "1"),
+            _describe(["min.insync.replicas"], _BROKER, ""),
+            _describe(["min.insync.replicas"], _BROKER, "1"),
+            *(
+                step
+                for name in ("", "1")
+                for step in _each(
+                    [
+                        *(("min.insync.replicas", _SET, v) for v in ("1", "2", "0", "x", None)),
+                        ("min.insync.replicas", _DELETE, None),
+                        ("min.insync.replicas", _APPEND, "1"),
+                    ],
+                    kind=_BROKER,
+                    name=name,
+                )
+            ),
+            *(
+                _replace(given, kind=_BROKER, name=name, checked_only=True)
+                for name in ("", "1")
+                for given in (
+                    {},
+                    {"log.cleaner.threads": "1"},
+                    {"min.insync.replicas": "1"},
+                    {"min.insync.replicas": "2", "log.cleaner.threads": "1"},
+                )
             ),
         ],
         versions="1",

@@ -6,7 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from odradek_broker.config.broker import BrokerConfig, find_setting, is_unsupported, with_dynamic
+from odradek_broker.config.broker import (
+    MIN_INSYNC_REPLICAS,
+    BrokerConfig,
+    find_setting,
+    is_unsupported,
+    with_dynamic,
+)
 from odradek_broker.config.effective import ConfigEntry, describe_broker
 from odradek_broker.config.listener_settings import listener_of
 from odradek_broker.config.types import ConfigSource, Kind, UnknownSettingError, write_value
@@ -126,6 +132,19 @@ class BrokerConfigResource:
         metadata.check_config(changed)
         _check_steps(metadata.config, changed)
         return checked
+
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """`min.insync.replicas` is one for all brokers, and always there (N-45)."""
+        if name and MIN_INSYNC_REPLICAS in keys:
+            raise AdminError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIN_INSYNC_REPLICAS} is one for all brokers: alter it for the cluster, not for broker {name}.",
+            )
+        if not name and MIN_INSYNC_REPLICAS not in after:
+            raise AdminError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIN_INSYNC_REPLICAS} of the cluster can be changed, but not removed.",
+            )
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None

@@ -108,6 +108,7 @@ def _alter_one(
             else:
                 after[change.name] = text
         checked = kind.check(metadata, name, after)
+        kind.check_named(name, keys, checked)
     except UnknownSettingError as error:
         raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
     except ConfigError as error:

@@ -75,6 +75,9 @@ class GroupConfigResource:
             )
         return checked
 
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """Nothing more is asked of these."""
+
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
     ) -> list[ConfigEntry]:

@@ -62,6 +62,10 @@ class ResourceKind(Protocol):
         """Its own settings after a change, as they are stored. ConfigError for a bad one."""
         ...
 
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """AdminError where a request that names these keys, and leaves these settings, may not."""
+        ...
+
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
     ) -> list[ConfigEntry]:

@@ -40,6 +40,9 @@ class TopicConfigResource:
     ) -> dict[str, str]:
         return metadata.topic_configs.validate(after, metadata.topic_overrides(name))
 
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """Nothing more is asked of these."""
+
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
     ) -> list[ConfigEntry]:
