@@ -213,7 +213,12 @@ def test_c1_gaps_that_transactions_leave_are_no_loss(
 ) -> None:
     topic = new_topic()
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": spark_broker, "transactional.id": topic, "log_level": 0}
+        {
+            "bootstrap.servers": spark_broker,
+            "transactional.id": topic,
+            "transaction.timeout.ms": 30_000,
+            "log_level": 0,
+        }
     )
     producer.init_transactions(20)
     for commit in (True, False, True):
