@@ -73,11 +73,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.warning("odradek: %s; reading what is there (failOnDataLoss=false)", warning)
             self._initial = {each.partition: each.start for each in plan.ranges}
             self._topic_ids.update(plan.topic_ids)
+            if self._target is not None:
+                # Spark asks for the end of the run first; records may have come since.
+                for each, start in self._initial.items():
+                    self._target[each] = max(self._target.get(each, start), start)
         return progress.to_json(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the present end as the end of this run's reading."""
+        before = dict(self._topic_ids)
         self._target = dict(self._survey(()).ends)
+        # That a topic was made anew is for `latestOffset` to find and to tell.
+        self._topic_ids.update(before)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """One of Spark's kinds, which cannot say all of ours: `latestOffset` looks at the options

@@ -1,0 +1,105 @@
+"""The driver's part of a stream, against a broker and without Spark around it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from odradek import sync
+from odradek_client.admin import NewTopic
+from pyspark_odradek.errors import DataLoss
+from pyspark_odradek.options import Query, columns_of, parse_source
+from pyspark_odradek.schema import schema_of
+from pyspark_odradek.stream_reader import StreamReader
+
+Produce = Callable[..., None]
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def topic(spark_broker: str) -> str:
+    name = uuid.uuid4().hex
+    make(spark_broker, name)
+    return name
+
+
+def make(broker: str, topic: str) -> None:
+    with sync.Admin(bootstrap_servers=broker) as admin:
+        admin.create_topics(NewTopic(topic, partitions=1))
+
+
+def make_anew(broker: str, topic: str) -> None:
+    with sync.Admin(bootstrap_servers=broker) as admin:
+        admin.delete_topics(topic)
+    make(broker, topic)
+
+
+def reader(broker: str, topic: str, **options: str) -> StreamReader:
+    given: dict[str, Any] = {"kafka.bootstrap.servers": broker, "subscribe": topic, **options}
+    return StreamReader(parse_source(given, Query.STREAM), schema_of(columns_of(given)))
+
+
+def put(produce: Produce, topic: str, count: int) -> None:
+    produce(topic, [(0, None, b"%d" % number, 1_700_000_000_000, None) for number in range(count)])
+
+
+def at(topic: str, offset: int) -> dict[str, dict[str, int]]:
+    return {topic: {"0": offset}}
+
+
+@pytest.mark.parametrize("left", [3, 5, 8])
+def test_available_now_does_not_hide_that_a_topic_was_made_anew(
+    spark_broker: str, topic: str, produce: Produce, left: int
+) -> None:
+    """Between the first offset and the run's end; by its records alone the new topic cannot be told."""
+    put(produce, topic, 5)
+    stream = reader(spark_broker, topic, startingOffsets="latest")
+    assert stream.initialOffset() == at(topic, 5)
+    make_anew(spark_broker, topic)
+    put(produce, topic, left)
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match="was deleted and made anew"):
+        stream.latestOffset(at(topic, 5), ALL)
+
+
+@pytest.mark.parametrize("left", [3, 5, 8])
+def test_a_topic_that_is_made_anew_after_a_run_with_available_now_has_begun_is_told(
+    spark_broker: str, topic: str, produce: Produce, left: int
+) -> None:
+    put(produce, topic, 5)
+    stream = reader(spark_broker, topic, startingOffsets="earliest")
+    stream.prepareForTriggerAvailableNow()
+    assert stream.initialOffset() == at(topic, 0)
+    make_anew(spark_broker, topic)
+    put(produce, topic, left)
+    with pytest.raises(DataLoss, match="was deleted and made anew"):
+        stream.latestOffset(at(topic, 0), ALL)
+
+
+def test_a_topic_that_is_made_anew_before_a_query_begins_is_no_loss(
+    spark_broker: str, topic: str, produce: Produce
+) -> None:
+    put(produce, topic, 5)
+    stream = reader(spark_broker, topic, startingOffsets="earliest")
+    stream.prepareForTriggerAvailableNow()
+    make_anew(spark_broker, topic)
+    put(produce, topic, 3)
+    assert stream.initialOffset() == at(topic, 0)
+    assert stream.latestOffset(at(topic, 0), ALL) == at(topic, 3)
+
+
+def test_records_between_the_runs_end_and_the_latest_offset_are_no_loss(
+    spark_broker: str, topic: str, produce: Produce
+) -> None:
+    """Spark asks for the end of a run with availableNow first, and where to begin after that."""
+    put(produce, topic, 5)
+    stream = reader(spark_broker, topic, startingOffsets="latest")
+    stream.prepareForTriggerAvailableNow()
+    put(produce, topic, 2)
+    assert stream.initialOffset() == at(topic, 7)
+    put(produce, topic, 2)
+    assert stream.latestOffset(at(topic, 7), ALL) == at(topic, 7)
