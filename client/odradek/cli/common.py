@@ -101,8 +101,9 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
     client = make(**{"socket_connection_setup_timeout_ms": connect_ms, **settings})
     log = logging.getLogger("odradek.client")
     level = log.level
-    # The error that ends the program says the same.
-    log.setLevel(logging.ERROR)
+    if not patient:
+        # The error that ends the program soon says the same.
+        log.setLevel(logging.ERROR)
     try:
         await client.start(None if patient else _START_TIMEOUT_MS)
         limit_ms = client._network.config.request_timeout_ms if patient else _CONNECT_ALL_MS

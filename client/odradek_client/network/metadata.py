@@ -38,6 +38,8 @@ Listener = Callable[[ClusterView], None]
 _IDLE_CHECKS_S_MAX = 30.0
 #: How long a broker has to answer about metadata before the next one is asked as well.
 METADATA_PATIENCE_S = 1.0
+#: How long brokers have to answer until the log says that none can be reached.
+UNREACHED_WARNING_S = 5.0
 
 log = logging.getLogger("odradek.client")
 
@@ -68,6 +70,9 @@ class MetadataUpdater:
         self._waiters: list[asyncio.Future[None]] = []
         self._failures = 0
         self.last_failure: OdradekError | None = None
+        #: Set while metadata is asked for in vain.
+        self._warning: asyncio.TimerHandle | None = None
+        self._warned = False
 
     def start(self) -> None:
         """Begin; the first answer comes to who waits in `refresh`."""
@@ -78,6 +83,8 @@ class MetadataUpdater:
         """Ask no more."""
         if self._task is not None:
             self._task.cancel()
+        if self._warning is not None:
+            self._warning.cancel()
 
     async def wait_closed(self) -> None:
         """Wait for the end of the task; who waits for metadata is told Closed."""
@@ -183,8 +190,11 @@ class MetadataUpdater:
                     continue
             self._wake.clear()
             waiters, self._waiters = self._waiters, []
+            if self._warning is None:
+                self._warning = loop.call_later(UNREACHED_WARNING_S, self._warn_unreached)
             failure = await self._ask_metadata()
             if failure is None:
+                self._now_reached()
                 for waiter in waiters:
                     if not waiter.done():
                         waiter.set_result(None)
@@ -200,6 +210,25 @@ class MetadataUpdater:
             # Also after an answer that leaves something open: nobody may hammer a broker.
             self._failures += 1
             await asyncio.sleep(self._retry.delay_ms(self._failures) / 1000)
+
+    def _warn_unreached(self) -> None:
+        """Nobody may wait for a minute without knowing for what (C-79)."""
+        self._warned = True
+        log.warning(
+            "no broker of %s could be reached for %g s (%s); trying again. Check the address, and that a broker"
+            " runs there",
+            ", ".join(self._config.bootstrap_servers),
+            UNREACHED_WARNING_S,
+            self.last_failure or "it does not answer",
+        )
+
+    def _now_reached(self) -> None:
+        if self._warning is not None:
+            self._warning.cancel()
+            self._warning = None
+        if self._warned:
+            self._warned = False
+            log.warning("a broker could be reached again")
 
     async def _sleep_or_wake(self, seconds: float) -> None:
         assert self._wake is not None
