@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 
 from command_line import Commands
 from odradek import sync
+from odradek.cli import layout
 from odradek_broker.platform.machine import ReadOnlyFiles
 from odradek_broker.tools.file_names import parse_file
 from odradek_broker.tools.record_decoders import decode_record
+from odradek_protocol.records import simple_batch
 from written_directory import FRUIT, GROUPS, MONEY, WrittenData, data_directory_broker
 
 ODRADEK = Commands("127.0.0.1:1")
@@ -106,6 +109,37 @@ def test_tables_have_a_heading_for_each_file(data: Path) -> None:
     assert heading.split()[:3] == ["BASE-OFFSET", "LAST-OFFSET", "RECORDS"]
     assert row.split()[:3] == ["0", "0", "1"]
     assert heading.index("POSITION") == row.index(" 0  ", heading.index("POSITION") - 1) + 1
+
+
+def test_on_a_terminal_no_line_is_wider_than_it(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = ODRADEK.run("log", "dump", str(data), "--records")
+    assert "BASE-OFFSET  LAST-OFFSET" in piped and max(map(len, piped.splitlines())) > 200
+    monkeypatch.setattr(layout, "columns", lambda: 100)
+    monkeypatch.setattr(layout, "is_terminal", lambda: True)
+    shown = ODRADEK.run("log", "dump", str(data), "--records")
+    paths = {str(path) for path in data.rglob("*")}
+    lines = [line for line in shown.splitlines() if line not in paths]
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith("base_offset: 0  last_offset: ") for line in lines)
+    assert "LEADER-EPOCH  START-OFFSET\n" in shown
+
+    def records(output: str) -> list[str]:
+        whole = re.sub(r"\n(\| )? {4}(?=\S)", "", output)
+        return [line.replace(" ", "") for line in whole.splitlines() if line.startswith("| ")]
+
+    assert records(shown) == records(piped)
+
+
+def test_a_value_neither_ends_a_line_nor_moves_the_cursor(tmp_path: Path) -> None:
+    path = tmp_path / "t-0" / f"{FIRST}.log"
+    path.parent.mkdir()
+    path.write_bytes(simple_batch([(b"k\x1b[2J", b"a\nb\tc")], 1_700_000_000_000))
+    printed = ODRADEK.run("log", "dump", str(path), "--records")
+    assert printed.splitlines()[2].endswith(r"key: k\x1b[2J  value: a\nb\tc")
+    (_, record) = _rows(path, "--records")
+    assert record["value"] == "a\nb\tc"
 
 
 def test_damage_is_named_and_what_follows_is_shown(data: Path, tmp_path: Path) -> None:

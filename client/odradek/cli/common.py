@@ -15,6 +15,7 @@ import typer
 
 from odradek.cli.client_config import DEFAULT_BOOTSTRAP, assignments, client_settings
 from odradek.cli.commands import fail
+from odradek.cli.layout import table_lines
 from odradek.cli.streams import drop_output
 
 if TYPE_CHECKING:
@@ -215,14 +216,9 @@ def console() -> Console:
 
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Aligned columns with Kafka's headings; every column as wide as it needs."""
-    widths = [
-        max(len(column), *(len(row[index]) for row in rows)) if rows else len(column)
-        for index, column in enumerate(columns)
-    ]
-    for row in [columns, *rows]:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        typer.echo(line.rstrip())
+    """Aligned columns with Kafka's headings; see `table_lines`."""
+    for line in table_lines([columns, *rows]):
+        typer.echo(line)
 
 
 def cell(value: Any) -> str:

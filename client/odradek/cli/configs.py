@@ -21,6 +21,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.layout import wrap
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, ConfigEntry, ConfigResource
@@ -93,10 +94,10 @@ def describe(
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))
+    elif rows and documentation:
+        _print_documented(kind, rows)
     elif rows:
         columns = ["resource", "name", "value", "source"]
-        if documentation:
-            columns.append("documentation")
         print_table(
             [kind.upper(), *(name.upper() for name in columns[1:])],
             [[_shown(row, name) for name in columns] for row in rows],
@@ -223,6 +224,19 @@ def _shown(row: dict[str, Any], name: str) -> str:
     if name == "value" and row["sensitive"]:
         return "(hidden)"
     return cell(row.get(name))
+
+
+def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
+    """Each setting with the text about it below."""
+    resource = None
+    for row in rows:
+        if row["resource"] != resource:
+            resource = row["resource"]
+            typer.echo(f"{kind.value} {resource}")
+        lines = wrap(f"{row['name']}={_shown(row, 'value')}  ({row['source']})", "  ", " " * 6)
+        if row.get("documentation"):
+            lines += wrap(row["documentation"], " " * 4)
+        typer.echo("\n".join(lines))
 
 
 def _alter(

@@ -1,20 +1,32 @@
-"""The width of lines for people, and text wrapped to it."""
+"""The width of lines for people: text that is wrapped to it, and tables that fit a terminal.
+
+In a pipe or file text has `PIPED_COLUMNS`, and a table keeps each row on one line, for grep and awk.
+"""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 
 #: Of lines that do not go to a terminal.
 PIPED_COLUMNS = 100
 #: A narrower terminal wraps by itself.
 _COLUMNS_MIN = 40
+#: Columns of a table are not made narrower than this.
+_CELL_MIN = 12
+_GAP = "  "
+
+
+def is_terminal() -> bool:
+    """Does a person read standard output?"""
+    return sys.stdout.isatty()
 
 
 def columns() -> int:
     """How long a line may be: as wide as the terminal, or `PIPED_COLUMNS` in a pipe or file."""
-    if not sys.stdout.isatty():
+    if not is_terminal():
         return PIPED_COLUMNS
     return max(shutil.get_terminal_size((PIPED_COLUMNS, 0)).columns, _COLUMNS_MIN)
 
@@ -32,3 +44,50 @@ def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
         subsequent_indent=blank,
         break_on_hyphens=False,
     ) or [first.rstrip()]
+
+
+def fits(widths: Sequence[int]) -> bool:
+    """May a table with columns of these widths be printed as it is?"""
+    return not is_terminal() or _table_width(widths) <= columns()
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligned columns, each as wide as it needs. Where that is wider than the terminal, the widest columns
+    are folded."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if fits(widths):
+        return [_row(row, widths) for row in rows]
+    narrow = _narrowed(widths, columns())
+    return [line for row in rows for line in _folded(row, narrow)]
+
+
+def _table_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    return _GAP.join(padded).rstrip()
+
+
+def _narrowed(widths: Sequence[int], available: int) -> list[int]:
+    """These widths, with the widest ones cut until the table fits or none can be cut."""
+    narrow = list(widths)
+    while (excess := _table_width(narrow) - available) > 0:
+        widest = max(narrow)
+        if widest <= _CELL_MIN:
+            break
+        next_widest = max([each for each in narrow if each < widest], default=_CELL_MIN)
+        cut = min(excess, widest - max(next_widest, _CELL_MIN))
+        narrow[narrow.index(widest)] -= max(cut, 1)
+    return narrow
+
+
+def _folded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    parts = [
+        textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    height = max(map(len, parts))
+    filled = [[*part, *[""] * (height - len(part))] for part in parts]
+    return [_row(line, widths) for line in zip(*filled, strict=True)]

@@ -19,6 +19,7 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, cell, tell
+from odradek.cli.layout import fits, wrap
 from odradek.cli.log_paths import data_directories
 
 if TYPE_CHECKING:
@@ -31,56 +32,79 @@ _ROWS_AHEAD = 200
 _LOOK_AGAIN_S = 0.01
 
 
+#: A blank between a name and its value, where no line is broken; values have none (`_escaped`).
+_NO_BREAK = "\u00a0"
+
+
 class _Table:
-    """Rows of one kind under a heading, the rows of records below their batch."""
+    """Rows of one kind under a heading, the rows of records below their batch.
+
+    On a terminal that is not as wide as the table, each row is a list of names and values instead.
+    """
 
     def __init__(self) -> None:
-        self._columns: list[str] = []
+        self._heading: list[str] = []
         self._widths: list[int] = []
-        self._waiting: list[list[str] | str] = []
+        self._as_table = True
+        self._waiting: list[Row] = []
 
     def add(self, row: Row) -> None:
-        if row["kind"] == "record":
-            self._put("| " + _fields(row))
-            return
-        cells = [_cell(value) for name, value in row.items() if name != "kind"]
-        if not self._columns:
-            self._columns = [name.upper().replace("_", "-") for name in row if name != "kind"]
-            self._put(self._columns)
-        self._put(cells)
-
-    def _put(self, line: list[str] | str) -> None:
         if self._widths:
-            self._write(line)
+            self._write(row)
             return
-        self._waiting.append(line)
+        self._waiting.append(row)
         if len(self._waiting) >= _ROWS_AHEAD:
             self.flush()
 
     def flush(self) -> None:
         """Write what waits for the width of the columns."""
-        tables = [line for line in self._waiting if isinstance(line, list)]
-        width = max(map(len, tables), default=0)
-        self._widths = [
-            max(len(line[at]) for line in tables if at < len(line)) for at in range(width)
-        ]
-        waiting, self._waiting = self._waiting, []
-        for line in waiting:
-            self._write(line)
-
-    def _write(self, line: list[str] | str) -> None:
-        if isinstance(line, list):
-            padded = [
-                text.ljust(self._widths[at] if at < len(self._widths) else 0)
-                for at, text in enumerate(line)
+        rows = [row for row in self._waiting if row["kind"] != "record"]
+        if rows and not self._heading:
+            self._heading = [name.upper().replace("_", "-") for name in rows[0] if name != "kind"]
+            tables = [self._heading, *map(_cells, rows)]
+            self._widths = [
+                max(len(line[at]) for line in tables if at < len(line))
+                for at in range(max(map(len, tables)))
             ]
-            line = "  ".join(padded).rstrip()
-        sys.stdout.write(line + "\n")
+            self._as_table = fits(self._widths)
+            if self._as_table:
+                self._write_cells(self._heading)
+        waiting, self._waiting = self._waiting, []
+        for row in waiting:
+            self._write(row)
+
+    def _write(self, row: Row) -> None:
+        if row["kind"] == "record":
+            self._write_fields(row, "| ")
+        elif self._as_table:
+            self._write_cells(_cells(row))
+        else:
+            self._write_fields(row, "")
+
+    def _write_cells(self, cells: list[str]) -> None:
+        padded = [
+            text.ljust(self._widths[at] if at < len(self._widths) else 0)
+            for at, text in enumerate(cells)
+        ]
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
+
+    def _write_fields(self, row: Row, margin: str) -> None:
+        line = _fields(row)
+        lines = [margin + line]
+        if not fits([len(lines[0])]):
+            lines = wrap(line, margin, f"{margin}    ")
+        sys.stdout.write("\n".join(lines).replace(_NO_BREAK, " ") + "\n")
+
+
+def _cells(row: Row) -> list[str]:
+    return [_cell(value) for name, value in row.items() if name != "kind"]
 
 
 def _fields(row: Row) -> str:
     return "  ".join(
-        f"{name}: {_cell(value)}" for name, value in row.items() if name != "kind" and value != []
+        f"{name}:{_NO_BREAK}{_cell(value)}"
+        for name, value in row.items()
+        if name != "kind" and value != []
     )
 
 
@@ -88,7 +112,15 @@ def _cell(value: Any) -> str:
     value = _jsonable(value)
     if isinstance(value, dict | list | bool):
         return json.dumps(value, ensure_ascii=False)
-    return cell(value)
+    text = cell(value)
+    return text if text.isprintable() else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    """A text that neither ends a line nor moves the cursor."""
+    from odradek_broker.explain.sentences import visible
+
+    return visible(text)
 
 
 def _jsonable(value: Any) -> Any:

@@ -22,6 +22,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.layout import columns, wrap
 from odradek.cli.topic_trim import trim
 
 if TYPE_CHECKING:
@@ -209,11 +210,16 @@ async def _row(admin: Admin, topic: TopicDescription, configs: Any) -> dict[str,
 
 def _print_topic(name: str, row: dict[str, Any]) -> None:
     replicas = row["partitions"][0]["replicas"] if row["partitions"] else []
-    configs = ",".join(f"{each['name']}={each['value']}" for each in row["configs"])
-    typer.echo(
+    configs = [f"{each['name']}={each['value']}" for each in row["configs"]]
+    head = (
         f"Topic: {name}  TopicId: {row['topic_id']}  PartitionCount: {len(row['partitions'])}  "
-        f"ReplicationFactor: {len(replicas)}  Configs: {configs}"
+        f"ReplicationFactor: {len(replicas)}"
     )
+    lines = [f"{head}  Configs: {','.join(configs)}"]
+    if len(lines[0]) > columns():
+        lines = [*wrap(head, rest="  "), "  Configs:"]
+        lines += [part for each in configs for part in wrap(each, " " * 4, " " * 8)]
+    typer.echo("\n".join(lines))
     print_table(
         ["PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START-OFFSET", "LOG-END-OFFSET"],
         [

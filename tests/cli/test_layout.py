@@ -1,0 +1,64 @@
+"""Lines for people: text that is wrapped, and tables that fit a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.cli import layout
+
+LONG = "x" * 300
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 60 columns."""
+    monkeypatch.setattr(layout, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+
+
+def widest(lines: list[str]) -> int:
+    return max(map(len, lines))
+
+
+def test_text_has_100_columns_in_a_pipe_and_is_as_wide_as_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert widest(layout.wrap("word " * 90)) == 99
+    monkeypatch.setattr(layout, "is_terminal", lambda: True)
+    assert widest(layout.wrap("word " * 90)) == 59
+    monkeypatch.setenv("COLUMNS", "160")
+    assert widest(layout.wrap("word " * 90)) == 159
+
+
+def test_names_are_not_broken_at_hyphens_and_words_that_are_too_long_are_broken() -> None:
+    name = "a-" * 40
+    assert layout.wrap(f"{'word ' * 10}{name}", "now  ") == [f"now {' word' * 10}", f"     {name}"]
+    assert widest(layout.wrap(LONG, "  ")) == 100
+    assert layout.wrap("", "now  ") == ["now"]
+
+
+def test_a_table_in_a_pipe_keeps_a_row_on_a_line() -> None:
+    rows = [["NAME", "VALUE", "SOURCE"], ["a", LONG, "default"]]
+    assert layout.table_lines(rows) == [
+        f"NAME  {'VALUE'.ljust(300)}  SOURCE",
+        f"a     {LONG}  default",
+    ]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_table_folds_its_widest_columns_to_fit_a_terminal() -> None:
+    assert layout.table_lines([["NAME", "VALUE"], ["a", "b c"]]) == ["NAME  VALUE", "a     b c"]
+    lines = layout.table_lines([["NAME", "VALUE", "SOURCE"], ["a", "word " * 30, "default"]])
+    assert widest(lines) <= 60 and lines[1].endswith("  default")
+    assert " ".join(lines).split().count("word") == 30
+    assert all(line.startswith(" " * 6 + "word") for line in lines[2:])
+    lines = layout.table_lines([["A", "B"], [LONG, LONG[:200]]])
+    assert widest(lines) == 60
+    assert "".join(lines).count("x") == 500
+
+
+@pytest.mark.usefixtures("terminal")
+def test_more_columns_than_fit_are_left_as_narrow_as_may_be() -> None:
+    lines = layout.table_lines([["y" * 30] * 9])
+    assert widest(lines) == 9 * 12 + 8 * 2
