@@ -254,24 +254,39 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def read_offsets(path: Path) -> dict[str, int]:
     """`topic-partition` to its offset."""
-    version, count, *lines = path.read_text().splitlines()
-    assert (version, int(count)) == ("0", len(lines))
-    split = [line.split(" ") for line in lines]
-    return {f"{topic}-{partition}": int(offset) for topic, partition, offset in split}
+    fields = (entry.split(" ") for entry in _read_entries(path))
+    return {f"{topic}-{partition}": int(offset) for topic, partition, offset in fields}
 
 
 def read_epochs(path: Path) -> list[tuple[int, int]]:
     """(leader epoch, start offset)."""
+    fields = (entry.split(" ") for entry in _read_entries(path))
+    return [(int(epoch), int(offset)) for epoch, offset in fields]
+
+
+def _read_entries(path: Path) -> list[str]:
+    """Kafka's lines, and behind each, where this broker has written it, its CRC-32C in blanks."""
     version, count, *lines = path.read_text().splitlines()
     assert (version, int(count)) == ("0", len(lines))
-    split = [line.split(" ") for line in lines]
-    return [(int(epoch), int(offset)) for epoch, offset in split]
+    entries = [line.rstrip() for line in lines]
+    for entry, line in zip(entries, lines, strict=True):
+        assert line[len(entry) :] in ("", _in_blanks(entry))
+    return entries
+
+
+def _in_blanks(text: str) -> str:
+    crc = crc32c(text.encode())
+    return "".join(" \t"[crc >> bit & 1] for bit in range(31, -1, -1))
 
 
 def read_topic_id(path: Path) -> bytes:
     first, second = path.read_text().splitlines()
     assert first == "version: 0"
-    return base64.urlsafe_b64decode(second.removeprefix("topic_id: ") + "==")
+    name, _, value = second.partition(":")
+    assert name == "topic_id"
+    text = value.strip()
+    assert value in (f" {text}", _in_blanks(text) + text)
+    return base64.urlsafe_b64decode(text + "==")
 
 
 def read_properties(path: Path) -> dict[str, str]:

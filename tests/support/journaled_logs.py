@@ -16,6 +16,7 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_broker.storage.partition_places import KnownTopics
 from odradek_protocol.records import iter_batches, read_records
 
 PATH = f"data/{JOURNAL}"
@@ -57,6 +58,8 @@ class World:
         self.config = LogConfig(durability="fsync", index_interval_bytes=100, **config)
         #: Of topics whose settings differ.
         self.configs: dict[str, LogConfig] = {}
+        #: What the metadata would know at a start.
+        self.topics: KnownTopics | None = None
 
     def start(self) -> StartReport:
         self.steps = Steps()
@@ -72,7 +75,9 @@ class World:
             self.config,
             journal_bytes_max=self.bytes_max,
         )
-        report = self.logs.open_all(lambda topic: self.configs.get(topic, self.config))
+        report = self.logs.open_all(
+            lambda topic: self.configs.get(topic, self.config), topics=self.topics
+        )
         for log in self.logs:
             log.on_flush_wanted = self.commit.request
         self.logs.begin_journals(self.commit.request)

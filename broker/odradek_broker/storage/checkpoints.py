@@ -13,16 +13,20 @@
         broker has several directories, in the one with the metadata log, their ids (ours)
 
 A file that cannot be understood raises `CorruptCheckpoint`; what it said is then computed again
-(L-35).
+(L-35). A changed digit is understood as another number, so each entry of ours has a checksum in blanks, which Kafka
+skips: 32 of them, a space for 0 and a tab for 1, behind a line of a checkpoint and before a topic id. Entries without,
+as Kafka writes them, are believed.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.checksums import crc32c
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -41,6 +45,7 @@ DIRECTORY_IDS = "odradek.directory.ids"
 
 # No file that we write comes near it; one that does is not ours and not worth the memory.
 _CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
+_BLANKS = str.maketrans("01", " \t")
 
 
 class CorruptCheckpoint(Exception):
@@ -79,24 +84,36 @@ def write_unsynced(files: Files, path: str, content: bytes) -> None:
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """Kafka's offset checkpoint: version, count, then `topic partition offset` a line."""
-    lines = ["0", str(len(offsets))]
-    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    return ("\n".join(lines) + "\n").encode()
+    return _encode_lines(
+        f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()
+    )
 
 
 def decode_offsets(text: str) -> dict[TopicPartition, int]:
     """The offset of each partition. CorruptCheckpoint."""
+    return dict(map(_offset, _lines(text)))
+
+
+def decode_sound_offsets(text: str) -> dict[TopicPartition, int]:
+    """The entries of a damaged checkpoint whose checksum is right."""
     offsets: dict[TopicPartition, int] = {}
-    for line in _lines(text):
-        topic, partition, offset = _fields(line, 3)
-        offsets[topic, _number(partition)] = _number(offset)
+    for line in text.splitlines():
+        with suppress(CorruptCheckpoint):
+            content = _checked(line)
+            if content != line:
+                key, offset = _offset(content)
+                offsets[key] = offset
     return offsets
+
+
+def _offset(line: str) -> tuple[TopicPartition, int]:
+    topic, partition, offset = _fields(line, 3)
+    return (topic, _number(partition)), _number(offset)
 
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     """Kafka's leader epoch checkpoint: version, count, then `epoch offset` a line."""
-    entries = [f"{epoch} {start_offset}" for epoch, start_offset in epochs]
-    return ("\n".join(["0", str(len(entries)), *entries]) + "\n").encode()
+    return _encode_lines(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
 def decode_epochs(text: str) -> list[tuple[int, int]]:
@@ -110,8 +127,7 @@ def decode_epochs(text: str) -> list[tuple[int, int]]:
 
 def encode_sources(bases: Iterable[int]) -> bytes:
     """Version, count, then a base offset a line."""
-    lines = [str(base) for base in bases]
-    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+    return _encode_lines(map(str, bases))
 
 
 def decode_sources(text: str) -> list[int]:
@@ -126,7 +142,8 @@ def encode_topic_id(topic_id: bytes) -> str:
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
     """Kafka's partition.metadata, which ties a folder to its topic id."""
-    return f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode()
+    text = encode_topic_id(topic_id)
+    return f"version: 0\ntopic_id:{_checksum(text)}{text}\n".encode()
 
 
 def decode_partition_metadata(text: str) -> bytes:
@@ -134,7 +151,11 @@ def decode_partition_metadata(text: str) -> bytes:
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "topic_id":
-            return decode_uuid(value)
+            content = value.strip()
+            blanks = value[: -len(value.lstrip())]
+            if len(blanks) > 1 and blanks != _checksum(content):
+                raise CorruptCheckpoint(f"{content!r} does not have its checksum")
+            return decode_uuid(content)
     raise CorruptCheckpoint("no topic_id line")
 
 
@@ -175,11 +196,30 @@ def decode_meta_properties(text: str) -> dict[str, str]:
     return properties
 
 
+def _checksum(text: str) -> str:
+    """A CRC-32C in blanks."""
+    return f"{crc32c(text.encode()):032b}".translate(_BLANKS)
+
+
+def _checked(line: str) -> str:
+    """A line without its checksum; CorruptCheckpoint if that is not right."""
+    content = line.rstrip(" \t")
+    if content != line and line != content + _checksum(content):
+        raise CorruptCheckpoint(f"line {content!r} does not have its checksum")
+    return content
+
+
+def _encode_lines(entries: Iterable[str]) -> bytes:
+    lines = [entry + _checksum(entry) for entry in entries]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
 def _lines(text: str) -> list[str]:
+    """The entries; CorruptCheckpoint unless all are there, and sound."""
     lines = text.splitlines()
     if len(lines) < 2 or _number(lines[0]) != 0:
         raise CorruptCheckpoint("unknown version")
-    entries = [line for line in lines[2:] if line]
+    entries = [_checked(line) for line in lines[2:] if line]
     if _number(lines[1]) != len(entries):
         raise CorruptCheckpoint(f"{lines[1]} entries announced, {len(entries)} are there")
     return entries

@@ -20,6 +20,7 @@ from odradek_broker.storage.checkpoints import (
     CorruptCheckpoint,
     decode_meta_properties,
     decode_offsets,
+    decode_sound_offsets,
     encode_meta_properties,
     encode_offsets,
     encode_topic_id,
@@ -60,7 +61,8 @@ def _ignore(_: object) -> None:
 
 @dataclass(slots=True, eq=False)
 class LastRun:
-    """The state of a directory that the last run left behind."""
+    """The state of a directory that the last run left behind. `log_starts_known`: of every partition there
+    is, none has lost its entry."""
 
     directory: LogDirectory
     clean: bool
@@ -68,6 +70,7 @@ class LastRun:
     log_starts: dict[TopicPartition, int]
     recovery_points: dict[TopicPartition, int]
     log_ends: dict[TopicPartition, int]
+    log_starts_known: bool
 
 
 class LogDirectory:
@@ -170,7 +173,7 @@ class LogDirectory:
         must be recognised as one; deletions that were begun are finished (L-38). `problems` gets what is computed again.
         DataDirectoryFailed, also if it cannot be read where logs start: what was deleted would come
         back."""
-        log_starts = self._read_offsets(LOG_STARTS, problems, needed=True)
+        log_starts, log_starts_known = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
             clean = CLEAN_SHUTDOWN in names
@@ -188,32 +191,40 @@ class LogDirectory:
                 self.journal.read(problems)
         except OSError as problem:
             raise DataDirectoryFailed(f"{self.path} cannot be read: {problem}") from problem
-        self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, problems)
-        self._written_points = self._read_offsets(RECOVERY_POINTS, problems)
+        self.cleaner_offsets, _ = self._read_offsets(CLEANER_OFFSETS, problems)
+        self._written_points, _ = self._read_offsets(RECOVERY_POINTS, problems)
+        log_ends, _ = self._read_offsets(HIGH_WATERMARKS, problems)
         return LastRun(
             self,
             clean,
             names,
             log_starts=log_starts,
             recovery_points=self._written_points,
-            log_ends=self._read_offsets(HIGH_WATERMARKS, problems),
+            log_ends=log_ends,
+            log_starts_known=log_starts_known,
         )
 
     def _read_offsets(
         self, name: str, problems: list[str], *, needed: bool = False
-    ) -> dict[TopicPartition, int]:
+    ) -> tuple[dict[TopicPartition, int], bool]:
+        """The entries that are there, and whether these are all that were written."""
+        path = self.path_of(name)
+        text, offsets, whole = None, {}, False
         try:
-            text = read_small_file(self._files, self.path_of(name))
-            offsets = {} if text is None else decode_offsets(text)
-        except (CorruptCheckpoint, OSError) as problem:
-            if needed and isinstance(problem, OSError):
+            text = read_small_file(self._files, path)
+            if text is not None:
+                offsets, whole = decode_offsets(text), True
+        except OSError as problem:
+            if needed:
                 raise DataDirectoryFailed(
-                    f"{self.path_of(name)} cannot be read: {problem.strerror or problem}"
+                    f"{path} cannot be read: {problem.strerror or problem}"
                 ) from problem
-            problems.append(f"{self.path_of(name)} is computed again: {problem}")
-            return {}
+            problems.append(f"{path} is computed again: {problem}")
+        except CorruptCheckpoint as problem:
+            offsets = decode_sound_offsets(text or "")
+            problems.append(f"{path} is computed again, but for {len(offsets)} entries: {problem}")
         self._checkpointed |= offsets.keys()
-        return offsets
+        return offsets, whole
 
     # ---- the disk
 

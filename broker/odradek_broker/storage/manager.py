@@ -12,6 +12,8 @@ from typing import Any
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
     CLEANER_LOCK,
+    LEADER_EPOCHS,
+    LOG_STARTS,
     encode_topic_id,
 )
 from odradek_broker.storage.deleted_files import DeletedFiles
@@ -35,6 +37,7 @@ from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.partition_places import (
     KnownTopics,
     PartitionPlaces,
+    read_first_epoch_start,
     read_topic_id,
 )
 from odradek_broker.storage.recovery import RecoveryReport
@@ -211,7 +214,8 @@ class LogManager:
                 config = configs(key[0])
                 left = found[key][0] if places is None else places.choose(key, found[key])
                 if left is not None:
-                    self._adopt(key, config, left, report)
+                    topic_id = None if topics is None else topics.topic_id(key[0])
+                    self._adopt(key, config, left, topic_id, report)
             if key[0] == first_topic:
                 self._sync_recovered(report)
         self._sync_recovered(report)
@@ -265,12 +269,25 @@ class LogManager:
                 )
 
     def _adopt(
-        self, key: TopicPartition, config: LogConfig, left: LastRun, report: StartReport
+        self,
+        key: TopicPartition,
+        config: LogConfig,
+        left: LastRun,
+        topic_id_known: bytes | None,
+        report: StartReport,
     ) -> None:
-        """Take a partition that is there."""
+        """Take a partition that is there, of a topic with that id as far as the metadata says it."""
         path = left.directory.path_of(f"{key[0]}-{key[1]}")
+        log_start_offset = left.log_starts.get(key, 0)
+        if key not in left.log_starts and not left.log_starts_known:
+            log_start_offset = read_first_epoch_start(self.files, path)
+            if log_start_offset:
+                report.problems.append(
+                    f"{path} is taken to begin at offset {log_start_offset}, as its {LEADER_EPOCHS}"
+                    f" says: {LOG_STARTS} does not say it any more"
+                )
         start = LogStart(
-            left.log_starts.get(key, 0),
+            log_start_offset,
             left.log_ends.get(key, 0),
             left.recovery_points.get(key, 0),
             left.clean and key in left.log_ends and key in left.log_starts,
@@ -280,6 +297,12 @@ class LogManager:
         )
         topic_id = read_topic_id(self.files, path, report.problems)
         log = self._new_log(key, topic_id, left.directory, config, start)
+        unwritten = topic_id == ZERO_UUID and topic_id_known is not None
+        if unwritten:
+            # Before the log is opened: the journal knows its records by the id (L-52).
+            with suppress(OSError):
+                log.write_topic_id(topic_id_known or ZERO_UUID)
+                unwritten = False
         self._add(log, left.directory)
         try:
             missing = log.missing_at_first_use() if start.clean else ""
@@ -293,6 +316,8 @@ class LogManager:
                 self._unsynced += ((log, sync) for sync in syncs)
         except StorageError as problem:
             report.problems.append(str(problem))
+        if unwritten:
+            log.topic_id = ZERO_UUID
 
     def _new_log(
         self,

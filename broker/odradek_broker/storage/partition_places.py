@@ -7,8 +7,10 @@ from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
+    LEADER_EPOCHS,
     PARTITION_METADATA,
     CorruptCheckpoint,
+    decode_epochs,
     decode_partition_metadata,
     read_small_file,
 )
@@ -41,6 +43,17 @@ def read_topic_id(files: Files, directory: str, problems: list[str]) -> bytes:
     except (CorruptCheckpoint, OSError) as problem:
         problems.append(f"{directory}/{PARTITION_METADATA}: {problem}")
         return ZERO_UUID
+
+
+def read_first_epoch_start(files: Files, directory: str) -> int:
+    """Where the first leader epoch of a partition begins, which is where its log does: both move together (L-10).
+    0 if its file does not say."""
+    try:
+        text = read_small_file(files, f"{directory}/{LEADER_EPOCHS}")
+        epochs = [] if text is None else decode_epochs(text)
+    except (CorruptCheckpoint, OSError):
+        return 0  # Told where the log is opened.
+    return min((start for _, start in epochs), default=0)
 
 
 class PartitionPlaces:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compaction_history import batches_of
-from logs import make_batch
+from logs import make_batch, small_file
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
@@ -91,7 +91,7 @@ def test_l25_a_dirty_log_is_cleaned_and_remembered() -> None:
     assert len(keys_of(log)) < 20 and log.segments[-1].base_offset == active
     assert sorted(set(keys_of(log))) == [b"k0", b"k1", b"k2"]
     assert world.logs.directories[0].cleaner_offsets == {("t", 0): active}
-    content = world.files.content("data/cleaner-offset-checkpoint").decode()
+    content = small_file(world.files.content("data/cleaner-offset-checkpoint"))
     assert content == f"0\n1\nt 0 {active}\n"
     world.crash()
     assert world.logs.directories[0].cleaner_offsets == {("t", 0): active}
@@ -281,7 +281,7 @@ def test_l32_a_log_is_cleaned_when_its_recovery_point_is_on_disk() -> None:
     world.timers.run()
     assert len(runner.jobs) == 1
     world.files.crash()
-    assert f"t 0 {log.durable_offset}\n" in world.files.content(path).decode()
+    assert f"t 0 {log.durable_offset}\n" in small_file(world.files.content(path))
     assert runner.jobs[0].upper_bound <= log.durable_offset
 
 
@@ -298,7 +298,7 @@ def test_l32_no_older_recovery_point_comes_after_that_of_the_cleaner() -> None:
     assert use()
     world.logs.directories[0].use_recovery_points()
     assert world.logs.directories[0].recovery_point_on_disk(("t", 0)) == log.durable_offset
-    content = world.files.content("data/recovery-point-offset-checkpoint").decode()
+    content = small_file(world.files.content("data/recovery-point-offset-checkpoint"))
     assert f"t 0 {log.durable_offset}\n" in content
 
 
