@@ -260,6 +260,9 @@ class PartitionLog:
         )
         self._epochs = loaded.epochs
         self._loaded = True
+        if not start.clean and not start.recovery_point:
+            # Whoever wrote it may have died before a flush, and the journal goes by the topic id (L-50).
+            self._directory.written([f"{self.directory}/{PARTITION_METADATA}"])
         if not self.report.scanned_bytes:
             active = self._segments.active
             self._snapshot_at = active.base_offset, active.size_bytes

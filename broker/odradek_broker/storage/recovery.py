@@ -13,6 +13,7 @@ from odradek_broker.platform.seams import Files
 from odradek_broker.storage.aborted_index import AbortedIndex, CorruptAbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
+    PARTITION_METADATA,
     CorruptCheckpoint,
     decode_epochs,
     read_small_file,
@@ -234,6 +235,10 @@ class LogLoader:
         # From here on all of it passes for flushed, the transaction indexes that the scan wrote too. The
         # durability before the crash may have been fsync, whatever it is now, and its journal goes.
         self._sync(producers.sync)
+        topic_id = f"{self.directory}/{PARTITION_METADATA}"
+        if self.report.scanned_bytes and not self.recovery_point and self.files.exists(topic_id):
+            # No flush is known that has covered it.
+            self._sync(partial(_sync_file, self.files, topic_id))
         if end < self.recovery_point or (self.report.scanned_bytes or self.report.problem):
             self._sync(lambda: self.files.sync_dir(self.directory))
         if end < log_start_offset:

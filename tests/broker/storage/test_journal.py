@@ -272,6 +272,33 @@ def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: Wo
     assert found.log_end_offset == acknowledged
 
 
+def test_l50_the_topic_id_is_durable_before_it_is_used(world: World) -> None:
+    """The process that had written the id died before its first flush."""
+    world.logs.create("t", 0, IDS[0])
+    world.restart(power_lost=False)
+    log = world.logs.get("t", 0)
+    assert log is not None
+    for _ in range(3):
+        append(log)
+        world.flush(log)
+        world.directory.journal.prepare()
+    assert log.high_watermark == 3 > log.synced_offset
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert (found.topic_id, found.log_end_offset) == (IDS[0], 3)
+
+
+def test_l50_the_topic_id_is_durable_with_what_a_scan_found(world: World) -> None:
+    """Records without the id would pass for those of a later topic of the name."""
+    append(world.logs.create("t", 0, IDS[0]))
+    world.restart(power_lost=False)
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert (found.topic_id, found.log_end_offset) == (IDS[0], 1)
+
+
 def test_l50_a_partition_without_a_topic_id_never_uses_it(world: World) -> None:
     log = world.create("t", bytes(16))
     append(log)
