@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from odradek.simulation.mutants.base import Mutant
-from pyspark_odradek.exactly_once import ledger, protocol
+from pyspark_odradek.exactly_once import identity, ledger, protocol
 from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.ledger import Entry, Found
 
@@ -35,7 +35,18 @@ def _abort_without_resigning(terms: protocol.Terms) -> Any:
     return True
 
 
+def _the_id_alone(commit_id: str, topic: str | None) -> str:
+    return f"commit:{commit_id}"
+
+
 SPARK_SINK = (
+    Mutant(
+        "a write that is known by its commitId alone",
+        "spark-sink",
+        1,
+        {(identity, "commit_query"): _the_id_alone},
+        ("is nowhere, and nobody was told",),
+    ),
     Mutant(
         "a refused EndTxn taken for a transaction that is ended",
         "spark-sink",

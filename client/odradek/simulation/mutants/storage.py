@@ -66,7 +66,23 @@ def _loaded_unsynced(self: PartitionLog, now_ms: int, later: Any = None) -> Any:
     return _load(self, now_ms, [] if self.config.durability == "page-cache" else later)
 
 
+def _loaded_with_the_topic_id_unsynced(self: PartitionLog, now_ms: int, later: Any = None) -> Any:
+    written_here = self._directory.dirty
+    report = _load(self, now_ms, later)
+    if not written_here:
+        self._directory.take_unsynced_paths()
+        self._directory.dirty = False
+    return report
+
+
 STORAGE = (
+    Mutant(
+        "a topic id that a start finds in the page cache, and never syncs",
+        "spark-sink",
+        4,
+        {(PartitionLog, "load"): _loaded_with_the_topic_id_unsynced},
+        ("readers were shown records",),
+    ),
     Mutant(
         "a start with page-cache that leaves unsynced what fsync had acknowledged",
         "everything",

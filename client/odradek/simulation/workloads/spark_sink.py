@@ -1,4 +1,7 @@
-"""A Spark query that writes exactly once, while drivers, workers, tasks and the broker die under it."""
+"""A Spark query that writes exactly once, while drivers, workers, tasks and the broker die under it.
+
+It writes to one topic as a stream does, or in `foreachBatch` to two topics as jobs with one `commitId`.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,14 @@ from odradek.simulation.workloads.transactions import Sink
 from odradek.simulation.world import World
 from odradek_client.admin import Admin
 from pyspark_odradek.errors import TransactionsLost
+from pyspark_odradek.exactly_once import identity
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.protocol import Outcome, Terms
 
 T = TypeVar("T")
 
 _TOPIC = "shipments"
+_SECOND_TOPIC = "invoices"
 _QUERY = "shipping"
 _LOG_TOPIC = "__odradek_spark_commits"
 #: Of one task, as in Spark.
@@ -56,9 +61,16 @@ class _Run:
     committed: bool = False
     started: int = 0
 
-    @property
-    def writer(self) -> Writer:
-        return Writer(_QUERY, f"run-{self.number}")
+
+@dataclass
+class _Target:
+    """A topic that each batch is written to. `query`: the identity of what is written there, but for the batch."""
+
+    query: str
+    sink: Sink
+    jobs: Jobs
+    #: Rows that an error has named as lost.
+    told_lost: dict[bytes, None] = field(default_factory=dict)
 
 
 class _BatchFailed(Exception):
@@ -80,29 +92,40 @@ class SparkSinkWorkload:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.chance("workload")
-        self._sink = Sink(world, _TOPIC)
         self._checkpoint = Checkpoint(world.chance("batches"))
         self._deaths = Deaths(world, world.chance("deaths"))
-        self._jobs = Jobs(world, self._random, self._sink, self._deaths, _LOG_TOPIC)
+        self._targets = [self._target(*each) for each in self._identities()]
         self._times_out = self._random.random() < 0.4
         self._inherits = self._random.random() < 0.5
         self._speculates = self._random.random() < 0.5
         self._runs = 0
-        #: Rows that an error has named as lost.
-        self._told_lost: dict[bytes, None] = {}
         #: Somebody has seen to them, and the next run goes on without.
         self._lenient = False
 
+    def _identities(self) -> list[tuple[str, str, str]]:
+        """Query, topic and readers of each target."""
+        if self._world.chance("targets").random() < 0.6:
+            return [(_QUERY, _TOPIC, "reader")]
+        return [
+            (identity.commit_query(_QUERY, topic), topic, readers)
+            for topic, readers in ((_TOPIC, "reader"), (_SECOND_TOPIC, "second-reader"))
+        ]
+
+    def _target(self, query: str, topic: str, readers: str) -> _Target:
+        sink = Sink(self._world, topic, readers=readers)
+        return _Target(query, sink, Jobs(self._world, self._random, sink, self._deaths, _LOG_TOPIC))
+
     async def prepare(self) -> None:
-        """A topic; the decision log is the connector's affair."""
+        """The topics; the decision log is the connector's affair."""
         how = "time out" if self._times_out else "last"
         self._world.note("workload", f"prepared transactions {how}")
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
-            await self._sink.create(admin)
+            for target in self._targets:
+                await target.sink.create(admin)
 
     async def work(self) -> None:
         """Until the faults are over, and an undisturbed run has put everything right."""
-        await asyncio.gather(self._sink.read(), self._query())
+        await asyncio.gather(*(target.sink.read() for target in self._targets), self._query())
 
     async def _query(self) -> None:
         world, random = self._world, self._random
@@ -165,32 +188,38 @@ class SparkSinkWorkload:
             world.note(name, f"the query fails: {problem}")
 
     async def _batch(self, name: str, run: _Run, batch: int) -> None:
-        world = self._world
-        terms = Terms(run.writer, batch, run.lenient, lambda text: self._told(text, batch))
-        try:
-            outcomes = await self._tasks(run, terms)
-            decided = await self._commit(run, terms, outcomes)
-        except (*EXPECTED, WorkerLost, TimeoutError) as problem:
-            world.note(name, f"batch {batch}: {type(problem).__name__}: {problem}")
-            if isinstance(problem, TransactionsLost):
-                self._told(str(problem), batch)
-            await self._abort(name, run, terms)
-            raise _BatchFailed(f"in batch {batch}") from problem
-        world.note(name, f"batch {batch} is {'written' if decided else 'there already'}")
+        for target in self._targets:
+            await self._write(name, run, batch, target)
         self._deaths.reached("a commit that Spark has not noted", self._driver(run))
         await self._pause()
         self._checkpoint.commit(batch)
         self._deaths.reached("a commit that Spark has noted", self._driver(run))
         await self._pause()
 
+    async def _write(self, name: str, run: _Run, batch: int, target: _Target) -> None:
+        world = self._world
+        writer = Writer(target.query, f"run-{run.number}")
+        terms = Terms(writer, batch, run.lenient, lambda text: self._told(text, batch, target))
+        try:
+            outcomes = await self._tasks(run, target, terms)
+            decided = await self._commit(run, target, terms, outcomes)
+        except (*EXPECTED, WorkerLost, TimeoutError) as problem:
+            world.note(name, f"batch {batch}: {type(problem).__name__}: {problem}")
+            if isinstance(problem, TransactionsLost):
+                self._told(str(problem), batch, target)
+            await self._abort(name, run, target, terms)
+            raise _BatchFailed(f"in batch {batch}") from problem
+        there = "written" if decided else "there already"
+        world.note(name, f"batch {batch} is {there} in {target.sink.topic}")
+
     def _driver(self, run: _Run) -> Process:
         assert run.driver is not None
         return run.driver
 
-    async def _tasks(self, run: _Run, terms: Terms) -> tuple[Outcome, ...]:
+    async def _tasks(self, run: _Run, target: _Target, terms: Terms) -> tuple[Outcome, ...]:
         rows = self._checkpoint.plan(terms.batch)
         tasks = [
-            asyncio.ensure_future(self._task(run, terms, slot, rows[slot :: run.slots]))
+            asyncio.ensure_future(self._task(run, target, terms, slot, rows[slot :: run.slots]))
             for slot in range(run.slots)
         ]
         try:
@@ -200,13 +229,15 @@ class SparkSinkWorkload:
                 task.cancel()
             raise
 
-    async def _task(self, run: _Run, terms: Terms, slot: int, rows: tuple[bytes, ...]) -> Outcome:
+    async def _task(
+        self, run: _Run, target: _Target, terms: Terms, slot: int, rows: tuple[bytes, ...]
+    ) -> Outcome:
         """The first execution that ends well. Raises what the last one has raised."""
 
         def execute() -> asyncio.Task[Outcome]:
             driver = self._driver(run)
             return asyncio.ensure_future(
-                self._on_a_worker(run, lambda at: self._jobs.task(at, driver, terms, slot, rows))
+                self._on_a_worker(run, lambda at: target.jobs.task(at, driver, terms, slot, rows))
             )
 
         running = [execute()]
@@ -229,10 +260,12 @@ class SparkSinkWorkload:
                 running = [execute()]
                 started += 1
 
-    async def _commit(self, run: _Run, terms: Terms, outcomes: tuple[Outcome, ...]) -> bool:
+    async def _commit(
+        self, run: _Run, target: _Target, terms: Terms, outcomes: tuple[Outcome, ...]
+    ) -> bool:
         driver = self._driver(run)
         committing = asyncio.ensure_future(
-            self._on_a_worker(run, lambda at: self._jobs.commit(at, driver, terms, outcomes))
+            self._on_a_worker(run, lambda at: target.jobs.commit(at, driver, terms, outcomes))
         )
         if run.last or self._random.random() < 0.9:
             return await committing
@@ -240,10 +273,10 @@ class SparkSinkWorkload:
         timeout_s = self._random.choice((1, 10, 50)) / 1000
         return await asyncio.wait_for(asyncio.shield(committing), timeout_s)
 
-    async def _abort(self, name: str, run: _Run, terms: Terms) -> None:
+    async def _abort(self, name: str, run: _Run, target: _Target, terms: Terms) -> None:
         driver = self._driver(run)
         try:
-            aborted = await self._on_a_worker(run, lambda at: self._jobs.abort(at, driver, terms))
+            aborted = await self._on_a_worker(run, lambda at: target.jobs.abort(at, driver, terms))
         except (*EXPECTED, WorkerLost) as problem:
             self._world.note(name, f"cannot abort: {problem}")
         else:
@@ -284,31 +317,34 @@ class SparkSinkWorkload:
 
     # --- what was told, and what holds ---
 
-    def _told(self, text: str, batch: int) -> None:
+    def _told(self, text: str, batch: int, target: _Target) -> None:
         """Rows are lost: only where transactions time out, and by an error that says which."""
         world = self._world
-        if f"batch {batch} of query {_QUERY} " not in text:
+        if f"batch {batch} of query {target.query} " not in text:
             world.violated("spark-sink", f"an error that does not name batch {batch}: {text}")
         in_part = "lost in part" in text
         if (in_part or "revoked" in text) and not self._times_out:
             world.violated("spark-sink", f"transactions without a timeout: {text}")
         if in_part:
             self._lenient = True
-            lost = self._jobs.rows_of(batch, text)
+            lost = target.jobs.rows_of(batch, text)
             world.note("workload", f"hears that {len(lost)} rows are lost")
-            self._told_lost |= dict.fromkeys(lost)
+            target.told_lost |= dict.fromkeys(lost)
 
     async def check(self) -> Iterator[str]:
-        """Every batch once, and nothing else."""
-        committed = await self._sink.committed()
-        rows = {
-            place: [(offset, value.partition(b" ")[0]) for offset, value in records]
-            for place, records in committed.items()
-        }
+        """Every batch once in each topic, and nothing else."""
         batches = {
             batch: planned
             for batch, planned in self._checkpoint.planned.items()
             if batch <= self._checkpoint.committed
         }
-        problems = list(self._sink.check(committed))
-        return iter([*problems, *check_sink_output(batches, self._told_lost, rows)])
+        problems: list[str] = []
+        for target in self._targets:
+            committed = await target.sink.committed()
+            rows = {
+                place: [(offset, value.partition(b" ")[0]) for offset, value in records]
+                for place, records in committed.items()
+            }
+            problems += target.sink.check(committed)
+            problems += check_sink_output(batches, target.told_lost, rows)
+        return iter(problems)

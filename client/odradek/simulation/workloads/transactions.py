@@ -31,8 +31,13 @@ _PARTITIONS = 2
 class Sink:
     """A topic that transactions write to, and a client that reads what is committed there."""
 
-    def __init__(self, world: World, topic: str, groups: Sequence[str] = ()) -> None:
+    def __init__(
+        self, world: World, topic: str, groups: Sequence[str] = (), readers: str = "reader"
+    ) -> None:
+        """`groups`: those whose offsets are committed with the transactions. `readers`: the first part of the names
+        of those who read it."""
         self._world = world
+        self._readers = readers
         self._groups = groups
         self.topic = topic
         self.attempts: list[Attempt] = []
@@ -55,7 +60,7 @@ class Sink:
     async def read(self) -> None:
         """Readers, one after the other, until the faults are over."""
         while not self._world.faults_over.is_set():
-            name = f"reader-{len(self._seen) + 1}"
+            name = f"{self._readers}-{len(self._seen) + 1}"
             self._seen[name] = {}
             await follow(self._world, name, self._read(name))
 
