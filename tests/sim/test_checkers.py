@@ -7,7 +7,13 @@ import pytest
 from odradek.simulation.checkers.anomalies import check_anomalies
 from odradek.simulation.checkers.deleted import Deletions
 from odradek.simulation.checkers.history import Operation, Outcome, Poll, Send
-from odradek.simulation.checkers.latest import Fate, Writes, check_latest, check_uncompacted
+from odradek.simulation.checkers.latest import (
+    Fate,
+    Writes,
+    check_latest,
+    check_offsets_given_once,
+    check_uncompacted,
+)
 from odradek.simulation.checkers.queues import check_empty, check_limits
 from odradek.simulation.checkers.replayed import check_replayed, durable_state
 from odradek.simulation.run import run_seed
@@ -144,6 +150,43 @@ def test_a_hole_in_a_log_that_nothing_has_compacted_is_told() -> None:
     ]
     written["k"].writes[1].fate = Fate.UNKNOWN
     assert list(check_uncompacted(written, found)) == []
+
+
+def acknowledged(place: str, *offsets: int) -> Writes:
+    writes = Writes(place)
+    for offset in offsets:
+        write = writes.add(tombstone=False)
+        write.fate, write.offset = Fate.ACKNOWLEDGED, offset
+    return writes
+
+
+def test_below_the_log_start_the_last_write_of_a_key_may_be_gone_but_no_older_one_may_stand_for_it() -> (
+    None
+):
+    written = {"k": acknowledged("p", 0, 2)}
+    lost = "k: write 1 was acknowledged, but the last that is there is"
+    assert list(check_latest(written, {}, {"p": 3}, whole=True)) == []
+    assert list(check_uncompacted(written, {}, {"p": 3})) == []
+    assert list(check_latest(written, {}, {"p": 2}, whole=True)) == [f"{lost} -1"]
+    assert len(list(check_uncompacted(written, {}, {"p": 2}))) == 1
+    old = {"p": [(0, "k", 0)]}
+    assert list(check_latest(written, old, {"p": 3}, whole=True)) == [f"{lost} 0"]
+
+
+def test_the_records_of_a_deleted_topic_do_not_come_back_and_its_offsets_are_given_again() -> None:
+    written = {"k": acknowledged("p", 0), "l": acknowledged("p", 0)}
+    (gone,) = written["k"].writes
+    gone.fate, gone.deletion = Fate.DELETED, 1
+    found = {"p": [(0, "k", 0), (1, "l", 0)]}
+    assert list(check_latest(written, found, whole=True)) == [
+        "k: write 0 at offset 0 is of a deleted topic",
+        "l: write 0 was at offset 0, and is at 1 now",
+    ]
+    # Before the deletion it was there.
+    assert list(check_latest({"k": written["k"]}, {"p": [(0, "k", 0)]}, whole=False)) == []
+    assert len(list(check_offsets_given_once(written))) == 1
+    written["l"].writes[0].life = 2
+    assert list(check_offsets_given_once(written)) == []
 
 
 def test_what_a_replay_does_not_give_back() -> None:

@@ -1,6 +1,7 @@
 """A compacted topic: of each key the last committed write is there, and nothing that was not written.
 
-Each key has one writer, which numbers its writes, so that the order of the numbers is that of offsets.
+Each key has one writer, which numbers its writes, so that the order of the numbers is that of offsets. Records leave
+at the start of the log, too (DeleteRecords), and all of them when the topic is deleted and made anew.
 """
 
 from __future__ import annotations
@@ -16,16 +17,25 @@ class Fate(Enum):
     UNKNOWN = "may be there"
     ACKNOWLEDGED = "is there"
     ABORTED = "is not there"
+    DELETED = "went with its topic"
 
 
 @dataclass(slots=True)
 class Write:
-    """One write of a key; a `tombstone` has no value. `offset`: -1 until it is acknowledged."""
+    """One write of a key; a `tombstone` has no value.
+
+    `offset`: -1 until it is acknowledged in the topic that it was made for. `life`: which of the topics of one name that
+    is. `over`: its producer sends it no more. `deletion`: the number of the topic's deletion that it went with, from 1
+    on; 0 if with none.
+    """
 
     number: int
     tombstone: bool
     fate: Fate = Fate.UNKNOWN
     offset: int = -1
+    life: int = 1
+    over: bool = False
+    deletion: int = 0
 
 
 @dataclass(slots=True)
@@ -44,12 +54,18 @@ class Writes:
 
 #: (offset, key, number of the write), oldest first. The number of a tombstone is in a header.
 Found = Sequence[tuple[int, str, int]]
+_NO_STARTS: Mapping[str, int] = {}
 
 
 def check_latest(
-    written: Mapping[str, Writes], found: Mapping[str, Found], *, whole: bool
+    written: Mapping[str, Writes],
+    found: Mapping[str, Found],
+    starts: Mapping[str, int] = _NO_STARTS,
+    *,
+    whole: bool,
 ) -> Iterator[str]:
-    """`found`: by partition what a read_committed reader got; the `whole` log, or a part."""
+    """`found`: by partition what a read_committed reader got; the `whole` log as it is now, or a part as it was.
+    `starts`: of partitions where the log starts, at most."""
     for place, records in found.items():
         by_key: dict[str, list[tuple[int, int]]] = {}
         for offset, key, number in records:
@@ -58,14 +74,17 @@ def check_latest(
             if key not in written or written[key].place != place:
                 yield f"{place} has the key {key}, which nobody wrote there"
             else:
-                yield from _check_visible(key, written[key], by_key[key])
+                yield from _check_visible(key, written[key], by_key[key], now=whole)
     if whole:
         for key, writes in written.items():
             numbers = [number for _, name, number in found.get(writes.place, ()) if name == key]
-            yield from _check_last(key, writes.writes, max(numbers, default=-1))
+            start = starts.get(writes.place, 0)
+            yield from _check_last(key, writes.writes, max(numbers, default=-1), start)
 
 
-def _check_visible(key: str, writes: Writes, records: Iterable[tuple[int, int]]) -> Iterator[str]:
+def _check_visible(
+    key: str, writes: Writes, records: Iterable[tuple[int, int]], *, now: bool
+) -> Iterator[str]:
     last = -1
     for offset, number in records:
         if number <= last:
@@ -77,15 +96,17 @@ def _check_visible(key: str, writes: Writes, records: Iterable[tuple[int, int]])
         write = writes.writes[number]
         if write.fate is Fate.ABORTED:
             yield f"{key}: write {number} at offset {offset} was aborted"
+        elif write.fate is Fate.DELETED and now:
+            yield f"{key}: write {number} at offset {offset} is of a deleted topic"
         elif write.offset not in (-1, offset):
             yield f"{key}: write {number} was at offset {write.offset}, and is at {offset} now"
 
 
-def _check_last(key: str, writes: Sequence[Write], visible: int) -> Iterator[str]:
+def _check_last(key: str, writes: Sequence[Write], visible: int, start: int) -> Iterator[str]:
     """What is visible must not be older than the last acknowledged write; nothing may be visible only if a
-    tombstone can have removed the key."""
+    tombstone or DeleteRecords can have removed the key."""
     known = max((write.number for write in writes if write.fate is Fate.ACKNOWLEDGED), default=-1)
-    if visible >= known:
+    if visible >= known or (visible < 0 and writes[known].offset < start):
         return
     removed = any(
         write.tombstone and write.number >= known and write.fate is not Fate.ABORTED
@@ -95,12 +116,22 @@ def _check_last(key: str, writes: Sequence[Write], visible: int) -> Iterator[str
         yield f"{key}: write {known} was acknowledged, but the last that is there is {visible}"
 
 
-def check_uncompacted(written: Mapping[str, Writes], found: Mapping[str, Found]) -> Iterator[str]:
-    """Of a log that nothing has compacted every acknowledged write is there, not only the last of a key."""
+def check_uncompacted(
+    written: Mapping[str, Writes],
+    found: Mapping[str, Found],
+    starts: Mapping[str, int] = _NO_STARTS,
+) -> Iterator[str]:
+    """Of a log that nothing has compacted every acknowledged write is there, not only the last of a key: from
+    its start on (`starts`, at most)."""
     for key, writes in written.items():
         numbers = {number for _, name, number in found.get(writes.place, ()) if name == key}
+        start = starts.get(writes.place, 0)
         for write in writes.writes:
-            if write.fate is Fate.ACKNOWLEDGED and write.number not in numbers:
+            if (
+                write.fate is Fate.ACKNOWLEDGED
+                and write.offset >= start
+                and write.number not in numbers
+            ):
                 yield (
                     f"{key}: write {write.number} was acknowledged at {writes.place} offset"
                     f" {write.offset}, and is gone though nothing was compacted"
@@ -108,12 +139,12 @@ def check_uncompacted(written: Mapping[str, Writes], found: Mapping[str, Found])
 
 
 def check_offsets_given_once(written: Mapping[str, Writes]) -> Iterator[str]:
-    """No offset belongs to two acknowledged writes."""
-    holders: dict[tuple[str, int], str] = {}
+    """No offset of a topic belongs to two acknowledged writes."""
+    holders: dict[tuple[str, int, int], str] = {}
     for key, writes in written.items():
         for write in writes.writes:
             if write.offset < 0:
                 continue
-            holder = holders.setdefault((writes.place, write.offset), key)
+            holder = holders.setdefault((writes.place, write.life, write.offset), key)
             if holder != key:
                 yield f"{writes.place}: offset {write.offset} was given to {holder} and to {key}"

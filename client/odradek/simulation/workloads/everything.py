@@ -15,14 +15,15 @@ from odradek.simulation.workloads.base import (
     OF_SEVERAL_DIRECTORIES,
     Workload,
 )
-from odradek.simulation.workloads.compaction import CompactionWorkload
+from odradek.simulation.workloads.compacted_churn import CompactedChurnWorkload
 from odradek.simulation.workloads.copy import TransactionalCopyWorkload
 from odradek.simulation.workloads.retention import RetentionWorkload
 from odradek.simulation.world import World
 
-#: Their topics differ: state; events, with DeleteRecords; t0 and on, which come and go; orders and copies.
+#: Their topics differ: state, with DeleteRecords and made anew; events, with DeleteRecords; t0 and on, which come and
+#: go; orders and copies.
 _PARTS: tuple[type[Workload], ...] = (
-    CompactionWorkload,
+    CompactedChurnWorkload,
     RetentionWorkload,
     AdminChurnWorkload,
     TransactionalCopyWorkload,
