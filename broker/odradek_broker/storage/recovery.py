@@ -243,6 +243,9 @@ class LogLoader:
             self._sync(lambda: self.files.sync_dir(self.directory))
         if end < log_start_offset:
             self._note(f"the log ends at {end}, before its start {log_start_offset}")
+            if self.later:
+                # The files that are removed here could not be opened.
+                self.later.clear()
             self._remove(good)
             return self._start_empty(log_start_offset)
         return LoadedLog(good, producers, epochs, log_start_offset, end)

@@ -545,6 +545,24 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
     assert (log.log_start_offset, log.log_end_offset) == (2, 4)
 
 
+def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
+    files: MemoryFiles,
+) -> None:
+    """With page-cache the log start is on disk before the records are. What the start removes, it syncs no more."""
+    manager, _ = start(files, config=LogConfig(durability="page-cache"))
+    log = manager.create("a", 0, ID_A)
+    append(log, make_batch(3))
+    log.flush()
+    append(log, make_batch(3))
+    assert log.delete_records(5) == 5
+    crash(files, keep_page_cache=False)
+    manager, _ = start(files)
+    found = manager.get("a", 0)
+    assert found is not None
+    assert (found.offline_reason, found.log_start_offset, found.log_end_offset) == ("", 5, 5)
+    assert append(found).base_offset == 5
+
+
 def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
