@@ -30,7 +30,7 @@ from odradek_broker.metadata.cluster import (
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
 )
-from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog
+from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog, MetadataLogState
 from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.partition import Partition
@@ -368,6 +368,10 @@ class Node:
     def metadata_durable(self) -> Deferred[None]:
         """Resolves when every change made so far is durable."""
         return self._metadata_log.durable()
+
+    def metadata_log_state(self) -> MetadataLogState:
+        """How far the metadata log has come."""
+        return self._metadata_log.state()
 
     def _publish(self, records: Sequence[MetadataRecord]) -> Callable[[], Deferred[None]]:
         delta = self._replicas.apply(records)

@@ -124,6 +124,19 @@ DIFFERENCES: tuple[Difference, ...] = (
         "keeps it, for plugins that it may have.",
     ),
     Difference(
+        "describe-quorum*",
+        ("*.nodes.0.listeners",),
+        "DescribeQuorum names no listeners of the controller: it is in the broker, and has none of its own.",
+        "2",
+    ),
+    Difference(
+        "features",
+        ("*.supported_features", "*.finalized_features"),
+        "The features share.version and streams.version are not there, since there are no such groups, nor are "
+        "eligible.leader.replicas.version, since there is one replica, and kraft.version, since voters cannot change.",
+        "3-4",
+    ),
+    Difference(
         "find-coordinator-of-a-share",
         ("*",),
         "There are no share groups: their coordinator is not found (INVALID_REQUEST).",

@@ -13,6 +13,7 @@ from tests.oracle.play import play
 from tests.oracle.scenarios import all_scenarios, chosen
 
 from broker_process import BrokerProcess
+from odradek_broker.metadata.features import FEATURES
 from odradek_protocol.keys import APIS, PRIVATE_KEYS
 
 
@@ -61,3 +62,19 @@ def test_nothing_is_recorded_that_no_scenario_plays() -> None:
 def test_the_page_tells_what_is_served_left_out_and_different() -> None:
     text = PAGE.read_text("utf-8")
     assert text == page(text), "run: python -m tests.oracle page"
+
+
+def test_n52_features_have_the_levels_of_kafka() -> None:
+    (answer,) = (each["answer"] for each in recordings.load("features", "features")[4])
+    supported = {
+        each["name"]: (each.get("min_version", 0), each["max_version"])
+        for each in answer["supported_features"]
+    }
+    finalized = {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
+    assert {name: supported[name] for name in FEATURES} == FEATURES
+    assert {name: each.highest for name, each in FEATURES.items()} == {
+        name: finalized[name] for name in FEATURES
+    }
+    assert set(supported) - set(FEATURES) == {
+        *("eligible.leader.replicas.version", "kraft.version", "share.version", "streams.version"),
+    }

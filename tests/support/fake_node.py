@@ -11,6 +11,7 @@ from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.log import MetadataLogState
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
@@ -112,6 +113,11 @@ class FakeNode:
         deferred: Deferred[None] = Deferred()
         self._open.append(deferred)
         return deferred
+
+    def metadata_log_state(self) -> MetadataLogState:
+        return MetadataLogState(
+            leader_epoch=0, high_watermark=len(self.recorded), log_end_offset=len(self.recorded)
+        )
 
     def flush(self) -> None:
         """Everything is on disk now."""

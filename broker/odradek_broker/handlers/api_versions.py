@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from odradek_broker.metadata.features import FEATURES
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.errors import ErrorCode
@@ -23,18 +24,14 @@ from odradek_protocol.schemas.api_versions import (
 )
 from odradek_protocol.schemas.init_producer_id import TWO_PHASE_COMMIT_SINCE
 
-#: Features and the level at which they are finalized, which is the highest that is supported.
-FEATURES = {"group.version": 1, "transaction.version": 2}
-#: Grows whenever the table above changes: clients keep what has the highest epoch.
-_FEATURES_EPOCH = 2
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Every API with a row in `APIS`, all of which have handlers, and the features.
+    """Every API with a row in `APIS`, all of which have handlers, and the features (N-52).
 
-    The finalized `transaction.version` makes clients speak transactions v2 (T-60, api-versions rule
-    8). Below version 4, readers stumble over a supported feature whose lowest version is 0 (rule 4).
+    The finalized `transaction.version` makes clients speak transactions v2 (T-60). Below version 4, readers
+    stumble over a supported feature whose lowest level is 0.
     """
     if context.api_version >= CLIENT_SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):
@@ -44,12 +41,7 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
         error = context.authentication.versions_asked()
         if error:
             return ApiVersionsResponse(error_code=error)
-    supported = []
-    if context.api_version >= FEATURES_FROM_0_SINCE:
-        supported = [
-            SupportedFeatureKey(name=name, min_version=0, max_version=level)
-            for name, level in FEATURES.items()
-        ]
+    of_any_level = context.api_version >= FEATURES_FROM_0_SINCE
     return ApiVersionsResponse(
         api_keys=[
             _row(api, TWO_PHASE_COMMIT_SINCE - 1)
@@ -58,11 +50,18 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
             else _row(api)
             for key, api in sorted(APIS.items())
         ],
-        supported_features=supported,
-        finalized_features_epoch=_FEATURES_EPOCH,
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+            for name, levels in FEATURES.items()
+            if levels.lowest or of_any_level
+        ],
+        # Clients keep the features that come with the highest epoch.
+        finalized_features_epoch=node.metadata_log_state().high_watermark,
         finalized_features=[
-            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in FEATURES.items()
+            FinalizedFeatureKey(
+                name=name, max_version_level=levels.highest, min_version_level=levels.highest
+            )
+            for name, levels in FEATURES.items()
         ],
     )
 

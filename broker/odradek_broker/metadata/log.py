@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from odradek_broker.config.types import ConfigError
 from odradek_broker.deferred import Deferred
@@ -32,6 +33,14 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 #: Replays records and makes the partitions agree with them. What it returns is called when the records
 #: are durable, and resolves when the work that had to wait for that is done.
 Publisher = Callable[[Sequence[MetadataRecord]], Callable[[], Deferred[None]]]
+
+
+class MetadataLogState(NamedTuple):
+    """How far the metadata log has come. Records below `high_watermark` are durable."""
+
+    leader_epoch: int
+    high_watermark: int
+    log_end_offset: int
 
 
 class MetadataLog:
@@ -213,6 +222,13 @@ class MetadataLog:
 
         appended.then(settled)
         return deferred
+
+    def state(self) -> MetadataLogState:
+        """The epoch and the ends of the log as they are."""
+        partition = self._loaded()
+        return MetadataLogState(
+            partition.leader_epoch, partition.log.high_watermark, partition.log.log_end_offset
+        )
 
     def durable(self) -> Deferred[None]:
         """Resolves when every record replayed so far is on disk, so that answers may show it (D4)."""

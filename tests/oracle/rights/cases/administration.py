@@ -194,6 +194,13 @@ _CLUSTER_CASES = [
         },
     ),
     Case(
+        "describe-quorum",
+        "DescribeQuorum",
+        {"topics": [{"topic_name": "@t", "partitions": [{"partition_index": 0}]}]},
+        [cluster_right("DESCRIBE")],
+        extra={"describes-configs": [cluster_right("DESCRIBE_CONFIGS")]},
+    ),
+    Case(
         "unregister-broker",
         "UnregisterBroker",
         {"broker_id": 99},

@@ -1,0 +1,82 @@
+"""DescribeQuorum (key 55): who leads the metadata quorum, and how far each voter and observer has come (KIP-595).
+
+Versions: 1 has times of fetches; 2 has texts of errors, directory ids, and the addresses of controllers.
+
+Of note: the quorum is that of partition 0 of `__cluster_metadata`.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UINT16, UUID
+
+#: From this version on the answer has the nodes of the quorum.
+NODES_SINCE = 2
+
+
+@struct
+class PartitionData(Struct):
+    partition_index: int = field(INT32)
+
+
+@struct
+class TopicData(Struct):
+    topic_name: str = field(STRING)
+    partitions: list[PartitionData] = field(array(PartitionData))
+
+
+@message(key=55, versions="0-2", flexible="0+")
+class DescribeQuorumRequest(Message):
+    """The request."""
+
+    topics: list[TopicData] = field(array(TopicData))
+
+
+@struct
+class ReplicaState(Struct):
+    replica_id: int = field(INT32)
+    replica_directory_id: bytes = field(UUID, "2+")
+    log_end_offset: int = field(INT64)
+    last_fetch_timestamp: int = field(INT64, "1+", default=-1, ignorable=True)
+    last_caught_up_timestamp: int = field(INT64, "1+", default=-1, ignorable=True)
+
+
+@struct
+class QuorumPartition(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, "2+", nullable="2+", ignorable=True)
+    leader_id: int = field(INT32)
+    leader_epoch: int = field(INT32)
+    high_watermark: int = field(INT64)
+    current_voters: list[ReplicaState] = field(array(ReplicaState))
+    observers: list[ReplicaState] = field(array(ReplicaState))
+
+
+@struct
+class QuorumTopic(Struct):
+    topic_name: str = field(STRING)
+    partitions: list[QuorumPartition] = field(array(QuorumPartition))
+
+
+@struct
+class QuorumListener(Struct):
+    name: str = field(STRING, "2+")
+    host: str = field(STRING, "2+")
+    port: int = field(UINT16, "2+")
+
+
+@struct
+class QuorumNode(Struct):
+    node_id: int = field(INT32, "2+")
+    listeners: list[QuorumListener] = field(array(QuorumListener), "2+")
+
+
+@message(key=55, versions="0-2", flexible="0+")
+class DescribeQuorumResponse(Message):
+    """The response."""
+
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, "2+", nullable="2+", ignorable=True)
+    topics: list[QuorumTopic] = field(array(QuorumTopic))
+    nodes: list[QuorumNode] = field(array(QuorumNode), "2+")
