@@ -30,6 +30,7 @@ from odradek_broker.metadata.cluster import (
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
 )
+from odradek_broker.metadata.features import FinalizedFeatures
 from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog, MetadataLogState
 from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.metrics.broker import BrokerMetrics
@@ -54,7 +55,11 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.stored.cluster_metadata import ClientQuotaRecord, MetadataRecord
+from odradek_protocol.stored.cluster_metadata import (
+    ClientQuotaRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+)
 
 #: Nothing is deleted in the first moments of a broker, as in Kafka.
 FIRST_RETENTION_MS = 30_000
@@ -168,6 +173,8 @@ class Node:
         self._metadata_log = MetadataLog(
             self.metadata, logs, self._replicas.lead, self._publish, clock, scheduler, on_fatal
         )
+        #: The features that clients are told; levels change when they are durable.
+        self.finalized_features = FinalizedFeatures(0, dict(self.metadata.feature_levels))
         self._producer_ids = ProducerIdManager(self.metadata, self.commit_metadata, faults)
         #: Compacts logs.
         self.cleaner = LogCleaner(
@@ -208,6 +215,7 @@ class Node:
             topics=_TopicsAtStart(self._metadata_log, self.metadata),
         )
         self._metadata_log.load()
+        self.finalized_features = self._replayed_features()
         for entity, quotas in self.metadata.client_quotas.items():
             for key, limit in quotas.items():
                 self._update_quota(entity, key, limit)
@@ -375,7 +383,10 @@ class Node:
 
     def _publish(self, records: Sequence[MetadataRecord]) -> Callable[[], Deferred[None]]:
         delta = self._replicas.apply(records)
+        features = self.finalized_features
         for record in records:
+            if isinstance(record, FeatureLevelRecord):
+                features = self._replayed_features()
             if isinstance(record, ClientQuotaRecord):
                 entity = quota_entity(
                     (each.entity_type, each.entity_name) for each in record.entity
@@ -383,6 +394,8 @@ class Node:
                 self._update_quota(entity, record.key, None if record.remove else record.value)
 
         def complete() -> Deferred[None]:
+            if features.epoch > self.finalized_features.epoch:
+                self.finalized_features = features
             done: Deferred[None] = Deferred()
             in_step = self._replicas.complete(delta)
             # Offsets of a removed topic must not be found by a new one of its name (O-15).
@@ -391,6 +404,12 @@ class Node:
             return done
 
         return complete
+
+    def _replayed_features(self) -> FinalizedFeatures:
+        """The levels as they are replayed, durable or not; as in Kafka, the end of the metadata log is their epoch."""
+        return FinalizedFeatures(
+            self._metadata_log.state().log_end_offset, dict(self.metadata.feature_levels)
+        )
 
     def _update_quota(self, entity: QuotaEntity, key: str, limit: float | None) -> None:
         if key == QuotaKey.CONNECTION_CREATION_RATE:

@@ -11,6 +11,7 @@ from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.features import FinalizedFeatures
 from odradek_broker.metadata.log import MetadataLogState
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.quotas.managers import QuotaManagers
@@ -113,6 +114,10 @@ class FakeNode:
         deferred: Deferred[None] = Deferred()
         self._open.append(deferred)
         return deferred
+
+    @property
+    def finalized_features(self) -> FinalizedFeatures:
+        return FinalizedFeatures(len(self.recorded), dict(self.metadata.feature_levels))
 
     def metadata_log_state(self) -> MetadataLogState:
         return MetadataLogState(

@@ -56,12 +56,11 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
             if levels.lowest or of_any_level
         ],
         # Clients keep the features that come with the highest epoch.
-        finalized_features_epoch=node.metadata_log_state().high_watermark,
+        finalized_features_epoch=node.finalized_features.epoch,
         finalized_features=[
-            FinalizedFeatureKey(
-                name=name, max_version_level=levels.highest, min_version_level=levels.highest
-            )
-            for name, levels in FEATURES.items()
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in node.finalized_features.levels.items()
+            if level
         ],
     )
 

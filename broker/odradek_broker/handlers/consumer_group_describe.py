@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from odradek_broker.config.broker import CONSUMER_GROUPS_OFF
 from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
@@ -35,10 +34,9 @@ def handle(
 
 
 def _describe(node: Node, context: RequestContext, name: str) -> Deferred[DescribedConsumerGroup]:
-    if not node.config.serves_consumer_groups:
-        return Deferred.of(
-            consumer_not_described(name, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_GROUPS_OFF)
-        )
+    off = node.metadata.consumer_groups_off
+    if off:
+        return Deferred.of(consumer_not_described(name, ErrorCode.UNSUPPORTED_VERSION, off))
     if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
         return Deferred.of(consumer_not_described(name, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if not name:

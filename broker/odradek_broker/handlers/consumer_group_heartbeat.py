@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from odradek_broker.config.broker import CONSUMER_GROUPS_OFF
 from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
 from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
@@ -24,8 +23,8 @@ def handle(
     node: Node, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
     """Answered at once, but never ahead of what is being made durable."""
-    if not node.config.serves_consumer_groups:
-        return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION, CONSUMER_GROUPS_OFF)
+    if node.metadata.consumer_groups_off:
+        return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION, node.metadata.consumer_groups_off)
     authorizer = node.authorizer
     if not authorizer.allows(context, Operation.READ, group(request.group_id)):
         return heartbeat_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)

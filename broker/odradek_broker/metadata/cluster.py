@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from odradek_broker.config.broker import BrokerConfig, settings_of_every_broker, with_dynamic
+from odradek_broker.config.broker import (
+    CONSUMER_GROUPS_OFF,
+    BrokerConfig,
+    settings_of_every_broker,
+    with_dynamic,
+)
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.types import ConfigError
+from odradek_broker.metadata.features import FEATURES, GROUP_VERSION
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.entities import QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
@@ -26,6 +32,7 @@ from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -104,6 +111,8 @@ class ClusterMetadata:
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         #: Who may do what, where an authorizer goes by it. Changed by `replay` only.
         self.acls = AclIndex()
+        #: The finalized level of each feature; of one whose level was never changed, the highest. Changed by `replay` only.
+        self.feature_levels = {name: levels.highest for name, levels in FEATURES.items()}
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
         # Soft state: the block in use and the one being made durable. A restart skips what is
@@ -181,6 +190,15 @@ class ClusterMetadata:
         least_ms, most_ms = self.config.value_of(least), self.config.value_of(most)
         assert isinstance(least_ms, int) and isinstance(most_ms, int)
         return min(max(int(text), least_ms), most_ms)
+
+    @property
+    def consumer_groups_off(self) -> str:
+        """The reason why groups of the consumer protocol (KIP-848) are not served; empty where they are."""
+        if not self.config.serves_consumer_groups:
+            return CONSUMER_GROUPS_OFF
+        if not self.feature_levels[GROUP_VERSION]:
+            return f"The consumer group protocol is switched off: the feature {GROUP_VERSION} is at level 0."
+        return ""
 
     @property
     def topic_configs(self) -> TopicConfigs:
@@ -400,6 +418,15 @@ class ClusterMetadata:
         if not held:
             del self.scram_credentials[record.name]
 
+    def _replay_feature_level(self, record: FeatureLevelRecord) -> None:
+        known = FEATURES.get(record.name)
+        if known is None or not known.lowest <= record.feature_level <= known.highest:
+            raise MetadataError(
+                f"the feature {record.name!r} is at level {record.feature_level}, which this version of the"
+                " broker does not have"
+            )
+        self.feature_levels[record.name] = record.feature_level
+
     def _replay_acl(self, record: AccessControlEntryRecord) -> None:
         try:
             acl = Acl(
@@ -460,6 +487,7 @@ _REPLAY: dict[type[Message], _Replay] = {
     ConfigRecord: ClusterMetadata._replay_config,  # type: ignore[dict-item]
     RemoveTopicRecord: ClusterMetadata._replay_remove_topic,  # type: ignore[dict-item]
     ClientQuotaRecord: ClusterMetadata._replay_client_quota,  # type: ignore[dict-item]
+    FeatureLevelRecord: ClusterMetadata._replay_feature_level,  # type: ignore[dict-item]
     ProducerIdsRecord: ClusterMetadata._replay_producer_ids,  # type: ignore[dict-item]
     UserScramCredentialRecord: ClusterMetadata._replay_scram_credential,  # type: ignore[dict-item]
     RemoveUserScramCredentialRecord: ClusterMetadata._replay_remove_scram_credential,  # type: ignore[dict-item]

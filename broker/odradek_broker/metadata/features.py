@@ -1,4 +1,4 @@
-"""The features of the cluster: the levels that this broker can have, and the level at which each is finalized (N-52).
+"""The features of the cluster: the levels that this broker can have, and how the finalized ones change (N-52, N-53).
 
 Left out are Kafka's share.version and streams.version, since there are no such groups, eligible.leader.replicas.version, since
 there is one replica, and kraft.version, whose levels above 0 let voters change.
@@ -6,7 +6,13 @@ there is one replica, and kraft.version, whose levels above 0 let voters change.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, NoReturn
+
+from odradek_broker.metadata.errors import AdminError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.cluster_metadata import FeatureLevelRecord, MetadataRecord
 
 
 class FeatureLevels(NamedTuple):
@@ -16,9 +22,78 @@ class FeatureLevels(NamedTuple):
     highest: int
 
 
+GROUP_VERSION = "group.version"
+METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
+
 #: As Kafka 4.3.0 has them.
 FEATURES: dict[str, FeatureLevels] = {
-    "group.version": FeatureLevels(0, 1),
-    "metadata.version": FeatureLevels(7, 30),
-    "transaction.version": FeatureLevels(0, 2),
+    GROUP_VERSION: FeatureLevels(0, 1),
+    METADATA_VERSION: FeatureLevels(7, 30),
+    TRANSACTION_VERSION: FeatureLevels(0, 2),
 }
+
+
+class FinalizedFeatures(NamedTuple):
+    """The durable level of each feature, 0 where it is off; `epoch` grows whenever one changes."""
+
+    epoch: int
+    levels: Mapping[str, int]
+
+
+class UpgradeType(IntEnum):
+    """The direction that a change of a level may take."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A level that is wanted. `upgrade_type`: the number of an `UpgradeType`, or one that means nothing."""
+
+    feature: str
+    level: int
+    upgrade_type: int
+
+
+def update_features(
+    levels: Mapping[str, int], updates: Iterable[FeatureUpdate]
+) -> list[MetadataRecord]:
+    """The records that bring features to the levels wanted. AdminError if one of them cannot be had: then none changes.
+
+    Of several updates of one feature the last one counts, as in Kafka.
+    """
+    wanted = {update.feature: update for update in updates}
+    for update in wanted.values():
+        _check(levels, update)
+    return [
+        FeatureLevelRecord(name=update.feature, feature_level=update.level)
+        for update in wanted.values()
+        if update.level != levels[update.feature]
+    ]
+
+
+def _check(levels: Mapping[str, int], update: FeatureUpdate) -> None:
+    feature, level, upgrade_type = update
+    if upgrade_type not in list(UpgradeType):
+        _refuse(update, f"there is no upgrade type {upgrade_type}")
+    known = FEATURES.get(feature)
+    if known is None:
+        _refuse(update, "there is no such feature")
+    if not known.lowest <= level <= known.highest:
+        _refuse(update, f"the broker has levels {known.lowest} to {known.highest}")
+    present = levels[feature]
+    if level > present and upgrade_type != UpgradeType.UPGRADE:
+        _refuse(update, f"that is above the present level {present}, and a downgrade was asked for")
+    if level < present and upgrade_type == UpgradeType.UPGRADE:
+        _refuse(update, f"that is below the present level {present}, and an upgrade was asked for")
+    if level < present and feature == METADATA_VERSION:
+        _refuse(update, "the records of the metadata log cannot be written in an older form")
+
+
+def _refuse(update: FeatureUpdate, why: str) -> NoReturn:
+    raise AdminError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"No feature was changed, since {update.feature!r} cannot have level {update.level}: {why}.",
+    )

@@ -17,6 +17,7 @@ from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
@@ -38,7 +39,7 @@ class MetadataImage:
 
     def __init__(self) -> None:
         #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
-        #: ("scram", user); ("ACL", id); `_PRODUCER_IDS`.
+        #: ("scram", user); ("ACL", id); ("feature", name); `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
         #: What has become of some of them since a snapshot began; None: it is gone.
         self._changes: dict[Any, _Entry | None] = {}
@@ -135,6 +136,9 @@ class MetadataImage:
     def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord, value: bytes) -> None:
         self._put(("ACL", record.id), None)
 
+    def _replay_feature_level(self, record: FeatureLevelRecord, value: bytes) -> None:
+        self._put(("feature", record.name), value)
+
     def _set(self, key: object, name: str, value: bytes | None) -> None:
         """One of the settings behind a key; None removes it."""
         held = cast(dict[str, bytes], self._get(key) or {})
@@ -185,6 +189,7 @@ _REPLAY: dict[type[Message], _Replay] = {
     ClientQuotaRecord: MetadataImage._replay_client_quota,  # type: ignore[dict-item]
     ConfigRecord: MetadataImage._replay_config,  # type: ignore[dict-item]
     RemoveTopicRecord: MetadataImage._replay_remove_topic,  # type: ignore[dict-item]
+    FeatureLevelRecord: MetadataImage._replay_feature_level,  # type: ignore[dict-item]
     ProducerIdsRecord: MetadataImage._replay_producer_ids,  # type: ignore[dict-item]
     UserScramCredentialRecord: MetadataImage._replay_scram_credential,  # type: ignore[dict-item]
     RemoveUserScramCredentialRecord: MetadataImage._replay_remove_scram_credential,  # type: ignore[dict-item]

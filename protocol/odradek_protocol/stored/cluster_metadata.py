@@ -13,6 +13,7 @@ from odradek_protocol.primitives import (
     BYTES,
     FLOAT64,
     INT8,
+    INT16,
     INT32,
     INT64,
     STRING,
@@ -89,6 +90,14 @@ class QuotaEntityData(Struct):
     entity_name: str | None = field(STRING, nullable="0+")
 
 
+@message(key=12, versions="0", flexible="0+")
+class FeatureLevelRecord(Message):
+    """A feature is finalized at a level; 0 switches it off."""
+
+    name: str = field(STRING)
+    feature_level: int = field(INT16)
+
+
 @message(key=14, versions="0", flexible="0+")
 class ClientQuotaRecord(Message):
     """A quota of an entity. With `remove` it is gone, and `value` means nothing."""
@@ -143,6 +152,7 @@ MetadataRecord = (
     | ConfigRecord
     | RemoveTopicRecord
     | UserScramCredentialRecord
+    | FeatureLevelRecord
     | ClientQuotaRecord
     | ProducerIdsRecord
     | RemoveUserScramCredentialRecord
@@ -154,7 +164,7 @@ RECORD_TYPES: dict[int, type[Message]] = {
     cls.api_key: cls
     for cls in (
         *(TopicRecord, PartitionRecord, ConfigRecord),
-        *(RemoveTopicRecord, ClientQuotaRecord, ProducerIdsRecord),
+        *(RemoveTopicRecord, FeatureLevelRecord, ClientQuotaRecord, ProducerIdsRecord),
         *(UserScramCredentialRecord, RemoveUserScramCredentialRecord),
         *(AccessControlEntryRecord, RemoveAccessControlEntryRecord),
     )

@@ -201,6 +201,20 @@ _CLUSTER_CASES = [
         extra={"describes-configs": [cluster_right("DESCRIBE_CONFIGS")]},
     ),
     Case(
+        "update-features",
+        "UpdateFeatures",
+        {
+            "feature_updates": [
+                {"feature": "transaction.version", "max_version_level": 2, "upgrade_type": 1}
+            ]
+        },
+        [cluster_right("ALTER")],
+        extra={
+            "describes": [cluster_right("DESCRIBE")],
+            "alters-configs": [cluster_right("ALTER_CONFIGS")],
+        },
+    ),
+    Case(
         "unregister-broker",
         "UnregisterBroker",
         {"broker_id": 99},

@@ -1,0 +1,57 @@
+"""UpdateFeatures (key 57): other finalized levels of the cluster's features (A-78, N-53).
+
+Versions: 0 can only raise levels, whatever it says of downgrades; 0 and 1 name each feature in the answer.
+"""
+
+from __future__ import annotations
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.features import FeatureUpdate, update_features
+from odradek_broker.node import Node
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse | Deferred[UpdateFeaturesResponse]:
+    """All updates or none, answered when they are durable."""
+    if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            error_message=denial(Operation.ALTER, CLUSTER),
+        )
+    updates = [
+        FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type)
+        for each in request.feature_updates
+    ]
+    try:
+        records = update_features(node.metadata.feature_levels, updates)
+    except AdminError as error:
+        return UpdateFeaturesResponse(error_code=error.error, error_message=error.message)
+
+    def respond() -> UpdateFeaturesResponse:
+        # Kafka has the name of the error as its text.
+        results = [
+            UpdatableFeatureResult(feature=update.feature, error_message=ErrorCode.NONE.name)
+            for update in updates
+        ]
+        return UpdateFeaturesResponse(error_message=None, results=results)
+
+    def timed_out() -> UpdateFeaturesResponse:
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="the disk is too slow"
+        )
+
+    if request.validate_only:
+        return respond()
+    # Kafka's controller takes a time that is over already as well.
+    return when_durable(node, records, respond, timed_out, max(request.timeout_ms, 0))

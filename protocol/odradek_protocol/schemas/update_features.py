@@ -1,0 +1,47 @@
+"""UpdateFeatures (key 57): raises or lowers the levels at which features of the cluster are finalized (KIP-584).
+
+Versions: 1 says how far a downgrade may go, in place of allowing any, and can only validate; 2 has one error for all.
+
+Of note: level 0 switches a feature off.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+
+
+@struct
+class FeatureUpdateKey(Struct):
+    feature: str = field(STRING)
+    max_version_level: int = field(INT16)
+    allow_downgrade: bool = field(BOOL, "0")
+    upgrade_type: int = field(INT8, "1+", default=1)
+
+
+@message(key=57, versions="0-2", flexible="0+")
+class UpdateFeaturesRequest(Message):
+    """The request."""
+
+    timeout_ms: int = field(INT32, default=60_000)
+    feature_updates: list[FeatureUpdateKey] = field(array(FeatureUpdateKey))
+    validate_only: bool = field(BOOL, "1+")
+
+
+@struct
+class UpdatableFeatureResult(Struct):
+    feature: str = field(STRING)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+
+
+@message(key=57, versions="0-2", flexible="0+")
+class UpdateFeaturesResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    results: list[UpdatableFeatureResult] = field(
+        array(UpdatableFeatureResult), "0-1", ignorable=True
+    )

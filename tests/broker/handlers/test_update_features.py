@@ -1,0 +1,182 @@
+"""UpdateFeatures: which levels can be had, and what they change."""
+
+from __future__ import annotations
+
+import pytest
+
+from acl_rules import RuleList
+from fake_node import FakeNode
+from handler_calls import ask, received, send
+from odradek_broker.metadata.cluster import ClusterMetadata, MetadataError
+from odradek_broker.metadata.image import MetadataImage
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
+from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek_protocol.schemas.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from odradek_protocol.stored.cluster_metadata import FeatureLevelRecord, decode_record
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+E = ErrorCode
+Update = tuple[str, int, int]
+
+
+def _request(*updates: Update, validate_only: bool = False) -> UpdateFeaturesRequest:
+    return UpdateFeaturesRequest(
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+            for name, level, kind in updates
+        ],
+        validate_only=validate_only,
+    )
+
+
+def _update(
+    node: FakeNode, *updates: Update, version: int = 2, validate_only: bool = False
+) -> UpdateFeaturesResponse:
+    answer = ask(node, _request(*updates, validate_only=validate_only), version)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    return answer
+
+
+def _told(node: FakeNode) -> dict[str, int]:
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    answer = ask(node, request, 4)
+    assert all(
+        each.max_version_level == each.min_version_level for each in answer.finalized_features
+    )
+    return {each.name: each.max_version_level for each in answer.finalized_features}
+
+
+ALL = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+
+
+@pytest.mark.parametrize("kind", [SAFE, UNSAFE])
+def test_n53_levels_go_down_and_up_again(kind: int) -> None:
+    node = FakeNode()
+    assert _update(node, ("transaction.version", 1, kind)).error_code == E.NONE
+    assert _told(node) == ALL | {"transaction.version": 1}
+    assert _update(node, ("transaction.version", 0, kind)).error_code == E.NONE
+    assert _told(node).keys() == ALL.keys() - {"transaction.version"}, "0 is off"
+    assert _update(node, ("transaction.version", 2, UPGRADE)).error_code == E.NONE
+    assert _told(node) == ALL
+    assert len(node.recorded) == 3
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        ("no.such", 1, UPGRADE),
+        ("no.such", 0, SAFE),
+        ("", 0, UPGRADE),
+        ("share.version", 1, UPGRADE),
+        ("transaction.version", 3, UPGRADE),
+        ("transaction.version", -1, UNSAFE),
+        ("transaction.version", 1, UPGRADE),
+        ("transaction.version", 2, 0),
+        ("transaction.version", 2, 4),
+        ("transaction.version", 2, -1),
+        ("metadata.version", 6, UNSAFE),
+        ("metadata.version", 31, UPGRADE),
+        ("metadata.version", 29, SAFE),
+        ("metadata.version", 29, UNSAFE),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_n53_one_bad_level_keeps_all_as_they_are(update: Update, version: int) -> None:
+    node = FakeNode()
+    answer = _update(node, ("group.version", 0, SAFE), update, version=version)
+    assert answer.error_code == E.INVALID_UPDATE_VERSION
+    assert repr(update[0]) in str(answer.error_message)
+    assert answer.results == [] and node.recorded == [] and _told(node) == ALL
+
+
+def test_n53_no_downgrade_reaches_a_higher_level() -> None:
+    node = FakeNode()
+    _update(node, ("group.version", 0, SAFE))
+    for kind in (SAFE, UNSAFE):
+        assert _update(node, ("group.version", 1, kind)).error_code == E.INVALID_UPDATE_VERSION
+    assert "group.version" not in _told(node)
+
+
+def test_n53_of_one_name_the_last_update_counts() -> None:
+    node = FakeNode()
+    down, up = ("transaction.version", 0, SAFE), ("transaction.version", 2, UPGRADE)
+    assert _update(node, down, up).error_code == E.NONE and node.recorded == []
+    assert _update(node, ("transaction.version", 9, UPGRADE), down).error_code == E.NONE
+    assert len(node.recorded) == 1
+    answer = _update(node, *[up] * 5_000, version=1)
+    assert len(answer.results) == 5_000 and len(node.recorded) == 2
+
+
+def test_n53_the_same_level_and_a_mere_check_record_nothing() -> None:
+    node = FakeNode()
+    same = [(name, level, SAFE) for name, level in ALL.items()]
+    assert _update(node, *same).error_code == E.NONE
+    assert _update(node).error_code == E.NONE
+    lower = ("group.version", 0, SAFE)
+    assert _update(node, lower, validate_only=True).error_code == E.NONE
+    assert node.recorded == [] and _told(node) == ALL
+
+
+def test_n53_version_0_only_raises() -> None:
+    node = FakeNode()
+    request = _request(("group.version", 0, UPGRADE))
+    request.feature_updates[0].allow_downgrade = True
+    assert ask(node, request, 0).error_code == E.INVALID_UPDATE_VERSION
+    answer = _update(node, ("group.version", 1, UPGRADE), version=0)
+    assert [(each.feature, each.error_code) for each in answer.results] == [("group.version", 0)]
+
+
+def test_n53_an_update_is_answered_when_it_is_durable() -> None:
+    node = FakeNode()
+    node.durable = False
+    request = _request(("group.version", 0, SAFE))
+    answer = send(node, request, 2)
+    assert not answer.done
+    node.flush()
+    assert received(request, 2, answer).error_code == E.NONE
+
+
+def test_n53_without_group_version_there_are_no_consumer_groups() -> None:
+    node = FakeNode()
+    _update(node, ("group.version", 0, SAFE))
+    heartbeat = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m")
+    assert ask(node, heartbeat, 1).error_code == E.UNSUPPORTED_VERSION
+    described = ask(node, ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+    assert [each.error_code for each in described.groups] == [E.UNSUPPORTED_VERSION]
+
+
+def test_a78_without_alter_on_the_cluster_nothing_changes() -> None:
+    node = FakeNode()
+    node.authorizer = RuleList()
+    answer = _update(node, ("group.version", 0, SAFE))
+    assert answer.error_code == E.CLUSTER_AUTHORIZATION_FAILED and answer.error_message
+    assert node.recorded == []
+
+
+def test_n53_levels_outlive_a_restart_and_a_snapshot() -> None:
+    node = FakeNode()
+    _update(node, ("group.version", 0, SAFE), ("transaction.version", 1, SAFE))
+    _update(node, ("group.version", 1, UPGRADE))
+    image = MetadataImage()
+    for value in node.recorded:
+        image.replay(decode_record(value), value)
+    kept = list(image.values())
+    assert len(kept) == 2, "one record for each feature"
+    for values in (node.recorded, kept):
+        again = FakeNode().metadata
+        for value in values:
+            again.replay_bytes(value)
+        assert again.feature_levels == ALL | {"transaction.version": 1}
+
+
+@pytest.mark.parametrize(("name", "level"), [("no.such", 1), ("group.version", 2)])
+def test_n53_levels_of_a_newer_broker_are_not_taken(name: str, level: int) -> None:
+    metadata: ClusterMetadata = FakeNode().metadata
+    with pytest.raises(MetadataError, match=name):
+        metadata.replay(FeatureLevelRecord(name=name, feature_level=level))
