@@ -137,3 +137,24 @@ def test_what_is_wrong_with_a_trim_is_said(
     odradek.run("group", "reset-offsets", topic, "--topic", topic, "--to-latest", "--execute")
     odradek.run("topic", "trim", *words.format(topic).split(), code=code)
     assert says.format(topic) in odradek.stderr
+
+
+@pytest.mark.own_broker
+def test_a79_levels_of_loggers_are_shown_set_and_taken_back(odradek: Commands) -> None:
+    def level(name: str) -> str:
+        (row,) = odradek.rows("config", "describe", "broker-logger", "1", "--key", name)
+        assert row["source"] == "dynamic-broker-logger"
+        return str(row["value"])
+
+    shown = {row["name"] for row in odradek.rows("config", "describe", "broker-logger")}
+    assert {"root", "odradek", "odradek.groups", "odradek.tls"} <= shown
+    before = level("odradek.groups")
+    odradek.run("config", "set", "broker-logger", "1", "odradek.groups=ERROR")
+    assert "set odradek.groups=ERROR of broker-logger 1" in odradek.stderr
+    assert (level("odradek.groups"), level("odradek.tls")) == ("ERROR", before)
+    odradek.run("config", "delete", "broker-logger", "1", "odradek.groups")
+    assert level("odradek.groups") == before
+    odradek.run("config", "set", "broker-logger", "1", "odradek.groups=verbose", code=1)
+    assert "TRACE, DEBUG, INFO, WARN, ERROR, FATAL" in odradek.stderr
+    odradek.run("config", "set", "broker-logger", "default", "odradek.groups=INFO", code=1)
+    assert "there is no broker 'default'; give one of 1\n" in odradek.stderr

@@ -36,6 +36,11 @@ _ONCE = (
     "given, which makes an answer of gigabytes from a small request."
 )
 
+_NO_OPERATION = (
+    "An operation of IncrementalAlterConfigs that there is not, on a topic or a logger: INVALID_REQUEST, as on a "
+    "broker, where Kafka answers UNKNOWN_SERVER_ERROR."
+)
+
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "repeated-names",
@@ -97,9 +102,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "alter-unknown-operation",
         ("*error_code",),
-        "An operation of IncrementalAlterConfigs that there is not, on a topic: INVALID_REQUEST, as on a "
-        "broker, where Kafka answers UNKNOWN_SERVER_ERROR.",
+        _NO_OPERATION,
     ),
+    Difference("alter-loggers-by-an-unknown-operation", ("*error_code",), _NO_OPERATION),
     Difference(
         "offsets-of-largest-timestamp-deleted-*",
         ("*.offset", "*.timestamp", "*.leader_epoch"),
@@ -111,11 +116,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         ("*error_*",),
         "Segments may be smaller than 1 MB (`segment.bytes`, `log.segment.bytes`), as they could in Kafka "
         "before 4.0: tests and demonstrations want them.",
-    ),
-    Difference(
-        "describe-loggers",
-        ("*error_code",),
-        "Loggers have no settings (resource type 8); `log.level` is a setting of the broker.",
     ),
     Difference(
         "alter-unknown-broker-key",

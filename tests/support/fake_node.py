@@ -74,6 +74,22 @@ class FakeLogs:
         self.directories = [LogDirectory(path, options)]
 
 
+class FakeLogLevels:
+    """Loggers in memory, each at the root's level unless it has its own."""
+
+    def __init__(self) -> None:
+        self.changeable = True
+        self.own: dict[str, str | None] = {"root": "INFO", "odradek": None, "odradek.groups": None}
+
+    def levels(self) -> dict[str, str]:
+        return {name: level or self.own["root"] or "" for name, level in self.own.items()}
+
+    def set_level(self, name: str, level: str | None) -> None:
+        if name not in self.own:
+            raise KeyError(name)
+        self.own[name] = level
+
+
 class FakeNode:
     """What handlers of the control plane ask of a node. `durable` False holds every answer back."""
 
@@ -93,6 +109,7 @@ class FakeNode:
         self.recorded: list[bytes] = []
         self.changed: list[str] = []
         self.timers: list[FakeTimer] = []
+        self.log_levels = FakeLogLevels()
         self.offline: set[tuple[str, int]] = set()
         self._open: list[Deferred[None]] = []
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.configs.changes import ChangeResult, ResourceChanges, alter_configs
+from odradek_broker.metadata.configs.loggers import alter_loggers, is_of_loggers
 from odradek_broker.metadata.configs.resources import configured_resource
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
@@ -61,7 +62,10 @@ def change_configs(
             )
         else:
             allowed.append(changes)
-    records, results = alter_configs(node.metadata, allowed)
+    loggers = [each for each in allowed if is_of_loggers(each)]
+    recorded = [each for each in allowed if not is_of_loggers(each)]
+    records, results = alter_configs(node.metadata, recorded)
+    results += alter_loggers(node.log_levels, node.node_id, loggers, validate_only=validate_only)
     results += refused
     if validate_only:
         return respond()

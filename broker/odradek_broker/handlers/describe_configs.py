@@ -1,21 +1,22 @@
-"""DescribeConfigs (key 32): settings of topics, brokers and groups, with their sources (A-18)."""
+"""DescribeConfigs (key 32): settings of topics, brokers and groups, levels of loggers, with their sources (A-18)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from odradek_broker.config.effective import ConfigEntry, SynonymEntry
 from odradek_broker.config.types import ConfigSource
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.configs.loggers import describe_loggers
 from odradek_broker.metadata.configs.resources import configured_resource, resource_kind
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.node import Node
 from odradek_broker.request import AnswerTooLarge, RequestContext
 from odradek_broker.security.authorizer import Operation, may_use_configs
 from odradek_protocol import codec
-from odradek_protocol.constants import RESOURCE_BROKER
+from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
@@ -143,13 +144,16 @@ def _describe(
         return _failed(
             resource, AdminError(denied, f"You may not describe the settings of {name!r}.")
         )
+    # Some clients send an empty list and mean all, which is how Kafka takes it.
+    keys = frozenset(resource.configuration_keys or ()) or None
     try:
+        if resource.resource_type == RESOURCE_BROKER_LOGGER:
+            levels = describe_loggers(node.log_levels, node.node_id, name, keys)
+            return _loggers(resource, levels)
         kind = resource_kind(resource.resource_type)
         kind.check_described(node.metadata, name)
     except AdminError as error:
         return _failed(resource, error)
-    # Some clients send an empty list and mean all, which is how Kafka takes it.
-    keys = frozenset(resource.configuration_keys or ()) or None
     entries = kind.describe(node.metadata, name, keys)
     if resource.resource_type == RESOURCE_BROKER and name:
         entries = [_in_force(node, entry) for entry in entries]
@@ -158,6 +162,24 @@ def _describe(
         resource_type=resource.resource_type,
         resource_name=name,
         configs=[_entry(entry, request) for entry in entries],
+    )
+
+
+def _loggers(resource: DescribeConfigsResource, levels: Mapping[str, str]) -> DescribeConfigsResult:
+    """Without a type, synonyms and documentation, as in Kafka."""
+    return DescribeConfigsResult(
+        error_message="",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[
+            DescribeConfigsResourceResult(
+                name=logger,
+                value=level,
+                config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+                documentation="",
+            )
+            for logger, level in levels.items()
+        ],
     )
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import structlog
 
+from odradek_broker.platform.log_levels import PROCESS_LOG_LEVELS
+
 #: A log file is never longer than this, and this many older ones are kept.
 LOG_FILE_MAX_BYTES = 10 * 1024 * 1024
 LOG_FILES_KEPT = 3
@@ -92,7 +94,6 @@ def configure_logging(
         root.removeHandler(old)
         old.close()
     root.addHandler(handler)
-    root.setLevel(level.upper())
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -100,10 +101,9 @@ def configure_logging(
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        # Lines below the level cost next to nothing: some are for every transaction.
-        wrapper_class=structlog.make_filtering_bound_logger(root.level),
         cache_logger_on_first_use=False,
     )
+    PROCESS_LOG_LEVELS.begin(logging.getLevelNamesMapping()[level.upper()])
 
 
 def _shared_processors() -> list[Any]:

@@ -1,4 +1,4 @@
-"""`odradek config describe|set|delete`: settings of topics, brokers and groups."""
+"""`odradek config describe|set|delete`: settings of topics, brokers and groups, and levels of loggers."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Kind(StrEnum):
 
     TOPIC = "topic"
     BROKER = "broker"
+    BROKER_LOGGER = "broker-logger"
     GROUP = "group"
 
 
@@ -44,13 +45,13 @@ class Kind(StrEnum):
 _DEFAULT = "default"
 
 KindArgument = Annotated[
-    Kind, typer.Argument(metavar="topic|broker|group", help="What has the settings.")
+    Kind, typer.Argument(metavar="topic|broker|group|broker-logger", help="What has the settings.")
 ]
 Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A topic; a broker's node id, or `default` for all brokers; a group.",
+        help="A topic; a broker's node id, or `default` for all brokers; a group; for loggers a node id.",
     ),
 ]
 
@@ -81,12 +82,14 @@ def describe(
     """The settings, and where each comes from.
 
     SOURCE: dynamic-topic, dynamic-broker, dynamic-default-broker and group are set with `odradek config
-    set`; static-broker is in the broker's file or command line; default is Kafka's.
+    set`; static-broker is in the broker's file or command line; default is Kafka's. Levels of loggers are
+    dynamic-broker-logger, and forgotten when the broker stops.
 
     \b
     odradek config describe topic orders
     odradek config describe broker 1 --all
     odradek config describe topic orders --key retention.ms --json
+    odradek config describe broker-logger 1
     """
     rows, errors = run(_describe(bootstrap, setting, kind, names or [], keys, documentation))
     if not all_of_them and not keys:
@@ -129,6 +132,7 @@ def set_(
     odradek config set topic orders retention.ms=86400000 cleanup.policy=delete
     odradek config set broker default log.retention.ms=86400000
     odradek config set group readers consumer.session.timeout.ms=10000
+    odradek config set broker-logger 1 odradek.groups=DEBUG
     """
     changes: dict[str, str | None] = dict(assignments(settings, ""))
     _alter(kind, name, changes, bootstrap, validate_only, setting)
@@ -164,13 +168,14 @@ async def _resource(admin: Admin, kind: Kind, name: str) -> ConfigResource:
         return ConfigResource.topic(name)
     if kind is Kind.GROUP:
         return ConfigResource.group(name)
-    if name == _DEFAULT:
+    if name == _DEFAULT and kind is Kind.BROKER:
         return ConfigResource.broker(None)
     there = [str(broker.node_id) for broker in (await admin.describe_cluster()).brokers]
     if name not in there:
-        raise Refused(
-            f"there is no broker {name!r}; give one of {', '.join(there)}, or `default` for all"
-        )
+        or_all = ", or `default` for all" if kind is Kind.BROKER else ""
+        raise Refused(f"there is no broker {name!r}; give one of {', '.join(there)}{or_all}")
+    if kind is Kind.BROKER_LOGGER:
+        return ConfigResource.broker_logger(int(name))
     return ConfigResource.broker(int(name))
 
 

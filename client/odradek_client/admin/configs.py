@@ -10,7 +10,12 @@ from odradek_client.admin.arguments import each_of, text
 from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
 from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
-from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from odradek_protocol.constants import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.describe_configs import (
     DOCUMENTATION_SINCE,
@@ -34,6 +39,7 @@ class ResourceType(IntEnum):
 
     TOPIC = RESOURCE_TOPIC
     BROKER = RESOURCE_BROKER
+    BROKER_LOGGER = RESOURCE_BROKER_LOGGER
     GROUP = RESOURCE_GROUP
 
 
@@ -62,7 +68,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True)
 class ConfigResource:
-    """A topic, a broker or a group whose configuration is meant. A broker's name is its node id."""
+    """A topic, a broker, a broker's loggers or a group whose configuration is meant. A broker's name is its node id."""
 
     type: ResourceType
     name: str
@@ -76,6 +82,11 @@ class ConfigResource:
     def broker(cls, node_id: int | None) -> ConfigResource:
         """A broker; None for the default of all brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @classmethod
+    def broker_logger(cls, node_id: int) -> ConfigResource:
+        """The loggers of a broker: each is a setting whose value is its level (KIP-412)."""
+        return cls(ResourceType.BROKER_LOGGER, str(node_id))
 
     @classmethod
     def group(cls, group_id: str) -> ConfigResource:
@@ -203,12 +214,15 @@ class ConfigAdmin(AdminPart):
         """Which node to ask: a broker about itself, any about topics."""
         by_node: dict[int, list[ConfigResource]] = {}
         for resource in resources:
-            if resource.type is ResourceType.BROKER and resource.name:
+            if resource.type in _OF_ONE_BROKER and resource.name:
                 node_id = int(resource.name)
             else:
                 node_id = await self._network.least_loaded_node()
             by_node.setdefault(node_id, []).append(resource)
         return by_node
+
+
+_OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 
 
 def _resource(result: DescribeConfigsResult | AlterConfigsResourceResponse) -> ConfigResource:

@@ -2,7 +2,7 @@
 
 Versions: 1 is flexible.
 
-Left out: loggers (resource type 8), which have no settings here.
+Of note: the levels of loggers (resource type 8) are kept until the broker stops, as in Kafka.
 """
 
 from __future__ import annotations

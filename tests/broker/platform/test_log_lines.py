@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import structlog
 
 from odradek_broker.platform import log_lines
+from odradek_broker.platform.log_levels import LOGGERS, PROCESS_LOG_LEVELS
 from odradek_broker.platform.log_lines import configure_logging
 
 
@@ -27,6 +29,9 @@ def restore_logging() -> Iterator[None]:
     for handler in handlers:
         root.addHandler(handler)
     root.setLevel(level)
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    PROCESS_LOG_LEVELS.changeable = False
     structlog.reset_defaults()
 
 
@@ -83,3 +88,57 @@ def test_a_log_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == ["b.log", "b.log.1", "b.log.2", "b.log.3"]
     assert all(file.stat().st_size <= 1000 for file in files)
+
+
+def test_a79_a_level_decides_on_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("json", "info")
+    log, other = structlog.get_logger("odradek.groups"), structlog.get_logger("odradek.tls")
+
+    def written() -> list[str]:
+        for each in (log, other):
+            each.debug("debug")
+            each.warning("warning")
+        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        return [f"{line['logger']} {line['event']}" for line in lines]
+
+    usual = ["odradek.groups warning", "odradek.tls warning"]
+    assert written() == usual
+    for level, lines in (
+        ("DEBUG", ["odradek.groups debug", *usual]),
+        ("TRACE", ["odradek.groups debug", *usual]),
+        ("ERROR", usual[1:]),
+        (None, usual),
+    ):
+        PROCESS_LOG_LEVELS.set_level("odradek.groups", level)
+        assert written() == lines, level
+    PROCESS_LOG_LEVELS.set_level("odradek", "FATAL")
+    assert written() == []
+    PROCESS_LOG_LEVELS.set_level("odradek", None)
+    PROCESS_LOG_LEVELS.set_level("root", "DEBUG")
+    assert len(written()) == 4
+    with pytest.raises(KeyError):
+        PROCESS_LOG_LEVELS.set_level("no.such", "DEBUG")
+
+
+def test_a79_levels_are_described_by_kafkas_names() -> None:
+    assert not PROCESS_LOG_LEVELS.changeable
+    configure_logging("json", "warning")
+    assert PROCESS_LOG_LEVELS.changeable
+    levels = PROCESS_LOG_LEVELS.levels()
+    assert {"root", *LOGGERS} <= levels.keys()
+    assert {levels[name] for name in ("root", *LOGGERS)} == {"WARN"}
+    for name in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"):
+        PROCESS_LOG_LEVELS.set_level("odradek", name)
+        assert PROCESS_LOG_LEVELS.levels()["odradek.server"] == name
+    configure_logging("json", "info")
+    assert PROCESS_LOG_LEVELS.levels()["odradek"] == "INFO", "a start forgets"
+
+
+def test_a79_every_logger_of_the_broker_is_named(repository: Path) -> None:
+    named = re.compile(r'get_logger\("([a-z.]+)"\)')
+    found = {
+        name
+        for path in (repository / "broker").rglob("*.py")
+        for name in named.findall(path.read_text("utf-8"))
+    }
+    assert found and found <= set(LOGGERS)

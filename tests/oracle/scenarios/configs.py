@@ -11,7 +11,7 @@ from typing import Any
 from tests.oracle.script import Ask, Batch, Padded, Scenario, Step, produce_body, topic
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
+_TOPIC, _BROKER, _METRICS, _GROUP = 2, 4, 16, 32
 #: All that topics have but two, of which Kafka's features say more than its settings.
 _TOPIC_KEYS = (
     *("cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type"),
@@ -444,18 +444,6 @@ _OTHERS = [
         "IncrementalAlterConfigs",
         [_change(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
         versions="1",
-    ),
-    Scenario(
-        "describe-loggers",
-        "DescribeConfigs",
-        [
-            Ask(
-                "DescribeConfigs",
-                {"resources": [{"resource_type": _LOGGER, "resource_name": "1"}]},
-                ignore=("results.*.configs",),
-            )
-        ],
-        versions="4",
     ),
     Scenario(
         "alter-group",

@@ -215,6 +215,34 @@ _CLUSTER_CASES = [
         },
     ),
     Case(
+        "describe-loggers",
+        "DescribeConfigs",
+        {"resources": [{"resource_type": 8, "resource_name": "1", "configuration_keys": ["root"]}]},
+        [cluster_right("DESCRIBE_CONFIGS")],
+        extra={
+            "alters": [cluster_right("ALTER_CONFIGS")],
+            "describes": [cluster_right("DESCRIBE")],
+        },
+    ),
+    Case(
+        "alter-loggers",
+        "IncrementalAlterConfigs",
+        {
+            "resources": [
+                {
+                    "resource_type": 8,
+                    "resource_name": "1",
+                    "configs": [{"name": "root", "config_operation": 0, "value": "INFO"}],
+                }
+            ]
+        },
+        [cluster_right("ALTER_CONFIGS")],
+        extra={
+            "describes": [cluster_right("DESCRIBE_CONFIGS")],
+            "alters": [cluster_right("ALTER")],
+        },
+    ),
+    Case(
         "unregister-broker",
         "UnregisterBroker",
         {"broker_id": 99},

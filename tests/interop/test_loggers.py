@@ -1,0 +1,51 @@
+"""The level of a logger that a client changes, in the lines of a broker that runs (A-79)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_process import BrokerProcess
+from odradek import ConfigResource, NewTopic, sync
+
+LINE = "group changed its state"
+SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.format=json", "log.durability=page-cache")
+
+
+def _join(address: str, group_id: str) -> None:
+    with sync.Producer(bootstrap_servers=address) as producer:
+        producer.send("t", b"x")
+    with sync.Consumer(
+        "t",
+        bootstrap_servers=address,
+        group_id=group_id,
+        group_protocol="classic",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        assert next(iter(consumer)).value == b"x"
+
+
+def test_a79_a_level_holds_for_the_next_line_and_until_the_broker_stops(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, SETTINGS)
+    broker.start()
+    loggers = ConfigResource.broker_logger(1)
+    try:
+        with sync.Admin(bootstrap_servers=broker.address) as admin:
+            admin.create_topics(NewTopic("t"))
+            _join(broker.address, "before")
+            admin.alter_configs({loggers: {"odradek.groups": "DEBUG"}})
+            _join(broker.address, "while")
+            admin.alter_configs({loggers: {"odradek.groups": None}})
+            _join(broker.address, "after")
+        named = {
+            name for name in ("before", "while", "after") if f'"group": "{name}"' in broker.log
+        }
+        assert LINE in broker.log and named == {"while"}
+        with sync.Admin(bootstrap_servers=broker.address) as admin:
+            admin.alter_configs({loggers: {"root": "FATAL"}})
+        broker.stop()
+        broker.start()
+        with sync.Admin(bootstrap_servers=broker.address) as admin:
+            described = admin.describe_configs(loggers)[loggers]
+            assert described["root"].value == "INFO"
+    finally:
+        broker.clean_up()
