@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from odradek_client.errors import OdradekError
 from pyspark_odradek.errors import SinkError
 
 if TYPE_CHECKING:
@@ -27,11 +29,13 @@ class Sending:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._chunks: deque[list[ArrowDelivery]] = deque()
+        self._found: set[str] = set()
 
     async def send(self, parts: Sequence[TopicRows]) -> None:
         """Buffer them, waiting for room where there is none."""
         deliveries: list[ArrowDelivery] = []
         self._chunks.append(deliveries)
+        await self._find(topic for topic, _ in parts)
         for topic, rows in parts:
             try:
                 deliveries.append(await self._producer.produce_arrow(topic, rows))
@@ -39,6 +43,17 @@ class Sending:
                 raise SinkError(f"odradek: a row cannot be written: {error}") from error
         while len(self._chunks) > CHUNKS_MAX or (self._chunks and _all_done(self._chunks[0])):
             await _check(self._chunks.popleft())
+
+    async def _find(self, topics: Iterable[str]) -> None:
+        """Know the partitions of these topics, by one question for all of them and not one for each."""
+        new = [topic for topic in topics if topic not in self._found]
+        if len(new) > 1:
+            find = self._producer.partitions_for
+            answers = await asyncio.gather(*map(find, new), return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, OdradekError):
+                    raise answer
+        self._found.update(new)
 
     async def finish(self) -> None:
         """Until the fate of every row is known; raises that of the first that was not written."""

@@ -17,7 +17,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from odradek import NewTopic, sync
 from odradek.broker import SubprocessBroker
+from odradek_client.network.metadata import MetadataUpdater
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.options import parse_sink
 from pyspark_odradek.sending import CHUNKS_MAX
@@ -143,6 +145,30 @@ def test_a_row_that_cannot_be_written_is_named(
             iter([pa.record_batch({"value": [b"a"], "partition": place})])
         )
     assert values(odradek_broker, unique_topic) == []
+
+
+def test_the_topics_of_a_batch_are_asked_for_together(
+    odradek_broker: SubprocessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    ask = MetadataUpdater._ask_metadata
+
+    async def counted(self: MetadataUpdater) -> Any:
+        nonlocal asked
+        asked += 1
+        return await ask(self)
+
+    names = [f"together-{number}" for number in range(100)]
+    with sync.Admin(bootstrap_servers=odradek_broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 1) for name in names])
+    given = {"kafka.bootstrap.servers": odradek_broker.bootstrap}
+    fields = [StructField("topic", StringType()), StructField("value", BinaryType())]
+    made = BatchWriter(parse_sink(given), StructType(fields))
+    monkeypatch.setattr(MetadataUpdater, "_ask_metadata", counted)
+    rows = pa.record_batch({"topic": names, "value": [name.encode() for name in names]})
+    assert made.write(iter([rows, rows])).rows == 200
+    # At the start, for the topics, and perhaps once more for those that a first answer did not have.
+    assert asked <= 4
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
