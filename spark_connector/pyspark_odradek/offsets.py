@@ -216,7 +216,7 @@ def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
         log = case.logs[partition]
         start = _start(case, partition, log, problems)
         end = _end(case, partition, log)
-        if isinstance(case.start, AtOffsets) and isinstance(case.end, AtOffsets) and start > end:
+        if start > end and _is_named(case, partition):
             problems.append(f"{partition}: it would start at {start}, behind its end at {end}")
         if start < log.start:
             lost.append(f"{partition}: offset {start} is asked for, the log starts at {log.start}")
@@ -236,6 +236,13 @@ def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
             "made anew. Correct the offsets, or set failOnDataLoss to false to read what is there"
         )
     return ranges, lost
+
+
+def _is_named(case: Resolution, partition: Partition) -> bool:
+    """True if both ends of the range come from what was asked for, and not from the log."""
+    if isinstance(case.start, AtEdge) or isinstance(case.end, AtEdge):
+        return False
+    return not isinstance(case.start, AtTime) or case.start_found.get(partition) is not None
 
 
 def _start(case: Resolution, partition: Partition, log: LogBounds, problems: list[str]) -> int:

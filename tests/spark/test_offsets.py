@@ -141,6 +141,14 @@ def test_without_fail_on_data_loss_the_range_is_what_is_there() -> None:
 def test_a_start_behind_its_end_is_refused() -> None:
     with pytest.raises(OptionsError, match="behind its end"):
         resolve(case(start=AtOffsets({A0: 30}), end=AtOffsets({A0: 20})))
+    late, early = AtTime(time_ms=9), AtTime(time_ms=5)
+    with pytest.raises(OptionsError, match="behind its end"):
+        resolve(case(start=late, end=early, start_found={A0: 30}, end_found={A0: 20}))
+
+
+def test_a_time_that_no_record_has_reached_is_behind_no_end() -> None:
+    found = case(start=AtTime(time_ms=9), end=AtOffsets({A0: 20}), latest_if_no_record=True)
+    assert ranges(found) == [(50, 50)]
 
 
 def test_times_become_the_offsets_that_were_found() -> None:
@@ -156,10 +164,3 @@ def test_a_time_that_no_record_has_reached() -> None:
         resolve(case(**late))
     assert ranges(case(**late, latest_if_no_record=True)) == [(50, 50)]
     assert ranges(case(end=AtTime(time_ms=5), end_found={A0: None})) == [(10, 50)]
-
-
-def test_times_the_wrong_way_round_read_nothing() -> None:
-    turned = case(
-        start=AtTime(time_ms=9), start_found={A0: 40}, end=AtTime(time_ms=5), end_found={A0: 20}
-    )
-    assert ranges(turned) == [(40, 40)]
