@@ -27,7 +27,13 @@ from benchmarks.clients import topic_with
 from benchmarks.support import Report, Spread, odradek_broker, parser, say
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from kafka_cluster import SHIPPED_HEAP, KafkaCluster, KafkaUnavailable, spark_jars
+from kafka_cluster import (
+    SHIPPED_HEAP,
+    KafkaCluster,
+    KafkaUnavailable,
+    spark_format_jars,
+    spark_jars,
+)
 
 READ_TARGET = 1_000_000
 WRITE_TARGET = 300_000
@@ -40,9 +46,7 @@ BATCH_PARTITIONS = 100
 #: What `spark_sources.TimedSource` notes.
 DRIVER_STEPS = ("latestOffset", "partitions", "commit")
 _CORES = 2
-#: Of Spark's own format; whatever else it needs, Spark has.
 _SAME_BATCHES = "batches as ours"
-_KAFKA_JARS = ("spark-*-kafka-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")
 #: As many bytes a batch and as long a wait for them as ours has.
 _LIKE_OURS = {"kafka.batch.size": "262144", "kafka.linger.ms": "20"}
 _WARM_BATCHES = 2
@@ -58,8 +62,7 @@ def spark_session(jars: Path | None) -> Any:
     )
     settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
     if jars is not None:
-        found = [jar for name in _KAFKA_JARS for jar in sorted(jars.glob(name))]
-        settings["spark.jars"] = ",".join(map(str, found))
+        settings["spark.jars"] = ",".join(map(str, spark_format_jars(jars)))
     return session(
         "odradek benchmark",
         f"local[{_CORES}]",

@@ -243,7 +243,7 @@ def _partitions(network: NetworkClient, subscription: Subscription) -> list[Part
         topics = [
             name
             for name, info in network.cluster.topics.items()
-            if not info.is_internal and pattern.fullmatch(name)
+            if not info.is_internal and pattern.search(name)
         ]
         network.cluster.set_all_topics(False)
         network.cluster.want(topics)
@@ -253,19 +253,33 @@ def _partitions(network: NetworkClient, subscription: Subscription) -> list[Part
     return sorted(found)
 
 
+def is_read_committed(network: NetworkClient) -> bool:
+    """True if the network's settings say `isolation.level=read_committed`."""
+    config = network.config
+    assert isinstance(config, ConsumerConfig)
+    return config.isolation_level == "read_committed"
+
+
 async def list_offsets(
-    network: NetworkClient, times: Mapping[Partition, int], options: SourceOptions
+    network: NetworkClient,
+    times: Mapping[Partition, int],
+    options: SourceOptions,
+    *,
+    read_committed: bool | None = None,
 ) -> dict[Partition, int | None]:
     """The offset at each time (EARLIEST and LATEST too), None where no record is that young.
 
+    LATEST is the last stable offset with `read_committed` (None: as the settings say), else the high watermark.
     SourceError names a partition that does not answer in time, or is not there (`Patience`).
     """
     wanted = {TopicPartition(*partition): time for partition, time in times.items()}
     found: dict[Partition, int | None] = {}
     failure: object = "it has no leader"
     patience = Patience(network, options)
+    if read_committed is None:
+        read_committed = is_read_committed(network)
     while True:
-        answers, failure = await _ask_offsets(network, wanted, failure)
+        answers, failure = await _ask_offsets(network, wanted, failure, read_committed)
         for each, answer in answers.items():
             found[Partition(*each)] = None if answer is None else answer
             del wanted[each]
@@ -294,16 +308,15 @@ async def list_offsets(
 
 
 async def _ask_offsets(
-    network: NetworkClient, wanted: Mapping[TopicPartition, int], failure: object
+    network: NetworkClient,
+    wanted: Mapping[TopicPartition, int],
+    failure: object,
+    read_committed: bool,
 ) -> tuple[dict[TopicPartition, int | None], object]:
     """One attempt, all brokers at once: (offsets found, the last failure)."""
-    config = network.config
-    assert isinstance(config, ConsumerConfig)
-    requests, _ = list_offsets_requests(
-        wanted, network.cluster, read_committed=config.isolation_level == "read_committed"
-    )
+    requests, _ = list_offsets_requests(wanted, network.cluster, read_committed=read_committed)
     for request in requests.values():
-        request.timeout_ms = config.request_timeout_ms
+        request.timeout_ms = network.config.request_timeout_ms
     answers = await asyncio.gather(
         *(network.send(node_id, request) for node_id, request in requests.items()),
         return_exceptions=True,
@@ -333,10 +346,11 @@ async def _ask_offsets(
 async def survey(
     network: NetworkClient,
     options: SourceOptions,
-    known: Collection[Partition],
+    known: Mapping[Partition, int],
     topic_ids: dict[str, bytes],
 ) -> Survey:
-    """The present partitions. `topic_ids`: those seen last, which are brought up to date.
+    """The present partitions. `known`: the next offset to read of those that are read already;
+    `topic_ids`: those seen last, which are brought up to date.
 
     A partition whose leader does not answer fails the survey (SourceError) after the usual attempts.
     """
@@ -354,7 +368,28 @@ async def survey(
             network, options, [each for each in partitions if each not in known or each in anew]
         ),
     )
-    return Survey({each: end or 0 for each, end in ends.items()}, first, anew)
+    there = {each: end or 0 for each, end in ends.items()}
+    behind = [each for each, end in there.items() if each not in anew and end < known.get(each, 0)]
+    return Survey(there | await _read_past_stable(network, options, behind, known), first, anew)
+
+
+async def _read_past_stable(
+    network: NetworkClient,
+    options: SourceOptions,
+    behind: Iterable[Partition],
+    known: Mapping[Partition, int],
+) -> dict[Partition, int]:
+    """Of partitions that end before what was read of them, those with nothing lost, at what was read.
+
+    A stream that has read uncommitted records, and is restarted as read_committed, is ahead of the last
+    stable offset while transactions are open: it waits for them.
+    """
+    if not is_read_committed(network):
+        return {}
+    ends = await list_offsets(
+        network, dict.fromkeys(behind, offsets.LATEST), options, read_committed=False
+    )
+    return {each: known[each] for each, end in ends.items() if (end or 0) >= known[each]}
 
 
 async def first_offsets(
@@ -473,7 +508,7 @@ async def fetch(
         max_wait_ms=config.fetch_max_wait_ms if wait else 0,
         min_bytes=max(config.fetch_min_bytes, 1) if wait else 0,
         max_bytes=max(config.fetch_max_bytes, partition_max_bytes),
-        isolation_level=int(config.isolation_level == "read_committed"),
+        isolation_level=int(is_read_committed(network)),
         topics=[
             FetchTopic(
                 topic=partition.topic,

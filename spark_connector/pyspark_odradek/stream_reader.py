@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the present end as the end of this run's reading."""
         before = dict(self._topic_ids)
-        self._target = dict(self._survey(()).ends)
+        self._target = dict(self._survey({}).ends)
         # That a topic was made anew is for `latestOffset` to find and to tell.
         self._topic_ids.update(before)
 
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         survey = self._survey(begin)
         self._latest = dict(survey.ends)
         if self._target is not None:
-            survey = self._up_to_target(survey)
+            survey = self._up_to_target(begin, survey)
         # Spark overrides the options by asking for everything (trigger once).
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         waits_for_more = (
@@ -162,14 +162,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _run(self, question: Coroutine[Any, Any, T]) -> T:
         return blocking.shared().thread.run(question)
 
-    def _survey(self, known: Any) -> Survey:
+    def _survey(self, known: Offsets) -> Survey:
         return self._run(cluster.survey(self._network(), self.options, known, self._topic_ids))
 
-    def _up_to_target(self, survey: Survey) -> Survey:
+    def _up_to_target(self, begin: Offsets, survey: Survey) -> Survey:
         """As if nothing had arrived since the run began."""
         assert self._target is not None
+        # The target is behind `begin` where transactions are open behind which the query has read.
         ends = {
-            each: min(self._target[each], end)
+            each: min(max(self._target[each], begin.get(each, 0)), end)
             for each, end in survey.ends.items()
             if each in self._target
         }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import confluent_kafka.admin
 import pytest
 
-from foreign_topics import topic_maker
+from foreign_topics import create_topic, delete_topic, send_records, topic_maker
+from kafka_cluster import KafkaCluster, KafkaUnavailable, spark_format_jars, spark_jars
 from live_brokers import live_broker
 from odradek.spark import JavaNotFound, session, shut_down
+from spark_stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,9 +26,20 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores whose files and output are under pytest's directory."""
+def spark(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """A session on two cores whose files and output are under pytest's directory.
+
+    With `--kafka` Spark's own `kafka` format is in it.
+    """
     folder = tmp_path_factory.mktemp("spark")
+    jars = []
+    if pytestconfig.getoption("--kafka"):
+        try:
+            jars = spark_format_jars(spark_jars())
+        except KafkaUnavailable as error:
+            pytest.fail(f"--kafka was asked for, and cannot be had: {error}", pytrace=False)
     try:
         made = session(
             "odradek tests",
@@ -40,6 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             spark_python_authenticate_socketTimeout="120s",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",
+            **({"spark_jars": ",".join(map(str, jars))} if jars else {}),
         )
     except JavaNotFound as error:
         pytest.skip(str(error))
@@ -67,17 +81,36 @@ def new_topic(spark_broker: str) -> Callable[..., str]:
 def produce(spark_broker: str) -> Callable[..., None]:
     """Sends records by somebody else's client: (partition, key, value, timestamp_ms, headers)."""
 
-    def send(topic: str, records: Sequence[tuple[Any, ...]]) -> None:
-        producer = confluent_kafka.Producer({"bootstrap.servers": spark_broker, "log_level": 0})
-        for partition, key, value, timestamp_ms, headers in records:
-            producer.produce(
-                topic,
-                value,
-                key,
-                partition=partition,
-                timestamp=timestamp_ms,
-                headers=headers,
-            )
-        assert producer.flush(20) == 0
+    return functools.partial(send_records, spark_broker)
 
-    return send
+
+@pytest.fixture
+def stream(spark: SparkSession, spark_broker: str, tmp_path: Path) -> Callable[..., Stream]:
+    """`stream(subscribe=..., ...)`; options with dots as a dict."""
+
+    def make(dotted: dict[str, str] | None = None, **options: str) -> Stream:
+        given = {"startingOffsets": "earliest"} | options | (dotted or {})
+        return Stream(spark, spark_broker, tmp_path / "checkpoint", given)
+
+    return make
+
+
+@pytest.fixture
+def make_anew(spark_broker: str) -> Callable[[str], None]:
+    """Deletes a topic, and creates another with one partition under its name."""
+
+    def replace(topic: str) -> None:
+        delete_topic(spark_broker, topic)
+        create_topic(spark_broker, topic)
+
+    return replace
+
+
+@pytest.fixture(params=["odradek", "kafka"])
+def either_broker(request: pytest.FixtureRequest) -> str:
+    """The address of ours, and of Apache Kafka. For tests marked `kafka`."""
+    if request.param == "odradek":
+        address: str = request.getfixturevalue("spark_broker")
+        return address
+    cluster: KafkaCluster = request.getfixturevalue("kafka")
+    return cluster.bootstrap

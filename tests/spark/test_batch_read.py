@@ -119,15 +119,23 @@ def test_times_choose_the_first_record_at_or_behind_them(
     assert places(latest) == [(0, 7), (0, 8), (0, 9)]
 
 
-def test_a_pattern_names_whole_topics(
+def test_a_pattern_is_looked_for_anywhere_in_names(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
+    """As Spark's own format does; anchors make it whole names."""
     one, two = new_topic(prefix="pattern-a"), new_topic(prefix="pattern-b")
-    for topic in (one, two, new_topic(prefix="not-pattern-a")):
+    longer = new_topic(prefix="not-pattern-a")
+    for topic in (one, two, longer):
         produce(topic, numbered(0, 1))
-    found = read(subscribePattern="pattern-[ab]-.*").select("topic").collect()
-    assert sorted(row.topic for row in found) == [one, two]
-    assert read(subscribePattern="no-such-.*").collect() == []
+
+    def found(pattern: str) -> list[str]:
+        rows = read(subscribePattern=pattern).select("topic").collect()
+        return sorted(row.topic for row in rows)
+
+    assert found("pattern-[ab]") == [longer, one, two]
+    assert found("^pattern-[ab]-") == [one, two]
+    assert found(f"^{one}$") == [one]
+    assert found("no-such-.*") == []
 
 
 def test_an_empty_topic_has_no_rows(read: Callable[..., DataFrame], new_topic: NewTopic) -> None:

@@ -27,7 +27,7 @@ TESTS = {
         "test_a_topic_or_partition_that_is_not_there_is_named",
     ],
     "subscribePattern": [
-        "test_a_pattern_names_whole_topics",
+        "test_a_pattern_is_looked_for_anywhere_in_names",
         "test_new_partitions_and_new_topics_are_read_from_their_beginning",
     ],
     "startingOffsets": [

@@ -2,93 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from pyspark_odradek.schema import row_schema, schema_of
+from spark_stream import PATIENCE_S, T0, Records, Stream, numbered, until
 
 pytestmark = pytest.mark.spark
 
-Records = list[tuple[Any, ...]]
 Produce = Callable[[str, Records], None]
 NewTopic = Callable[..., str]
-T0 = 1_700_000_000_000
-PATIENCE_S = 60
-
-
-def numbered(partition: int, count: int, start: int = 0) -> Records:
-    """Records whose value is their offset, one second apart."""
-    return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
-
-
-@dataclass
-class Stream:
-    """One query with its checkpoint, to be run as often as wanted. `batches`: (batch id, places read)."""
-
-    spark: SparkSession
-    bootstrap: str
-    checkpoint: Path
-    options: dict[str, str]
-    batches: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
-    progress: list[dict[str, Any]] = field(default_factory=list)
-
-    def frame(self) -> DataFrame:
-        reader = self.spark.readStream.format("odradek")
-        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
-        return reader.options(**self.options).load()
-
-    def start(self, **trigger: Any) -> StreamingQuery:
-        def keep(frame: DataFrame, batch_id: int) -> None:
-            rows = frame.select("partition", "offset").collect()
-            self.batches.append((batch_id, sorted((row.partition, row.offset) for row in rows)))
-
-        writer = self.frame().writeStream.foreachBatch(keep)
-        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
-
-    def run(self, **trigger: Any) -> None:
-        """Until everything that is there has been read."""
-        query = self.start(**(trigger or {"availableNow": True}))
-        assert query.awaitTermination(PATIENCE_S)
-        self.progress += [json.loads(each.json) for each in query.recentProgress]
-
-    @property
-    def places(self) -> list[tuple[int, int]]:
-        return sorted(place for _, places in self.batches for place in places)
-
-    @property
-    def sizes(self) -> list[int]:
-        return [len(places) for _, places in self.batches if places]
-
-
-@pytest.fixture
-def stream(spark: SparkSession, spark_broker: str, tmp_path: Path) -> Callable[..., Stream]:
-    """`stream(subscribe=..., ...)`; options with dots as a dict."""
-
-    def make(dotted: dict[str, str] | None = None, **options: str) -> Stream:
-        given = {"startingOffsets": "earliest"} | options | (dotted or {})
-        return Stream(spark, spark_broker, tmp_path / "checkpoint", given)
-
-    return make
-
-
-def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, query.lastProgress
-        if (error := query.exception()) is not None:
-            raise error
-        time.sleep(0.05)
 
 
 def test_c3_everything_is_read_once_across_restarts(
@@ -258,9 +188,7 @@ def test_a_batch_that_is_run_again_reads_the_same(
     query = stream(subscribe=topic, maxOffsetsPerTrigger="15", minPartitions="5")
     query.run()
     last_id, last = query.batches[-1]
-    (query.checkpoint / "commits" / str(last_id)).unlink()
-    for crc in (query.checkpoint / "commits").glob(f".{last_id}.*"):
-        crc.unlink()
+    assert query.forget_last_commit() == last_id
     produce(topic, numbered(0, 5, start=20))
     query.batches.clear()
     query.run()

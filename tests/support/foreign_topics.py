@@ -1,13 +1,16 @@
-"""Topics made by somebody else's admin client (librdkafka's)."""
+"""Topics and records made by somebody else's clients (librdkafka's)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
+import confluent_kafka
 import confluent_kafka.admin
 
 _TIMEOUT_S = 30.0
+_TRANSACTIONS = count()
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
@@ -30,3 +33,58 @@ def topic_maker(bootstrap: str) -> Callable[..., str]:
         return name
 
     return create
+
+
+def send_records(
+    bootstrap: str, topic: str, records: Sequence[tuple[Any, ...]], **settings: object
+) -> None:
+    """Records: (partition, key, value, timestamp_ms, headers). Returns when all are acknowledged.
+
+    Settings of librdkafka with underscores for dots.
+    """
+    dotted = {name.replace("_", "."): value for name, value in settings.items()}
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0} | dotted)
+    for partition, key, value, timestamp_ms, headers in records:
+        producer.produce(
+            topic, value, key, partition=partition, timestamp=timestamp_ms, headers=headers
+        )
+    assert producer.flush(_TIMEOUT_S) == 0
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Returns when it is gone."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.delete_topics([name])[name].result(_TIMEOUT_S)
+
+
+def add_partitions(bootstrap: str, name: str, total: int) -> None:
+    """Returns when the topic has so many."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    grown = confluent_kafka.admin.NewPartitions(name, total)  # type: ignore[attr-defined]
+    admin.create_partitions([grown])[name].result(_TIMEOUT_S)
+
+
+def delete_records(bootstrap: str, name: str, partition: int, before: int) -> None:
+    """Returns when the log starts at `before`."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    place = confluent_kafka.TopicPartition(name, partition, before)
+    for done in admin.delete_records([place]).values():
+        done.result(_TIMEOUT_S)
+
+
+def open_transaction(bootstrap: str, topic: str, count: int) -> confluent_kafka.Producer:
+    """The producer of an open transaction with so many records in partition 0 of a topic."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": f"{topic}-{next(_TRANSACTIONS)}",
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(_TIMEOUT_S)
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=0, timestamp=1_700_000_000_000)
+    producer.flush(_TIMEOUT_S)
+    return producer

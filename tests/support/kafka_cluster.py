@@ -71,6 +71,7 @@ SHIPPED_HEAP = (
 _SMALL_HEAP = ("-Xms256m", "-Xmx768m", "-XX:+UseG1GC")
 #: The newest that is published; it runs in the Spark that the tests have.
 SPARK_KAFKA_VERSION = "4.2.0"
+_SPARK_FORMAT = ("spark-*-kafka-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")
 _LOG4J = """\
 <Configuration status="OFF"><Appenders><Console name="out" target="SYSTEM_OUT">
 <PatternLayout pattern="%d %p %m (%c)%n%ex"/></Console></Appenders>
@@ -118,6 +119,11 @@ def spark_jars() -> Path:
         artifact = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_KAFKA_VERSION)
         _fetch_jars(folder, [artifact])
     return folder
+
+
+def spark_format_jars(folder: Path) -> list[Path]:
+    """Of a folder those that the format needs; whatever else is there, Spark has."""
+    return [jar for name in _SPARK_FORMAT for jar in sorted(folder.glob(name))]
 
 
 def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIFACTS) -> None:

@@ -1,0 +1,128 @@
+"""Streams that are started again from their checkpoint with other options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from foreign_topics import open_transaction
+from spark_stream import Records, Stream, numbered
+
+pytestmark = pytest.mark.spark
+
+NewStream = Callable[..., Stream]
+NewTopic = Callable[..., str]
+Produce = Callable[[str, Records], None]
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_read_committed_waits_where_the_query_was_ahead_of_open_transactions(
+    stream: NewStream,
+    new_topic: NewTopic,
+    produce: Produce,
+    spark_broker: str,
+    fail_on_data_loss: str,
+) -> None:
+    """Nothing is lost there, and nothing is read twice."""
+    topic = new_topic()
+    produce(topic, numbered(0, 3))
+    is_open = open_transaction(spark_broker, topic, 2)
+    query = stream(subscribe=topic, failOnDataLoss=fail_on_data_loss)
+    assert query.run_anew() == [(0, n) for n in range(5)]
+    query.options["kafka.isolation.level"] = "read_committed"
+    assert query.run_anew() == []
+    is_open.commit_transaction(20)
+    produce(topic, numbered(0, 2, start=6))
+    assert query.run_anew() == [(0, 6), (0, 7)]
+
+
+def test_a_log_that_was_cut_is_loss_to_read_committed_too(
+    stream: NewStream, new_topic: NewTopic, produce: Produce, make_anew: Callable[[str], None]
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 5))
+    query = stream({"kafka.isolation.level": "read_committed"}, subscribe=topic)
+    query.run()
+    make_anew(topic)
+    produce(topic, numbered(0, 3))
+    with pytest.raises(StreamingQueryException, match="read up to 5 already, and now ends at 3"):
+        query.run()
+
+
+def test_where_to_start_is_looked_at_without_a_checkpoint_only(
+    stream: NewStream, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 5))
+    query = stream(subscribe=topic)
+    query.run()
+    produce(topic, numbered(0, 2, start=5))
+    # Not even that it names another partition matters.
+    query.options["startingOffsets"] = json.dumps({topic: {"7": 2}})
+    assert query.run_anew() == [(0, 5), (0, 6)]
+
+
+def test_limits_and_splits_change_and_a_batch_that_is_run_again_does_not(
+    stream: NewStream, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic()
+    produce(topic, numbered(0, 10))
+    query = stream(subscribe=topic, maxOffsetsPerTrigger="4")
+    query.run()
+    assert query.sizes == [4, 4, 2]
+    query.forget_last_commit()
+    produce(topic, numbered(0, 7, start=10))
+    query.options |= {"maxOffsetsPerTrigger": "100", "minPartitions": "5"}
+    assert query.run_anew() == [(0, n) for n in range(8, 17)]
+    assert query.sizes == [2, 7]
+
+
+def test_another_topic_is_the_loss_of_the_first(
+    stream: NewStream, new_topic: NewTopic, produce: Produce
+) -> None:
+    one, two = new_topic(), new_topic()
+    produce(one, numbered(0, 3))
+    produce(two, numbered(0, 4))
+    query = stream(subscribe=one)
+    query.run()
+    query.options["subscribe"] = two
+    with pytest.raises(StreamingQueryException, match=f"{one}-0 is not there any more, or not"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    # The new topic is in the checkpoint with its first offset, and then read from there.
+    assert query.run_anew() == [(0, n) for n in range(4)]
+    assert set(query.topics) == {two}
+
+
+def test_a_topic_more_is_read_from_its_beginning(
+    stream: NewStream, new_topic: NewTopic, produce: Produce
+) -> None:
+    one, two = new_topic(), new_topic()
+    produce(one, numbered(0, 3))
+    produce(two, numbered(0, 4))
+    query = stream(subscribe=one)
+    query.run()
+    query.options["subscribe"] = f"{one},{two}"
+    assert query.run_anew() == [(0, n) for n in range(4)]
+    assert set(query.topics) == {two}
+
+
+def test_fewer_partitions_are_loss_and_come_back_from_their_beginning(
+    stream: NewStream, new_topic: NewTopic, produce: Produce
+) -> None:
+    topic = new_topic(2)
+    produce(topic, numbered(0, 3) + numbered(1, 3))
+    query = stream(assign=json.dumps({topic: [0, 1]}))
+    query.run()
+    produce(topic, numbered(0, 2, start=3) + numbered(1, 2, start=3))
+    query.options["assign"] = json.dumps({topic: [0]})
+    with pytest.raises(StreamingQueryException, match=f"{topic}-1 is not there any more, or not"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    assert query.run_anew() == [(0, 3), (0, 4)]
+    query.options["assign"] = json.dumps({topic: [0, 1]})
+    # What the checkpoint does not have is new.
+    assert query.run_anew() == [(1, n) for n in range(5)]

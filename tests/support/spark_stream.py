@@ -1,0 +1,92 @@
+"""A stream that a test starts and stops as it likes, and what it has read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+Records = list[tuple[Any, ...]]
+T0 = 1_700_000_000_000
+PATIENCE_S = 120
+
+
+def numbered(partition: int, count: int, start: int = 0) -> Records:
+    """Records whose value is their offset, one second apart."""
+    return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
+
+
+@dataclass
+class Stream:
+    """One query with its checkpoint, to be run as often as wanted, with options that a test may change.
+
+    `batches`: (batch id, places read); `topics`: of all rows read, in the order of the batches.
+    """
+
+    spark: SparkSession
+    bootstrap: str
+    checkpoint: Path
+    options: dict[str, str]
+    kind: str = "odradek"
+    batches: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+    progress: list[dict[str, Any]] = field(default_factory=list)
+
+    def frame(self) -> DataFrame:
+        reader = self.spark.readStream.format(self.kind)
+        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.options(**self.options).load()
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        def keep(frame: DataFrame, batch_id: int) -> None:
+            rows = frame.select("topic", "partition", "offset").collect()
+            self.batches.append((batch_id, sorted((row.partition, row.offset) for row in rows)))
+            self.topics += sorted(row.topic for row in rows)
+
+        writer = self.frame().writeStream.foreachBatch(keep)
+        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
+
+    def run(self, **trigger: Any) -> None:
+        """Until everything that is there has been read."""
+        query = self.start(**(trigger or {"availableNow": True}))
+        assert query.awaitTermination(PATIENCE_S)
+        self.progress += [json.loads(each.json) for each in query.recentProgress]
+
+    def run_anew(self, **trigger: Any) -> list[tuple[int, int]]:
+        """The places that one more run reads, and no others, in order."""
+        self.batches.clear()
+        self.topics.clear()
+        self.run(**trigger)
+        return self.places
+
+    def forget_last_commit(self) -> int:
+        """As if Spark had died before its commit log; the number of that batch."""
+        commits = self.checkpoint / "commits"
+        last = max(int(each.name) for each in commits.glob("[0-9]*"))
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+        return last
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        return sorted(place for _, places in self.batches for place in places)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(places) for _, places in self.batches if places]
+
+
+def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
+    """Waits for it as long as the query lives. Raises the query's failure."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, query.lastProgress
+        if (error := query.exception()) is not None:
+            raise error
+        time.sleep(0.05)
