@@ -1,0 +1,121 @@
+"""How far a stream is behind the ends of its logs, from the progress that Spark reports of it.
+
+Spark (4.3) gives sources in Python no place for metrics or a description: `sources[].metrics` stays empty, and the
+description is that of a Java object. The offsets are there, so what Spark's own `kafka` format reports is
+computed from them, by the same names.
+
+    from pyspark_odradek.lag import LagListener, lag_of
+
+    spark.streams.addListener(LagListener())     # a line for each batch, in the log "odradek.spark"
+    lag_of(query.lastProgress)                   # a SourceLag for each source
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from pyspark_odradek.errors import SourceError
+from pyspark_odradek.planning import Partition
+from pyspark_odradek.progress import Offsets, from_json
+
+log = logging.getLogger("odradek.spark")
+
+_TOPICS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class SourceLag:
+    """One source of a query. `behind`: how many offsets of each partition its last batch has not reached."""
+
+    behind: Mapping[Partition, int]
+
+    @property
+    def description(self) -> str:
+        """The topics, such as "odradek[flights, orders]"."""
+        topics = sorted({partition.topic for partition in self.behind})
+        more = ", ..." if len(topics) > _TOPICS_SHOWN else ""
+        return f"odradek[{', '.join(topics[:_TOPICS_SHOWN])}{more}]"
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """`minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, as texts."""
+        counts = self.behind.values()
+        return {
+            "minOffsetsBehindLatest": str(min(counts)),
+            "maxOffsetsBehindLatest": str(max(counts)),
+            "avgOffsetsBehindLatest": str(sum(counts) / len(counts)),
+        }
+
+
+def lag_of(progress: Mapping[str, Any] | None) -> list[SourceLag]:
+    """The lag of each source that reads Kafka's topics, in the order of `progress`.
+
+    `progress`: a StreamingQueryProgress, or its JSON as a dict; None, which a query has before its first batch, gives
+    []. The ends of the logs are those that were seen when the batch was planned. Gaps that transactions and
+    compaction leave count.
+    """
+    if progress is None:
+        return []
+    found = []
+    for source in progress.get("sources") or []:
+        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        behind = {each: max(latest[each] - end[each], 0) for each in sorted(end.keys() & latest)}
+        if behind:
+            found.append(SourceLag(behind))
+    return found
+
+
+Report = Callable[[StreamingQueryProgress, Sequence[SourceLag]], None]
+
+
+def log_lag(progress: StreamingQueryProgress, lags: Sequence[SourceLag]) -> None:
+    """One line for each source, at INFO."""
+    for lag in lags:
+        log.info(
+            "odradek: query %s, batch %d: %s %s",
+            progress.name or progress.id,
+            progress.batchId,
+            lag.description,
+            " ".join(f"{name}={value}" for name, value in lag.metrics.items()),
+        )
+
+
+class LagListener(StreamingQueryListener):
+    """Calls `report` with the progress of each batch and its lag, for queries that read Kafka's topics.
+
+    Runs where the program runs, in a thread of Spark's: an exception in `report` is logged by Spark and ends nothing.
+    """
+
+    def __init__(self, report: Report = log_lag) -> None:
+        self._report = report
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        lags = lag_of(event.progress)
+        if lags:
+            self._report(event.progress, lags)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The last progress has been reported."""
+
+
+def _offsets(value: object) -> Offsets:
+    """{} for what are no offsets of Kafka's: another format's, or none yet."""
+    try:
+        return from_json(json.loads(value) if isinstance(value, str) else value)
+    except (ValueError, SourceError):
+        return {}
