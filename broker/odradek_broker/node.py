@@ -36,7 +36,7 @@ from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
-from odradek_broker.platform.log_levels import PROCESS_LOG_LEVELS, LogLevels
+from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler, Timer
 from odradek_broker.platform.timeouts import Timeouts
 from odradek_broker.quotas.connections import ConnectionQuotas
@@ -99,10 +99,11 @@ class Node:
         on_fatal: Callable[[str], None],
         faults: FaultPoints = NO_FAULTS,
         cleaner: CleanerRunner | None = None,
-        log_levels: LogLevels = PROCESS_LOG_LEVELS,
+        log_levels: LogLevels | None = None,
     ) -> None:
-        """`cleaner`: where logs are compacted; None: in the background of `logs`."""
-        self.log_levels = log_levels
+        """`cleaner`: where logs are compacted; None: in the background of `logs`. `log_levels`: those
+        of the broker's own log lines; None: another program writes them."""
+        self.log_levels = log_levels or OthersLogLevels()
         self.config = config
         self.faults = faults
         self._on_fatal = on_fatal

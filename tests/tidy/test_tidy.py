@@ -80,7 +80,7 @@ SHELLS = {
     "odradek_broker.server.open_files": "raises the limit of open files",
     "odradek_broker.server.http": "serves metrics and health over a socket",
     "odradek_broker.platform.log_lines": "sets up logging, once",
-    "odradek_broker.platform.log_levels": "the levels of the loggers of the process",
+    "odradek_broker.platform.log_levels": "changes the levels of the loggers",
     "odradek_broker.platform.machine": "real clock, files and randomness behind the seams",
     "odradek_broker.server.host": "the machine: its sockets, threads and clocks",
     "odradek_broker.server.initial_users": "reads passwords from files and the environment",

@@ -1,55 +1,13 @@
-"""The loggers of the broker and their levels, which can be changed while it runs; a restart forgets the changes.
-
-Levels have Kafka's names. TRACE lets everything through, as DEBUG does: no line is less important than that.
-"""
+"""The levels of the loggers of this process, which can be changed while it runs; a restart forgets the changes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import Protocol
 
 import structlog
 
-#: As in Kafka, the logger above all others.
-ROOT = "root"
-#: The level of Python's that a level of Kafka's stands for.
-LEVELS = {
-    "TRACE": 5,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-}
-#: The loggers of the broker. They are there before they have written a line.
-LOGGERS = (
-    "odradek",
-    *(
-        f"odradek.{name}"
-        for name in (
-            *("admin", "authorizer", "config", "dispatch", "faults", "groups", "http"),
-            *("peers", "sasl", "server", "session", "tls", "transactions"),
-        )
-    ),
-)
-
-
-class LogLevels(Protocol):
-    """The levels of loggers."""
-
-    @property
-    def changeable(self) -> bool:
-        """Whether the log lines are this broker's own, and not those of a program that it runs in."""
-        ...
-
-    def levels(self) -> dict[str, str]:
-        """The level in force of each logger, by name."""
-        ...
-
-    def set_level(self, name: str, level: str | None) -> None:
-        """Give a logger a level of `LEVELS`; None: that of the logger above. KeyError for an unknown one."""
-        ...
+from odradek_broker.platform.loggers import LEVELS, LOGGERS, ROOT
 
 
 class ProcessLogLevels:
@@ -99,5 +57,5 @@ def _name(logger: logging.Logger) -> str:
     ]
 
 
-#: Those of the process that the broker runs in.
+#: One for the process, as the loggers are.
 PROCESS_LOG_LEVELS = ProcessLogLevels()

@@ -20,6 +20,8 @@ import structlog
 
 from odradek_broker.platform.fault_injection import FaultInjection, no_injection
 from odradek_broker.platform.fault_points import FaultPoints
+from odradek_broker.platform.log_levels import PROCESS_LOG_LEVELS
+from odradek_broker.platform.loggers import LogLevels
 from odradek_broker.platform.machine import RealClock, RealRandomness
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.server.cleaner_process import CleanerProcess
@@ -136,6 +138,7 @@ class Host(Protocol):
     faults: FaultPoints
     #: The armed fault point in words; empty if none is.
     armed: str
+    log_levels: LogLevels
 
     def now_us(self) -> int:
         """For durations; microseconds."""
@@ -306,6 +309,7 @@ class RealHost:
             self.files = injection.files.with_files(disk.wrap)
         self.faults = injection.faults
         self.armed = injection.armed
+        self.log_levels: LogLevels = PROCESS_LOG_LEVELS
 
     def now_us(self) -> int:
         """Of the processor's clock."""

@@ -336,6 +336,7 @@ class Server:
                 on_fatal=self._fatal,
                 faults=host.faults,
                 cleaner=host.cleaner(loop),
+                log_levels=host.log_levels,
             )
             self._log_cleanings(self.node.cleaner)
             self._report(self.node.load())

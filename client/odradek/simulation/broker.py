@@ -14,6 +14,7 @@ from odradek.simulation.process import Process
 from odradek_broker.config.broker import parse_config
 from odradek_broker.faults.rules import Rules
 from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
+from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.host import Background, Handshakes, Listener
 from odradek_broker.server.open_files import FileBudget
@@ -141,6 +142,7 @@ class SimulatedHost:
         self.files = files
         self.faults: FaultPoints = NO_FAULTS
         self.armed = ""
+        self.log_levels: LogLevels = OthersLogLevels()
         self._sync_delay_ms = sync_delay_ms
 
     def _disk_delay_s(self) -> float:

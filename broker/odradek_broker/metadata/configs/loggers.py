@@ -17,7 +17,7 @@ from odradek_broker.metadata.configs.changes import (
     ResourceChanges,
 )
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.platform.log_levels import LEVELS, ROOT, LogLevels
+from odradek_broker.platform.loggers import LEVELS, ROOT, LogLevels
 from odradek_protocol.constants import RESOURCE_BROKER_LOGGER
 from odradek_protocol.errors import ErrorCode
 
