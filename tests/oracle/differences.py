@@ -118,6 +118,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "before 4.0: tests and demonstrations want them.",
     ),
     Difference(
+        "scram-credentials-of-another-length",
+        ("*.error_*",),
+        "A salted password with another length than its mechanism gives it: UNACCEPTABLE_CREDENTIAL; Kafka keeps it, "
+        "and nobody can log in with it.",
+    ),
+    Difference(
         "alter-unknown-broker-key",
         ("*error_code",),
         "A broker's setting that nobody knows is refused, since it is most often a slip of the pen; Kafka "

@@ -54,7 +54,10 @@ class _Writer:
             for item in value or ():
                 self._value(item, type_.element, path + ".", False)
         elif not isinstance(type_, WireType):
-            self.struct(value, path + ".")
+            if nullable:
+                self.data.append(0xFF if value is None else 1)
+            if value is not None:
+                self.struct(value, path + ".")
         elif type_.name in _WIDTHS:
             data = value.encode() if isinstance(value, str) else value
             self._length(None if data is None else len(data), type_.name, path, nullable)

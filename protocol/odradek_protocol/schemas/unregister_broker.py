@@ -1,6 +1,8 @@
 """UnregisterBroker (key 64): the cluster forgets a broker that has gone.
 
 Versions: only 0.
+
+Of note: the one broker that there is cannot be unregistered (INVALID_REQUEST). Kafka forgets its only broker all the same.
 """
 
 from __future__ import annotations

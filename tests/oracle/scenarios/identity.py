@@ -98,6 +98,14 @@ SCENARIOS = [
         ],
     ),
     Scenario(
+        "scram-credentials-of-another-length",
+        "AlterUserScramCredentials",
+        [
+            _alter(_set("@short") | {"salted_password": b"x"}),
+            _alter(deletions=[_remove("@short")]),
+        ],
+    ),
+    Scenario(
         "scram-credentials-described",
         "DescribeUserScramCredentials",
         [

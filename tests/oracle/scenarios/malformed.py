@@ -138,6 +138,33 @@ _REQUESTS: Mapping[str, Mapping[str, Any]] = {
         "topic_partitions": [{"partitions": [0]}],
     },
     "ConsumerGroupDescribe": {"group_ids": ["no-such-group"]},
+    "ElectLeaders": {
+        "election_type": 0,
+        "topic_partitions": [{"topic": _TOPIC, "partitions": [0]}],
+        "timeout_ms": 1_000,
+    },
+    "AlterPartitionReassignments": {
+        "timeout_ms": 1_000,
+        "topics": [{"name": _TOPIC, "partitions": [{"partition_index": 0, "replicas": [1]}]}],
+    },
+    "ListPartitionReassignments": {
+        "timeout_ms": 1_000,
+        "topics": [{"name": _TOPIC, "partition_indexes": [0]}],
+    },
+    "UnregisterBroker": {"broker_id": 7},
+    "ListConfigResources": {"resource_types": [16]},
+    "DescribeTopicPartitions": {
+        "topics": [{"name": _TOPIC}],
+        "response_partition_limit": 5,
+        "cursor": {"topic_name": _TOPIC, "partition_index": 0},
+    },
+    "AddRaftVoter": {
+        "cluster_id": "another",
+        "timeout_ms": 1_000,
+        "voter_id": 3,
+        "listeners": [{"name": "CONTROLLER", "host": "localhost", "port": 9}],
+    },
+    "RemoveRaftVoter": {"cluster_id": "another", "voter_id": 3},
 }
 
 

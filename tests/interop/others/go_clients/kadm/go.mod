@@ -1,0 +1,3 @@
+module kadm
+
+go 1.25

@@ -1,0 +1,3 @@
+module kafka_go
+
+go 1.24

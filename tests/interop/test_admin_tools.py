@@ -1,0 +1,158 @@
+"""The administration of others' clients and of Kafka's own tools, the same programs against Apache Kafka and our broker.
+
+The programs print a line for each call without what differs between any two brokers: ids, times and the words of errors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import kafka_cluster
+from broker_process import BrokerProcess
+from kafka_cluster import KafkaCluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
+
+GO_PROGRAMS = Path(__file__).parent / "others" / "go_clients"
+TOOLS = Path(__file__).parent / "java" / "Tools.java"
+DEADLINE_S = 300
+SHARED_SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+#: Kafka's shipped settings, where ours are others.
+OUR_SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "log.durability": "page-cache",
+    "log.segment.bytes": "1073741824",
+}
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """Addresses of an Apache Kafka and of our broker, by "kafka" and "ours"."""
+    settings = [f"{key}={value}" for key, value in {**SHARED_SETTINGS, **OUR_SETTINGS}.items()]
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), 1, SHARED_SETTINGS) as cluster:
+        broker = BrokerProcess(tmp_path_factory.mktemp("ours"), settings)
+        broker.start()
+        yield {"kafka": cluster.bootstrap, "ours": broker.address}
+        broker.stop()
+
+
+def run(*command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "GOFLAGS": "-mod=mod"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "modules", "lines"),
+    [
+        (
+            "sarama",
+            ["github.com/IBM/sarama@v1.61.1"],
+            {
+                "AlterPartitionReassignments: ok null",
+                "AlterPartitionReassignments, end: error 85 null",
+                "ElectLeaders 0 {sarama-b 0}: ok 84",
+            },
+        ),
+        (
+            "kafka_go",
+            ["github.com/segmentio/kafka-go@v0.4.51"],
+            {
+                'AlterPartitionReassignments: error 39 ["kafka-go-a",1]',
+                "ListPartitionReassignments: ok {}",
+                "ElectLeaders: error 84 0",
+            },
+        ),
+        (
+            "kadm",
+            ["github.com/twmb/franz-go@v1.22.2", "github.com/twmb/franz-go/pkg/kadm@v1.19.0"],
+            {
+                'AlterPartitionAssignments: NO_REASSIGNMENT_IN_PROGRESS ["kadm-a",2]',
+                "ElectLeaders of all: ok 0",
+                'ListConfigResources: ok ["CLIENT_METRICS","kadm-m"]',
+                'DescribeTopicPartitions, next: ok ["kadm-a",3]',
+                "UnregisterBroker: BROKER_ID_NOT_REGISTERED null",
+            },
+        ),
+    ],
+)
+def test_go_clients(
+    brokers: Mapping[str, str], tmp_path: Path, program: str, modules: list[str], lines: set[str]
+) -> None:
+    """`lines`: some of those that both brokers must make the program print."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("there is no go")
+    folder = tmp_path / program
+    shutil.copytree(GO_PROGRAMS / program, folder)
+    run(go, "get", *modules, folder=folder)
+    run(go, "build", "-o", "program", ".", folder=folder)
+    printed = {
+        name: run("./program", address, folder=folder).splitlines()
+        for name, address in brokers.items()
+    }
+    assert printed["ours"] == printed["kafka"]
+    assert lines <= set(printed["ours"])
+
+
+#: What no two brokers have in common, and what stands for it. Our quorum has no listener for controllers.
+OWN = (
+    (r"TopicId: \S{22}", "TopicId: ID"),
+    (r"(ClusterId:\s+)\S{22}", r"\1ID"),
+    (r"((LeaderEpoch|HighWatermark):\s+)\d+", r"\1NUMBER"),
+    (r"(A{22}\t)\d+\s+\t0\s+\t\d+\s+\t\d+\s+\t", r"\1END, 0, TIME, TIME "),
+    (r', "endpoints": \["CONTROLLER://[^"]*"\]', ""),
+    (r'"log_dirs":\["/[^"]*"\]', '"log_dirs":["DIRECTORY"]'),
+)
+
+
+def comparable(printed: str, address: str) -> list[str]:
+    """Printed lines without ids, addresses, times and places; settings of a topic in the order of their names."""
+    text = printed.replace(address, "HOST:PORT").replace(address.rpartition(":")[2], "PORT")
+    for pattern, stands in OWN:
+        text = re.sub(pattern, stands, text)
+    text = re.sub(
+        r"Configs: (\S+)", lambda found: "Configs: " + ",".join(sorted(found[1].split(","))), text
+    )
+    return text.splitlines()
+
+
+def test_kafkas_command_line_tools(brokers: Mapping[str, str], tmp_path: Path) -> None:
+    """kafka-topics, -leader-election, -reassign-partitions, -client-metrics, -configs, -cluster, -metadata-quorum, -features."""
+    printed = {
+        name: comparable(
+            run(
+                *(kafka_cluster.java(), "-cp", kafka_cluster.class_path(), str(TOOLS)),
+                *(address, str(tmp_path)),
+                folder=tmp_path,
+            ),
+            address,
+        )
+        for name, address in brokers.items()
+    }
+    assert printed["ours"] == printed["kafka"]
+    assert {
+        "Valid replica already elected for partitions tools-a-0",
+        "Successfully started partition reassignments for tools-a-0,tools-a-1",
+        "No partition reassignments found.",
+        "HighWatermark:          NUMBER",
+        "Completed updating config for broker-logger 1.",
+    } <= set(printed["ours"])
