@@ -27,7 +27,7 @@ from odradek_broker.config.types import (
     read_value,
     write_value,
 )
-from odradek_broker.config.unsupported import DYNAMIC_ONLY, NO_EFFECT_SETTINGS
+from odradek_broker.config.unsupported import DYNAMIC_ONLY, NO_EFFECT_SETTINGS, WITHOUT_DEFAULT
 from odradek_broker.storage.log_config import LogConfig
 
 
@@ -217,7 +217,7 @@ def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[Synony
         if synonym.default is not None
     ]
     own = SynonymEntry(row.name, write_value(row.default), ConfigSource.DEFAULT)
-    if row.name not in DYNAMIC_ONLY:
+    if row.name not in WITHOUT_DEFAULT:
         synonyms += defaults or [own]
     if row.sensitive:
         synonyms = [entry._replace(value=None) for entry in synonyms]

@@ -65,11 +65,17 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
         _setting("remote.log.manager.follower.thread.pool.size", Kind.INT, 2, _POSITIVE),
         _setting("remote.log.reader.threads", Kind.INT, 10, _POSITIVE),
         _setting("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, INT64_MAX),
+        _setting("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
+        _setting("sasl.kerberos.min.time.before.relogin", Kind.LONG, 60_000),
+        _setting("sasl.kerberos.principal.to.local.rules", Kind.LIST, ("DEFAULT",)),
+        _setting("sasl.kerberos.service.name", Kind.STRING, ""),
+        _setting("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, 0.05),
+        _setting("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, 0.8),
         _setting("share.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _POSITIVE),
     )
 }
 
-#: Those of them that Kafka shows only where somebody has set them, and without a default.
+#: Those of them that Kafka shows only where somebody has set them.
 DYNAMIC_ONLY = frozenset(
     {
         "follower.replication.throttled.rate",
@@ -77,6 +83,9 @@ DYNAMIC_ONLY = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
+
+#: Those that are null in Kafka unless somebody has set them.
+WITHOUT_DEFAULT = DYNAMIC_ONLY | {"sasl.kerberos.service.name"}
 
 #: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so that a
 #: server.properties can be used as it is.

@@ -176,3 +176,21 @@ def test_a76_a_refusal_names_each_partition(world: NodeWorld) -> None:
     ]
     altered = ask(world.node, AlterPartitionReassignmentsRequest(topics=moves), 0)
     assert altered.error_code == altered.responses[0].partitions[0].error_code == denied
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(1 << 31), (1 << 31) - 1])
+def test_n54_no_time_is_too_short_for_an_answer(world: NodeWorld, timeout_ms: int) -> None:
+    elect = ElectLeadersRequest(
+        topic_partitions=[TopicPartitions(topic="a", partitions=[0])], timeout_ms=timeout_ms
+    )
+    assert errors_of(ask(world.node, elect, 2)) == [ErrorCode.ELECTION_NOT_NEEDED]
+    move = ReassignableTopic(
+        name="a", partitions=[ReassignablePartition(partition_index=0, replicas=[1])]
+    )
+    request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=timeout_ms)
+    (moved,) = ask(world.node, request, 0).responses
+    assert [each.error_code for each in moved.partitions] == [ErrorCode.NONE]
+    listed = ask(
+        world.node, ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms), 0
+    )
+    assert listed.error_code == ErrorCode.NONE and listed.topics == []

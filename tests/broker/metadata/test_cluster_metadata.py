@@ -756,3 +756,25 @@ def test_a_brokers_dynamic_setting_lies_under_that_of_every_topic() -> None:
     ]
     alter(node, RESOURCE_BROKER, "1", Change("log.retention.ms", Operation.DELETE, None))
     assert node.metadata.log_config("a").retention_ms == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("1", ErrorCode.NONE), ("", ErrorCode.INVALID_REQUEST)],
+    ids=["one broker", "all"],
+)
+def test_a80_kerberos_is_taken_for_one_broker_and_has_no_effect(
+    name: str, error: ErrorCode
+) -> None:
+    node = FakeNode()
+    key = "sasl.kerberos.min.time.before.relogin"
+    changes = [Change(key, 0, "61000")]
+    records, (result,) = alter_configs(
+        node.metadata, [ResourceChanges(RESOURCE_BROKER, name, changes)]
+    )
+    assert result.error is error
+    assert len(records) == (error is ErrorCode.NONE)
+    (bad,) = alter_configs(
+        node.metadata, [ResourceChanges(RESOURCE_BROKER, "1", [Change(key, 0, "soon")])]
+    )[1]
+    assert bad.error is ErrorCode.INVALID_REQUEST

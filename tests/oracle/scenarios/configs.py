@@ -52,6 +52,12 @@ _THROTTLES = (
 #: Kafka's Java type names and sentences; ours are in DescribeConfigs as well.
 _DOCUMENTATION = ("results.*.configs.*.documentation",)
 
+_KERBEROS = (
+    *("sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"),
+    *("sasl.kerberos.principal.to.local.rules", "sasl.kerberos.service.name"),
+    *("sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor"),
+)
+
 Changes = Sequence[tuple[str, int, str | None]]
 
 
@@ -444,6 +450,32 @@ _OTHERS = [
         "IncrementalAlterConfigs",
         [_change(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
         versions="1",
+    ),
+    Scenario(
+        "describe-kerberos",
+        "DescribeConfigs",
+        [_describe(_KERBEROS, _BROKER, "1"), _describe(_KERBEROS, _BROKER, "")],
+    ),
+    Scenario(
+        "alter-kerberos",
+        "IncrementalAlterConfigs",
+        [
+            _change((key, operation, value), kind=_BROKER, name=name, checked_only=True)
+            for name in ("1", "")
+            for key, operation, value in (
+                ("sasl.kerberos.service.name", _SET, "kafka"),
+                ("sasl.kerberos.kinit.cmd", _SET, "/bin/kinit"),
+                ("sasl.kerberos.min.time.before.relogin", _SET, "60001"),
+                ("sasl.kerberos.min.time.before.relogin", _SET, "-1"),
+                ("sasl.kerberos.min.time.before.relogin", _SET, "x"),
+                ("sasl.kerberos.min.time.before.relogin", _DELETE, None),
+                ("sasl.kerberos.ticket.renew.jitter", _SET, "0.06"),
+                ("sasl.kerberos.ticket.renew.jitter", _SET, "x"),
+                ("sasl.kerberos.ticket.renew.window.factor", _SET, "-1"),
+                ("sasl.kerberos.principal.to.local.rules", _SET, "DEFAULT"),
+                ("sasl.kerberos.principal.to.local.rules", _APPEND, "DEFAULT"),
+            )
+        ],
     ),
     Scenario(
         "alter-group",

@@ -63,8 +63,8 @@ def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
 
 
 def _of_one_broker(key: str) -> bool:
-    """Whether each broker has its own, as a certificate."""
-    return ".ssl." in key and bool(listener_of(key))
+    """Whether each broker has its own, as a certificate or a principal."""
+    return (".ssl." in key and bool(listener_of(key))) or key.startswith("sasl.kerberos.")
 
 
 class BrokerConfigResource:
