@@ -534,6 +534,30 @@ SCENARIOS = [
         _written(1),
         versions="3-12",
     ),
+    # The coordinator has another producer id: as after the last epoch of one.
+    _scenario(
+        "produce-older-epoch-of-another-id",
+        "Produce",
+        Ask(
+            "WriteTxnMarkers",
+            {
+                "markers": [
+                    {
+                        "producer_id": "$pid",
+                        "producer_epoch": "$pid_epoch+1",
+                        "transaction_result": True,
+                        "coordinator_epoch": 0,
+                        "transaction_version": 0,
+                        "topics": [{"name": "@t", "partition_indexes": [0]}],
+                    }
+                ]
+            },
+            version=1,
+        ),
+        _written(1, name="@other"),
+        _written(1, "$pid_epoch+1", name="@other"),
+        versions="3-12",
+    ),
     _scenario("produce-begins-late", "Produce", _written(3), _state(), versions="11-12"),
     # --- offsets in a transaction ---
     *(

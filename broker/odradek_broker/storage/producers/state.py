@@ -336,8 +336,15 @@ class ProducerStateManager:
         While one waits, the lowest sequence that came is remembered, and a later batch of the
         producer cannot overtake it. `must_start_at_zero`: the producer speaks transactions v2
         (Produce >= 12), where a partition without its state can only see sequence 0.
-        Not needed where `has_open_transaction`.
+        Not needed where `has_open_transaction`. ProducerStateError for an older epoch than the partition knows
+        (T-61): the coordinator may know another producer id by now, and would not tell why.
         """
+        entry = self._entries.get(producer_id)
+        if entry is not None and producer_epoch < entry.epoch:
+            raise ProducerStateError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {producer_epoch} of producer {producer_id} is older than {entry.epoch}",
+            )
         known = self._verifications.get(producer_id)
         if known is None:
             self._last_guard += 1

@@ -160,6 +160,25 @@ async def test_t62_after_the_marker_the_next_transaction_asks_again(
     assert len(verifier.questions) == 2
 
 
+@pytest.mark.parametrize("version", [11, 12])
+async def test_t61_an_older_epoch_than_the_partition_knows_asks_nobody(
+    client: RawClient, verifier: FakeVerifier, version: int
+) -> None:
+    """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator knows another id."""
+    await client.call(transactional_produce(transactional_batch(0, epoch=32_766)), version)
+    await client.call(marker_request(epoch=32_767))
+    verifier.error = E.INVALID_PRODUCER_ID_MAPPING
+    questions = len(verifier.questions)
+    for epoch, told, asked in (
+        (32_765, E.INVALID_PRODUCER_EPOCH, 0),
+        (32_766, E.INVALID_PRODUCER_EPOCH, 0),
+        (32_767, E.INVALID_PRODUCER_ID_MAPPING, 1),
+    ):
+        late = transactional_produce(transactional_batch(1, epoch=epoch))
+        assert codes(await client.call(late, version)) == [told]
+        assert len(verifier.questions) == questions + asked
+
+
 async def test_t68_an_open_transaction_of_another_epoch_is_no_permission(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
