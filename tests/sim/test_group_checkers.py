@@ -50,6 +50,19 @@ def test_a_member_that_was_removed_and_is_back_before_it_hears_of_it() -> None:
     ]
 
 
+def test_a_static_member_that_missed_a_rebalance_and_is_back_before_it_hears_of_it() -> None:
+    """What it had was given away while it was kept in the group, and is when it joins again."""
+    checker = OwnershipChecker()
+    assert list(checker.assigned("a", "static", 3, ["t-0"], yes)) == []
+    assert list(checker.assigned("b", "id-b", 4, ["t-0"], lambda member: member != "a")) == []
+    assert list(checker.assigned("b", "id-b", 5, ["t-0"], yes)) == []
+    checker.released("b", ["t-0"])
+    assert list(checker.assigned("a", "static", 6, ["t-0"], yes)) == []
+    assert list(checker.assigned("b", "id-b", 7, ["t-0"], yes)) == [
+        "t-0 was given to b while a, in the group, has it"
+    ]
+
+
 def test_a_static_member_that_comes_back_is_the_same() -> None:
     checker = OwnershipChecker()
     assert list(checker.assigned("one", "static", 3, ["t-0"], yes)) == []

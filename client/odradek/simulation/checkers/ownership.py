@@ -38,8 +38,11 @@ class OwnershipChecker:
             if owner != identity:
                 yield f"{partition} is of {owner} and {identity} in generation {generation}"
             claims = self._claims.setdefault(partition, {})
-            for other, stayed in claims.items():
-                if other != member and counts and stayed and is_current(other):
+            for other in [other for other in claims if other != member and counts]:
+                if not is_current(other):
+                    # It was given away, and is so when the other one joins before it hears of that.
+                    claims[other] = False
+                elif claims[other]:
                     yield f"{partition} was given to {member} while {other}, in the group, has it"
             claims[member] = True
 
