@@ -63,6 +63,16 @@ def test_d10_a_start_with_page_cache_that_syncs_nothing_is_caught_where_durabili
         )
 
 
+def test_d10_records_are_deleted_under_open_transactions_where_everything_happens_at_once() -> None:
+    """Without any fault, in one seed of a few."""
+    mutant = MUTANTS[
+        "a last stable offset that stays behind when the records of its transaction are deleted"
+    ]
+    with mutant.patched():
+        violations = (run_seed("everything", seed, []).violations for seed in SEEDS)
+        assert any(mutant.is_caught_by(said) for each in violations for said in each)
+
+
 def test_d10_a_mutant_is_caught_and_its_run_made_small() -> None:
     mutant = MUTANTS["sequences and duplicates that nobody checks"]
     with mutant.patched():

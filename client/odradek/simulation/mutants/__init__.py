@@ -13,6 +13,7 @@ from odradek.simulation.mutants.base import Mutant
 from odradek.simulation.mutants.batches import BATCHES
 from odradek.simulation.mutants.clients import CLIENTS
 from odradek.simulation.mutants.compaction import COMPACTION
+from odradek.simulation.mutants.everything import EVERYTHING
 from odradek.simulation.mutants.groups import GROUPS
 from odradek.simulation.mutants.metadata import METADATA
 from odradek.simulation.mutants.retention import RETENTION
@@ -26,6 +27,7 @@ MUTANTS: dict[str, Mutant] = {
     for mutant in (
         *STORAGE,
         *BATCHES,
+        *EVERYTHING,
         *GROUPS,
         *METADATA,
         *RETENTION,

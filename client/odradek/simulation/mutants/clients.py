@@ -42,7 +42,7 @@ CLIENTS = (
     Mutant(
         "a fetch that failed, and is waited for all the same",
         "groups",
-        4,
+        1,
         {(Fetcher, "on_failure"): _still_in_flight},
         ("queues: ",),
     ),

@@ -39,7 +39,7 @@ COMPACTION = (
     Mutant(
         "the lost end of a rolled segment taken for what compaction removed",
         "compaction",
-        17,
+        14,
         {(LogLoader, "_restore_end"): _only_the_last_segment},
         ("readers were shown records", "though nothing was compacted"),
     ),

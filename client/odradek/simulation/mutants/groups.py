@@ -113,7 +113,7 @@ GROUPS = (
     Mutant(
         "commits of an older generation taken",
         "late-commits",
-        1,
+        2,
         {(shard, "check_commit"): _any_generation, (shard, "check_consumer_commit"): _any_epoch},
         ("committed: ",),
     ),
@@ -140,13 +140,13 @@ GROUPS = (
     Mutant(
         "a change of protocol that forgets who has what",
         "groups",
-        57,
+        35,
         {(upgrade, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(
         "an offline metadata log taken for an empty one",
         "groups",
-        31,
+        8,
         {(Partition, "read_stored"): _offline_is_empty},
     ),
     Mutant(
@@ -166,7 +166,7 @@ GROUPS = (
     Mutant(
         "an upgrade that begins with the first epoch",
         "groups",
-        3,
+        11,
         {(conversion, "upgraded"): _upgraded_from_the_first_epoch},
         ("ownership: ",),
     ),

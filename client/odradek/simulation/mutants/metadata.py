@@ -44,7 +44,7 @@ METADATA = (
     Mutant(
         "a change of metadata acknowledged before it is durable",
         "admin-churn",
-        152,
+        151,
         {(Node, "commit_metadata"): _committed_at_once},
         ("admin-churn: ",),
     ),

@@ -43,7 +43,7 @@ SPARK_SINK = (
     Mutant(
         "a write that is known by its commitId alone",
         "spark-sink",
-        1,
+        4,
         {(identity, "commit_query"): _the_id_alone},
         ("is nowhere, and nobody was told",),
     ),
@@ -56,13 +56,13 @@ SPARK_SINK = (
     Mutant(
         "the last record of the decision log taken for the one that counts",
         "spark-sink",
-        94,
+        31,
         {(ledger, "newest"): _last_record},
     ),
     Mutant(
         "a failed batch that is aborted before its run has resigned",
         "spark-sink",
-        2,
+        13,
         {(protocol, "abort"): _abort_without_resigning},
     ),
 )

@@ -118,7 +118,7 @@ STORAGE = (
     Mutant(
         "an acknowledgement before the write is durable",
         "produce",
-        9,
+        6,
         {(Partition, "durable"): lambda self, last_offset: True},
     ),
     Mutant(

@@ -123,7 +123,7 @@ TRANSACTIONS = (
     Mutant(
         "markers forgotten by a restart",
         "transactional-copy",
-        3,
+        2,
         {(TransactionShard, "loaded"): _loaded_without_resuming},
     ),
     Mutant(
@@ -135,13 +135,13 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        49,
+        4,
         {(shard, "decide_end"): _end_whatever_the_epoch},
     ),
     Mutant(
         "an EndTxn that is judged before what is under way",
         "lone-producers",
-        1,
+        14,
         {
             (shard, "decide_end"): _judged_before_what_is_under_way,
             # Nor does the broker wait for what is under way, nor our client bear it: others do not.
@@ -153,7 +153,7 @@ TRANSACTIONS = (
     Mutant(
         "a batch of a former epoch that nobody refuses",
         "transactional-copy-v1",
-        3,
+        4,
         {
             (shard, "verify_partitions"): _verify_nothing,
             (producer_state, "_VERDICTS"): dict.fromkeys(producer_state._VERDICTS, ErrorCode.NONE),
@@ -181,7 +181,7 @@ TRANSACTIONS = (
     Mutant(
         "a prepared transaction that times out",
         "prepared",
-        8,
+        1,
         {(TransactionShard, "_timed_out"): _time_out_at_once},
     ),
     Mutant(
