@@ -58,6 +58,10 @@ TESTS = {
         "test_s07_an_old_checkpoint_is_found_out",
     ],
     "was written with 10 rows, and now has 12": ["test_a_replay_that_has_other_rows_is_refused"],
+    "was written with 10 rows for other topics": [
+        "test_s07_as_many_rows_for_other_topics_are_no_replay",
+        "test_s07_a_stream_that_is_restarted_with_another_topic_does_not_lose_a_batch",
+    ],
     "the decision is revoked": [
         "test_s12_without_kip939_recovery_that_comes_too_late_is_loud_and_loses_nothing"
     ],
