@@ -12,6 +12,7 @@ from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.coordinator.runtime import RuntimeState
+from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC
 from odradek_broker.storage.checkpoints import encode_partition_metadata
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
@@ -20,6 +21,7 @@ from odradek_protocol.records.layout import RECORD_COUNT_AT
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     RemoveTopicRecord,
     encode_record,
 )
@@ -467,3 +469,39 @@ def test_l40_a_failed_fsync_is_not_forgiven_before_a_restart(world: NodeWorld) -
     world.crash(keep_page_cache=False)
     assert (world.end("t", 0), world.end("t", 1)) == (3, 2)
     world.produce("t", 1, 0)
+
+
+# --- Features --------------------------------------------------------------------------------------
+
+
+def _lowered(world: NodeWorld, level: int) -> Deferred[None]:
+    return world.node.commit_metadata(
+        [FeatureLevelRecord(name="transaction.version", feature_level=level)]
+    )
+
+
+def test_n53_a_level_is_told_when_it_is_durable_and_after_a_restart(world: NodeWorld) -> None:
+    before = world.node.finalized_features
+    assert before.levels["transaction.version"] == 2
+    first = _lowered(world, 1)
+    assert world.node.finalized_features == before, "a power cut can still take it back"
+    world.flush()
+    assert first.done
+    told = world.node.finalized_features
+    assert told.levels == {**before.levels, "transaction.version": 1}
+    assert told.epoch > before.epoch, "else clients keep what they have"
+    _lowered(world, 0)
+    world.crash(keep_page_cache=False)
+    assert world.node.finalized_features == told
+    again = _lowered(world, 2)
+    world.flush()
+    assert again.done and world.node.finalized_features.levels == before.levels
+    assert world.node.finalized_features.epoch > told.epoch
+
+
+def test_n53_of_two_changes_on_their_way_each_is_told_in_its_turn(world: NodeWorld) -> None:
+    _lowered(world, 1)
+    _lowered(world, 0)
+    world.create("t")
+    world.flush()
+    assert world.node.finalized_features.levels["transaction.version"] == 0

@@ -2,7 +2,8 @@
 
 Versions: 1 says how far a downgrade may go, in place of allowing any, and can only validate; 2 has one error for all.
 
-Of note: level 0 switches a feature off.
+Of note: level 0 switches a feature off. A whole release (`kafka-features.sh upgrade --release-version`) stands for
+features that are not there, and is refused.
 """
 
 from __future__ import annotations
