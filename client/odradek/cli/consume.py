@@ -28,6 +28,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
+from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches, pattern_of, quoted
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ _CLOSE_MS = 10_000
 #: How long a cluster may take until all of its nodes know a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
+#: A topic that comes to fit an expression is read after so long.
+_NEW_TOPICS_MS = 5_000
 #: Partitions named in one message.
 _ENDS_SHOWN = 5
 
@@ -203,6 +206,49 @@ def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in names}
 
 
+async def _topics_of(admin: Admin, words: list[str], *, wait: bool) -> list[str]:
+    """The topics that these names and expressions mean now. Ends the program for a name that is not there,
+    and for expressions that fit nothing unless a topic may be waited for."""
+    names = [word for word in words if not is_pattern(word)]
+    if names:
+        await _require_topics(admin, names)
+    if len(names) == len(words):
+        return words
+    found = matching(words, await admin.list_topics())
+    if not found:
+        if not wait:
+            fail(nothing_matches(words))
+        tell(f"no topic matches {quoted(words)} yet; waiting for one, until Ctrl+C")
+    return list(dict.fromkeys([*names, *found]))
+
+
+async def _take_new_topics(
+    consumer: Consumer, admin: Admin, words: list[str], wanted: list[int]
+) -> None:
+    """Read what comes to fit the expressions while others are read, each topic from its beginning."""
+    from odradek_client.errors import OdradekError, Retriable
+    from odradek_client.structs import TopicPartition
+
+    while True:
+        await asyncio.sleep(_NEW_TOPICS_MS / 1000)
+        try:
+            known = {each.topic for each in consumer.assignment()}
+            for topic in matching(words, await admin.list_topics()):
+                if topic not in known:
+                    numbers = await consumer.partitions_for(topic)
+                    new = [
+                        TopicPartition(topic, each)
+                        for each in numbers
+                        if not wanted or each in wanted
+                    ]
+                    consumer.assign([*consumer.assignment(), *new])
+        except Retriable:
+            continue
+        except OdradekError as error:
+            tell(f"odradek: new topics are not looked for any more: {error}")
+            return
+
+
 async def _require_topics(admin: Admin, topics: list[str]) -> None:
     """Ends the program for a topic that is not there: waiting for one is seldom what was meant.
 
@@ -230,7 +276,7 @@ async def _require_topics(admin: Admin, topics: list[str]) -> None:
 
 async def _consume(
     settings: dict[str, Any],
-    topics: list[str],
+    words: list[str],
     partitions: list[int],
     span: Span,
     stop_at_end: bool,
@@ -239,29 +285,56 @@ async def _consume(
     from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
 
+    goes_on = any(map(is_pattern, words)) and not stop_at_end and span.stop_ms is None
+    shared = _is_shared(settings, partitions)
+    pattern = pattern_of(words) if goes_on and shared else None
+
+    async def read(topics: list[str], admin: Admin | None) -> None:
+        async with connected(Consumer, settings) as consumer:
+            watch = None
+            if admin is not None:
+                new_topics = _take_new_topics(consumer, admin, words, partitions)
+                watch = asyncio.create_task(new_topics)
+            try:
+                await _read(
+                    consumer, settings, topics, pattern, partitions, span, stop_at_end, reading
+                )
+            finally:
+                if watch is not None:
+                    watch.cancel()
+                await consumer.close(timeout_ms=_CLOSE_MS)
+
     async with connected(Admin, _of_any_client(settings)) as admin:
-        await _require_topics(admin, topics)
-    async with connected(Consumer, settings) as consumer:
-        try:
-            await _read(consumer, settings, topics, partitions, span, stop_at_end, reading)
-        finally:
-            await consumer.close(timeout_ms=_CLOSE_MS)
+        topics = await _topics_of(admin, words, wait=goes_on)
+        if goes_on and not shared:
+            await read(topics, admin)
+            return
+    await read(topics, None)
+
+
+def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
+    """Does a group say which partitions are read?"""
+    return settings.get("group_id") is not None and not partitions
 
 
 async def _read(
     consumer: Consumer,
     settings: dict[str, Any],
     topics: list[str],
+    pattern: str | None,
     partitions: list[int],
     span: Span,
     stop_at_end: bool,
     reading: Reading,
 ) -> None:
-    if settings.get("group_id") is None or partitions:
+    """`pattern`: what a group subscribes to in place of the topics, if there are expressions."""
+    if not _is_shared(settings, partitions):
         await _assign(consumer, topics, partitions, span, stop_at_end, reading)
     else:
         reading.in_group = True
-        consumer.subscribe(topics, listener=_Ownership(reading))
+        consumer.subscribe(
+            topics if pattern is None else (), pattern=pattern, listener=_Ownership(reading)
+        )
         if stop_at_end or span.stop_ms is not None:
             all_of_them = await _find_partitions(consumer, topics, [])
             reading.ends = await _stop_offsets(consumer, all_of_them, span, stop_at_end)
@@ -413,7 +486,13 @@ async def _note_positions(consumer: Consumer, reading: Reading) -> None:
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to read.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC|REGEX",
+            help="Topics to read, or regular expressions for whole names; new topics that match come in.",
+        ),
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     offset: Annotated[
         list[str] | None,
@@ -463,7 +542,10 @@ def consume(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-g", metavar="GROUP", help="Read as a member of this consumer group."
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this consumer group.",
         ),
     ] = None,
     read_committed: Annotated[
@@ -480,6 +562,7 @@ def consume(
     odradek consume orders -o -10 --json
     odradek consume orders -o 2024-05-01T12:00:00Z -c 100
     odradek consume orders payments --group readers
+    odradek consume 'orders\\..*' --group readers
     """
     try:
         span = parse_span(offset or [])
@@ -496,6 +579,7 @@ def consume(
         "isolation_level": "read_committed" if read_committed else "read_uncommitted",
         "enable_auto_commit": group is not None,
         **({} if group is None else {"group_id": group}),
+        **({"metadata_max_age_ms": _NEW_TOPICS_MS} if any(map(is_pattern, topics)) else {}),
         **client_settings(bootstrap, setting, "consumer"),
     }
     with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:

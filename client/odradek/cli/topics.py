@@ -23,6 +23,7 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.layout import columns, wrap
+from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches
 from odradek.cli.topic_trim import trim
 
 if TYPE_CHECKING:
@@ -137,7 +138,11 @@ def _replicas(topic: TopicDescription) -> int:
 @app.command()
 def describe(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="All, if none is named.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME|REGEX",
+            help="Names, or regular expressions for whole names; all, if none is named.",
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_configs: Annotated[
@@ -146,7 +151,12 @@ def describe(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Partitions, leaders, offsets and settings of topics."""
+    """Partitions, leaders, offsets and settings of topics.
+
+    \b
+    odradek topic describe orders
+    odradek topic describe 'orders.*' --all-configs
+    """
     described = run(_describe(bootstrap, topics, setting))
     failed = False
     for name, row in described.items():
@@ -170,13 +180,34 @@ async def _describe(
     from odradek_client.admin import ConfigResource
 
     async with open_admin(bootstrap, setting) as admin:
-        names = topics or await admin.list_topics()
+        names, unmatched = await _names_of(admin, topics)
         found = await admin.describe_topics(names, raise_errors=False)
         configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
-        rows: dict[str, Any] = dict(found.errors)
+        rows: dict[str, Any] = {**found.errors, **unmatched}
         for name, topic in found.items():
             rows[name] = await _row(admin, topic, configs[ConfigResource.topic(name)])
-        return {name: rows[name] for name in names}
+        return {name: rows[name] for name in [*names, *unmatched]}
+
+
+async def _names_of(
+    admin: Admin, words: list[str] | None
+) -> tuple[list[str], dict[str, OdradekError]]:
+    """The topics that these words mean, each once, and the expressions that fit none."""
+    from odradek_client.errors import Refused
+
+    if words and not any(map(is_pattern, words)):
+        return words, {}
+    there = await admin.list_topics()
+    if not words:
+        return there, {}
+    found: dict[str, None] = {}
+    unmatched: dict[str, OdradekError] = {}
+    for word in words:
+        names = matching([word], there) if is_pattern(word) else [word]
+        found |= dict.fromkeys(names)
+        if not names:
+            unmatched[word] = Refused(nothing_matches([word]))
+    return list(found), unmatched
 
 
 async def _row(admin: Admin, topic: TopicDescription, configs: Any) -> dict[str, Any]:
