@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
@@ -10,10 +12,13 @@ _E = ErrorCode
 SAID_BY_BROKERS = frozenset(
     {_E.INVALID_TOPIC_EXCEPTION, _E.INVALID_PARTITIONS, _E.TOPIC_ALREADY_EXISTS}
 )
-#: Words that brokers send with these whatever has happened: they add nothing to the code.
-BARE_WORDS: dict[ErrorCode, str] = {
-    _E.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-    _E.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+#: Words that brokers send with these, and that say no more than the meaning below.
+BARE_WORDS: dict[ErrorCode, re.Pattern[str]] = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: re.compile(
+        r"This server does not host this topic-partition\.|The topic '.*' does not exist\."
+    ),
+    _E.UNKNOWN_TOPIC_ID: re.compile(r"This server does not host this topic ID\."),
+    _E.SECURITY_DISABLED: re.compile(r"No Authorizer is configured\..*"),
 }
 
 MEANINGS: dict[ErrorCode, str] = {

@@ -40,6 +40,8 @@ Every message says what happened and what to do about it.
 
 from __future__ import annotations
 
+import re
+
 from odradek_client.error_meanings import BARE_WORDS, MEANINGS, SAID_BY_BROKERS
 from odradek_protocol.errors import ErrorCode
 
@@ -368,20 +370,33 @@ def error_for(
     """The exception for a code that is not NONE.
 
     `message`: the broker's own words, if it sent some. `about`: what the code was answered for,
-    e.g. "topic 'orders', partition 3"; it is put in front. A code that we do not know becomes
-    UNKNOWN_SERVER_ERROR, which is not retried; its number stays in the text.
+    e.g. "topic 'orders', partition 3"; it is put in front, unless the broker's words name it. A code
+    that we do not know becomes UNKNOWN_SERVER_ERROR, which is not retried; its number stays in the text.
     """
     known = ErrorCode.of(code)
     if known is ErrorCode.NONE:
         raise ValueError("NONE is no error")
     text = MEANINGS[known]
-    if message and known in SAID_BY_BROKERS:
+    by_broker = bool(message) and known in SAID_BY_BROKERS
+    if message and by_broker:
         text = message.rstrip(".")
-    elif message and message != BARE_WORDS.get(known):
+    elif message and not (known in BARE_WORDS and BARE_WORDS[known].fullmatch(message)):
         text = f"{text}. The broker says: {message.removeprefix('The broker says: ')}"
     name = known.name if known == code else f"code {int(code)}"
     cls = _CLASSES.get(known)
     if cls is None:
         cls = Retriable if known.retriable else Refused
-    prefix = f"{about}: " if about else ""
-    return cls(f"{prefix}{text} ({name})", code=known)
+    if about and not (by_broker and _names(text, about)):
+        text = f"{about}: {text}"
+    return cls(f"{text} ({name})", code=known)
+
+
+def _names(text: str, about: str) -> bool:
+    """Does the text begin with what it is about, or name it in quotes?"""
+    quoted = re.search(r"'(.+)'", about)
+    if quoted is None:
+        return False
+    start = text.lower().removeprefix("the ")
+    return quoted[0] in text or start.startswith(
+        (about.lower().replace("'", ""), quoted[1].lower())
+    )

@@ -35,6 +35,28 @@ def test_nothing_is_said_twice(code: ErrorCode, message: str) -> None:
     assert text.count("exist") + text.count("does not h") + text.count("The broker says") == 1
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Topic 'x' already exists.", "Topic 'x' already exists (INVALID_PARTITIONS)"),
+        ("The topic x has 3.", "The topic x has 3 (INVALID_PARTITIONS)"),
+        ("x is the broker's own.", "x is the broker's own (INVALID_PARTITIONS)"),
+        ("Topic has 3.", "topic 'x': Topic has 3 (INVALID_PARTITIONS)"),
+        ("No 'y', ax.", "topic 'x': No 'y', ax (INVALID_PARTITIONS)"),
+    ],
+)
+def test_a_topic_that_the_broker_names_is_named_once(message: str, told: str) -> None:
+    assert str(error_for(ErrorCode.INVALID_PARTITIONS, message, about="topic 'x'")) == told
+
+
+def test_the_words_of_a_broker_that_say_the_meaning_again_are_left_out() -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert str(error_for(unknown, "The topic 'x' does not exist.")) == str(error_for(unknown))
+    assert "The broker says: it went" in str(error_for(unknown, "it went"))
+    disabled = ErrorCode.SECURITY_DISABLED
+    assert str(error_for(disabled, "No Authorizer is configured.")) == str(error_for(disabled))
+
+
 def test_an_unknown_code_is_not_retried_and_keeps_its_number() -> None:
     error = error_for(31999)
     assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
