@@ -34,7 +34,7 @@ def main() -> NoReturn:
 
 
 def _command() -> None:
-    completing = _COMPLETION_VARIABLE in os.environ
+    completing = bool(os.environ.get(_COMPLETION_VARIABLE))
     if sys.argv[1:2] == ["serve"] and not completing:
         from odradek.cli.serving import parse_plain, serve
 
@@ -42,4 +42,9 @@ def _command() -> None:
         if options is not None:
             serve(options)
             return
-    build_app(None if completing else sys.argv[1:])(prog_name="odradek")
+    words: Sequence[str] = sys.argv[1:]
+    if completing:
+        from odradek.cli.completion import words_of_line
+
+        words = words_of_line(os.environ)
+    build_app(words)(prog_name="odradek")

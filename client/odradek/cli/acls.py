@@ -27,6 +27,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import group_names, topic_names
 from odradek_protocol.acls import (
     PatternType,
 )
@@ -42,10 +43,16 @@ app = typer.Typer(
 
 _ANY_NAMES = "; * for all. Repeatable."
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic" + _ANY_NAMES)
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="NAME", help="A topic" + _ANY_NAMES, autocompletion=topic_names
+    ),
 ]
 Groups = Annotated[
-    list[str] | None, typer.Option("--group", metavar="NAME", help="A consumer group" + _ANY_NAMES)
+    list[str] | None,
+    typer.Option(
+        "--group", metavar="NAME", help="A consumer group" + _ANY_NAMES, autocompletion=group_names
+    ),
 ]
 Ids = Annotated[
     list[str] | None,

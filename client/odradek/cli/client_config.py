@@ -27,12 +27,15 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
     return settings
 
 
-def client_settings(bootstrap: str, given: list[str] | None, kind: str = "admin") -> dict[str, Any]:
+def client_settings(
+    bootstrap: str, given: list[str] | None, kind: str = "admin", *, ask: bool = True
+) -> dict[str, Any]:
     """Keyword arguments for a client: of files first, then of -X. `kind`: "admin", "consumer" or "producer".
 
     Ends the program for a file that cannot be read, and for what is no assignment.
 
-    Where a user is named without a password, whoever sits at the terminal is asked for it.
+    Where a user is named without a password, whoever sits at the terminal is asked for it, unless `ask`
+    says no.
     """
     files = [os.environ[CONFIG_VARIABLE]] if os.environ.get(CONFIG_VARIABLE) else []
     files += [text for text in given or [] if _is_file(text)]
@@ -43,7 +46,7 @@ def client_settings(bootstrap: str, given: list[str] | None, kind: str = "admin"
     settings.update(_named(assignments(by_hand, "-X")))
     if bootstrap != DEFAULT_BOOTSTRAP or "bootstrap_servers" not in settings:
         settings["bootstrap_servers"] = bootstrap
-    if _lacks_password(settings):
+    if ask and lacks_password(settings) and sys.stdin.isatty():
         asked = f"Password of {settings['sasl_username']}"
         settings["sasl_password"] = typer.prompt(asked, hide_input=True, err=True)
     return settings
@@ -88,9 +91,8 @@ def _without_other_kinds(settings: dict[str, str], kind: str) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name not in others}
 
 
-def _lacks_password(settings: dict[str, Any]) -> bool:
-    return (
-        bool(settings.get("sasl_username"))
-        and not {"sasl_password", "sasl_jaas_config"} & settings.keys()
-        and sys.stdin.isatty()
+def lacks_password(settings: dict[str, Any]) -> bool:
+    """Is a user named, and no password?"""
+    return bool(settings.get("sasl_username")) and not (
+        {"sasl_password", "sasl_jaas_config"} & settings.keys()
     )

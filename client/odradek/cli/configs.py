@@ -21,6 +21,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import names_of_kind
 from odradek.cli.layout import wrap
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ Name = Annotated[
     typer.Argument(
         metavar="NAME",
         help="A topic; a broker's node id, or `default` for all brokers; a group; for loggers a node id.",
+        autocompletion=names_of_kind,
     ),
 ]
 
@@ -62,7 +64,9 @@ def describe(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME", help="Topics, node ids (or `default`), groups; all, if none is named."
+            metavar="NAME",
+            help="Topics, node ids (or `default`), groups; all, if none is named.",
+            autocompletion=names_of_kind,
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

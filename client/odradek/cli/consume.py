@@ -26,6 +26,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import group_names, topic_names
 from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
 from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches, pattern_of, quoted
@@ -491,6 +492,7 @@ def consume(
         typer.Argument(
             metavar="TOPIC|REGEX",
             help="Topics to read, or regular expressions for whole names; new topics that match come in.",
+            autocompletion=topic_names,
         ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -546,6 +548,7 @@ def consume(
             "-g",
             metavar="GROUP",
             help="Read as a member of this consumer group.",
+            autocompletion=group_names,
         ),
     ] = None,
     read_committed: Annotated[

@@ -18,6 +18,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import group_names, partition_names
 
 if TYPE_CHECKING:
     from odradek.cli.explain_text import Printer
@@ -91,7 +92,9 @@ def producer(
 
 @app.command()
 def group(
-    group_id: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
+    group_id: Annotated[
+        str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=group_names)
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,
     follow: Follow = False,
@@ -109,7 +112,11 @@ def group(
 def partition(
     name: Annotated[
         str,
-        typer.Argument(metavar="TOPIC-NUMBER", help="A partition, as `orders-0`."),
+        typer.Argument(
+            metavar="TOPIC-NUMBER",
+            help="A partition, as `orders-0`.",
+            autocompletion=partition_names,
+        ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _ALL,

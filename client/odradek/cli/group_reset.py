@@ -26,6 +26,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import group_names, topic_names
 from odradek.cli.offset_grammar import OffsetError
 from odradek.cli.offset_reset import (
     Partition,
@@ -42,7 +43,9 @@ from odradek.cli.offset_reset import (
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
-Groups = Annotated[list[str], typer.Argument(metavar="GROUP", help="Group ids.")]
+Groups = Annotated[
+    list[str], typer.Argument(metavar="GROUP", help="Group ids.", autocompletion=group_names)
+]
 TopicSpecs = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,6 +53,7 @@ TopicSpecs = Annotated[
         "-t",
         metavar="TOPIC[:P,...]",
         help="All partitions of a topic, or only these; repeatable.",
+        autocompletion=topic_names,
     ),
 ]
 AllTopics = Annotated[bool, typer.Option("--all-topics", help="Wherever the group has a position.")]

@@ -20,6 +20,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import group_names
 from odradek.cli.group_reset import AllTopics, Groups, TopicSpecs, reset_offsets
 from odradek.cli.offset_grammar import OffsetError
 from odradek.cli.offset_reset import Partition, parse_topics
@@ -99,7 +100,8 @@ def list_(
 @app.command()
 def describe(
     groups: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="All, if none is named.")
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="All, if none is named.", autocompletion=group_names),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     members: Annotated[
@@ -322,7 +324,9 @@ app.command("reset-offsets")(reset_offsets)
 
 @app.command("delete-offsets")
 def delete_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")],
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: TopicSpecs = None,
     all_topics: AllTopics = False,

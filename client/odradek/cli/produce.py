@@ -29,6 +29,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import topic_names
 from odradek.cli.record_format import FormatError, InputRecord, from_json_line, unescape
 from odradek_client.words import counted
 
@@ -459,7 +460,10 @@ def _parse_headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
+    topic: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC", help="The topic to write to.", autocompletion=topic_names),
+    ],
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Files to read; standard input without any."),

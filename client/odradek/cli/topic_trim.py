@@ -22,6 +22,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import topic_names
 from odradek.cli.offset_grammar import OffsetError, parse_time
 from odradek.cli.offset_reset import parse_topics
 
@@ -33,7 +34,12 @@ if TYPE_CHECKING:
 
 def trim(
     topic: Annotated[
-        str, typer.Argument(metavar="TOPIC[:P,...]", help="All partitions, or only these.")
+        str,
+        typer.Argument(
+            metavar="TOPIC[:P,...]",
+            help="All partitions, or only these.",
+            autocompletion=topic_names,
+        ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     to_offset: Annotated[

@@ -22,6 +22,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.completion import topic_names
 from odradek.cli.layout import columns, wrap
 from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches
 from odradek.cli.topic_trim import trim
@@ -34,7 +35,11 @@ Errors: TypeAlias = "dict[str, OdradekError]"
 
 app = typer.Typer(help="List, create, alter, trim, delete topics.", no_args_is_help=True)
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
+NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
+Topics = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC", help="Topic names.", autocompletion=topic_names),
+]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable."),
@@ -43,7 +48,7 @@ Configs = Annotated[
 
 @app.command()
 def create(
-    topics: Topics,
+    topics: NewTopics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
         int, typer.Option("--partitions", "-n", metavar="N", help="-1: as the broker is set.")
@@ -142,6 +147,7 @@ def describe(
         typer.Argument(
             metavar="NAME|REGEX",
             help="Names, or regular expressions for whole names; all, if none is named.",
+            autocompletion=topic_names,
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

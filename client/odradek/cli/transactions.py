@@ -18,6 +18,7 @@ from odradek.cli.common import (
     print_table,
     run,
 )
+from odradek.cli.completion import topic_names
 
 if TYPE_CHECKING:
     from odradek_client.admin.transactions import TransactionDescription
@@ -138,7 +139,12 @@ def abort(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="TOPIC", help="With --partition and --start-offset."),
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="With --partition and --start-offset.",
+            autocompletion=topic_names,
+        ),
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", metavar="N", min=0)] = None,
     start_offset: Annotated[

@@ -1,0 +1,145 @@
+"""Completion of topics, groups and partitions, as a shell asks for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from command_line import PATIENCE_S, Commands
+from odradek import sync
+from odradek.cli import completion
+from odradek.cli.completion import words_of_line
+
+NOBODY = "127.0.0.1:1"
+
+
+def complete(bootstrap: str, *words: str, shell: str = "bash", **more: str) -> list[str]:
+    """The answers for the last of these words, behind `odradek`; nothing may be said on stderr."""
+    line = ["odradek", *words]
+    environment = {**os.environ, "ODRADEK_BOOTSTRAP": bootstrap, **more}
+    environment["_ODRADEK_COMPLETE"] = f"complete_{shell}"
+    environment |= {"COMP_WORDS": "\n".join(line), "COMP_CWORD": str(len(line) - 1)}
+    if shell != "bash":
+        environment |= {"COMP_WORDS": "", "_TYPER_COMPLETE_ARGS": " ".join(line)}
+        environment |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run(
+        [sys.executable, "-m", "odradek"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.stderr == ""
+    return [line for line in done.stdout.split("\n") if line]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker on a busy machine is waited for."""
+    monkeypatch.setenv("ODRADEK_COMPLETION_TIMEOUT_MS", "30000")
+
+
+@pytest.fixture
+def names(live_bootstrap: str, unique_topic: str) -> tuple[str, str]:
+    """A topic of two partitions, and a group that has read it."""
+    odradek = Commands(live_bootstrap)
+    odradek.run("topic", "create", unique_topic, "--partitions", "2")
+    group = f"{unique_topic}-readers"
+    with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
+        admin.alter_group_offsets(group, {(unique_topic, 0): 0})
+    return unique_topic, group
+
+
+def test_topics_groups_and_partitions_are_known(
+    live_bootstrap: str, names: tuple[str, str]
+) -> None:
+    topic, group = names
+    assert complete(live_bootstrap, "topic", "describe", topic[:-2]) == [topic]
+    assert complete(live_bootstrap, "consume", topic, "--group", group[:-2]) == [group]
+    assert complete(live_bootstrap, "explain", "partition", topic) == [f"{topic}-0", f"{topic}-1"]
+    assert complete(live_bootstrap, "config", "describe", "topic", topic) == [topic]
+    assert group in complete(live_bootstrap, "config", "describe", "group", "")
+    # New names are the user's to choose, and the broker's own topics are seldom meant.
+    assert complete(live_bootstrap, "topic", "create", topic) == []
+    assert not any(each.startswith("__") for each in complete(live_bootstrap, "produce", ""))
+    assert "__consumer_offsets" in complete(live_bootstrap, "topic", "describe", "__")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_answered_too(
+    live_bootstrap: str, names: tuple[str, str], shell: str
+) -> None:
+    topic, _ = names
+    found = complete(live_bootstrap, "topic", "describe", topic, shell=shell)
+    assert any(topic in each for each in found)
+
+
+def test_the_broker_and_the_settings_of_the_line_count(
+    live_bootstrap: str, names: tuple[str, str]
+) -> None:
+    topic, group = names
+    host, _, port = live_bootstrap.partition(":")
+    # As bash divides it.
+    asked = ("topic", "describe", "-b", host, ":", port, topic)
+    assert complete(NOBODY, *asked) == [topic]
+    # Settings, which may be those of TLS and SASL, are the client's business.
+    assert complete(live_bootstrap, "topic", "describe", "-X", "client.id", "=", "x", topic) == [
+        topic
+    ]
+    assert complete(live_bootstrap, "group", "describe", "-X", "client.id=x", group) == [group]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "describe", ""),
+        ("topic", "describe", "-X", "nonsense", ""),
+        ("topic", "describe", "-X", "no.such.setting=1", ""),
+        ("topic", "describe", "-X", "sasl.username=a", ""),
+        ("consume", "-g", ""),
+    ],
+)
+def test_nothing_is_said_where_nobody_can_be_asked(words: tuple[str, ...]) -> None:
+    assert complete(NOBODY, *words, ODRADEK_COMPLETION_TIMEOUT_MS="500") == []
+
+
+def test_a_broker_that_takes_connections_and_says_nothing_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert complete(where, "topic", "describe", "", ODRADEK_COMPLETION_TIMEOUT_MS="300") == []
+
+
+def test_commands_are_completed_without_a_broker() -> None:
+    assert complete(NOBODY, "to") == ["topic"]
+    assert complete(NOBODY, "topic", "des") == ["describe"]
+
+
+def test_words_that_bash_divides_are_put_together_before_the_one_that_is_typed() -> None:
+    environment = {
+        "COMP_WORDS": "odradek\ntopic\n-b\nh\n:\n1\n-X\na\n=\nb\nor\n:\nx",
+        "COMP_CWORD": "10",
+    }
+    assert words_of_line(environment) == ["topic", "-b", "h:1", "-X", "a=b", "or", ":", "x"]
+    assert environment["COMP_CWORD"] == "6"
+    assert words_of_line({"_TYPER_COMPLETE_ARGS": "odradek topic d"}) == ["topic", "d"]
+    assert words_of_line({}) == []
+
+
+def test_a_resolver_that_does_not_answer_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    gate = threading.Event()
+    monkeypatch.setattr(socket, "create_connection", lambda *_: gate.wait())
+    monkeypatch.setenv("ODRADEK_COMPLETION_TIMEOUT_MS", "50")
+    assert completion.topic_names(_Context(), "") == []  # type: ignore[arg-type]
+    gate.set()
+
+
+class _Context:
+    def __init__(self) -> None:
+        self.params = {"bootstrap": NOBODY}
