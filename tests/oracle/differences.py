@@ -36,11 +36,6 @@ _ONCE = (
     "given, which makes an answer of gigabytes from a small request."
 )
 
-_NO_OPERATION = (
-    "An operation of IncrementalAlterConfigs that there is not, on a topic or a logger: INVALID_REQUEST, as on a "
-    "broker, where Kafka answers UNKNOWN_SERVER_ERROR."
-)
-
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "repeated-names",
@@ -102,9 +97,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "alter-unknown-operation",
         ("*error_code",),
-        _NO_OPERATION,
+        "An operation of IncrementalAlterConfigs that there is not, on a topic or a logger: INVALID_REQUEST, as on a "
+        "broker, where Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
-    Difference("alter-loggers-by-an-unknown-operation", ("*error_code",), _NO_OPERATION),
     Difference(
         "offsets-of-largest-timestamp-deleted-*",
         ("*.offset", "*.timestamp", "*.leader_epoch"),

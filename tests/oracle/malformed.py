@@ -99,7 +99,7 @@ def spoiled(api_name: str, version: int, values: Mapping[str, Any]) -> Iterator[
     assert body == codec.encode_bytes(request, version), (api_name, version)
 
     def ask(changed: bytes) -> Ask:
-        listing = api_name == "ListGroups"
+        listing = api_name in ("ListGroups", "ListConfigResources")
         return Ask(api_name, values, version=version, edit=lambda _: changed, mine=listing)
 
     yield ask(body)

@@ -86,12 +86,6 @@ SCENARIOS = [
         ],
     ),
     Scenario(
-        "alter-loggers-by-an-unknown-operation",
-        "IncrementalAlterConfigs",
-        [_change(("root", 9, "INFO"))],
-        versions="1",
-    ),
-    Scenario(
         "replace-loggers",
         "AlterConfigs",
         [

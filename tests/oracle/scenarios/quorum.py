@@ -63,5 +63,6 @@ SCENARIOS = [
             Send(_describe((_METADATA, [0]))),
             *[Receive()] * 3,
         ],
+        versions="1",
     ),
 ]
