@@ -3,7 +3,7 @@
 Requests are handled as they arrive; a response that is not there yet holds back those behind it. A
 request behind a Produce sees its records: it waits until that is finished, also where it has no response
 (acks=0). While too much is unanswered, or the peer does not read, nothing more is read from it (N-14),
-nor while it has to wait because of a quota (N-11).
+nor while it has to wait because of a quota (N-11), nor before others have had their turn (N-56).
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ Answer = Callable[[memoryview], EncodedReply | Deferred[EncodedReply]]
 
 #: How long a connection that is hung up may take for the responses to its earlier requests.
 _HANG_UP_S = 5.0
+#: Bytes of requests and responses of one connection, besides those of Produce and Fetch, after which others get their turn.
+_TURN_BYTES = 256 * 1024
+#: The weight of a request beside its bytes.
+_REQUEST_BYTES = 128
 #: Responses are collected up to this many bytes before they are sent.
 _SEND_BYTES = 64 * 1024
 
@@ -51,7 +55,7 @@ class _Slot:
         self.reply: EncodedReply = None
 
 
-def _size(reply: EncodedReply) -> int:
+def _size(reply: EncodedReply | Deferred[EncodedReply]) -> int:
     if not isinstance(reply, list):
         return 0
     return len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
@@ -60,6 +64,11 @@ def _size(reply: EncodedReply) -> int:
 def _is_produce(frame: memoryview) -> bool:
     """Whether this is a request with the key of Produce, 0."""
     return len(frame) >= 2 and not (frame[0] or frame[1])
+
+
+def _is_produce_or_fetch(frame: memoryview) -> bool:
+    """Whether this is a request with the key of Produce, 0, or of Fetch, 1."""
+    return len(frame) >= 2 and not frame[0] and frame[1] <= 1
 
 
 class Session(asyncio.BufferedProtocol):
@@ -118,6 +127,9 @@ class Session(asyncio.BufferedProtocol):
         self._ending = False
         self._admit = admit
         self._working = False
+        #: Bytes of this turn, and whether others have theirs (N-56).
+        self._turn_bytes = 0
+        self._resting = False
         #: Loop time until which the peer has to wait because of a quota; 0 if it has not.
         self._muted_until = 0.0
         self._unmute_timer: asyncio.TimerHandle | None = None
@@ -277,6 +289,7 @@ class Session(asyncio.BufferedProtocol):
             if (
                 not self._peer_reads
                 or self._muted_until
+                or self._resting
                 or len(self._slots) >= limits.in_flight_max
                 or (self._bytes_held >= limits.in_flight_bytes_max and self._slots)
                 or (limits.bytes_held >= limits.total_bytes_max and self._slots)
@@ -304,6 +317,8 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self._peer.throttle_ms:
             self._mute()
+        if not _is_produce_or_fetch(frame):
+            self._count_turn(len(frame) + _size(reply))
         if not isinstance(reply, Deferred):
             self._write_in_order(reply)
             return True
@@ -342,6 +357,17 @@ class Session(asyncio.BufferedProtocol):
             self._work()
         else:
             self._update_reading()
+
+    def _count_turn(self, size_bytes: int) -> None:
+        """Count a request that was handled; after many, or large ones, others get their turn (N-56)."""
+        self._turn_bytes += size_bytes + _REQUEST_BYTES
+        if self._turn_bytes >= _TURN_BYTES and not self._resting:
+            self._resting = True
+            self._loop.call_soon(self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._turn_bytes, self._resting = 0, False
+        self._work()
 
     def _mute(self) -> None:
         """Leave the peer's requests alone for as long as its answer tells it to wait (KIP-219)."""
@@ -437,6 +463,7 @@ class Session(asyncio.BufferedProtocol):
             not self._backlog
             and self._peer_reads
             and not self._muted_until
+            and not self._resting
             and not self._draining
             and not self._ending
             and not self._waits_for_room
