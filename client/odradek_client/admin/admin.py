@@ -10,7 +10,7 @@ error afterwards, with the others in its notes; with `raise_errors=False` it lea
 
 from __future__ import annotations
 
-from random import Random
+import random as random_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -57,7 +57,8 @@ class Admin(
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self.config = AdminConfig.from_settings(settings)
-        random = Random()
+        # By the module's name, as in the producer.
+        random = random_module.Random()
         self._network = NetworkClient(self.config, random=random)
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, random)
         self._requests = AdminRequests(self.config, self._network, backoff)

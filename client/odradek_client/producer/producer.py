@@ -22,13 +22,13 @@ import asyncio
 import atexit
 import logging
 import os
+import random as random_module
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -96,7 +96,8 @@ class Producer:
 
     def _set_up(self, config: ProducerConfig, network: NetworkClient | None) -> None:
         self.config = config
-        self._random = Random()
+        # By the module's name: a simulation replaces what stands under it with a generator of its seed.
+        self._random = random_module.Random()
         self._wall_clock = time.time
         self._owns_network = network is None
         self._network = network or NetworkClient(config, random=self._random)
