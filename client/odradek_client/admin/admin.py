@@ -28,6 +28,7 @@ from odradek_client.admin.topics import TopicAdmin
 from odradek_client.admin.transactions import TransactionAdmin
 from odradek_client.admin.users import UserAdmin
 from odradek_client.backoff import Backoff
+from odradek_client.cancellation import short_cancellations
 from odradek_client.config.admin import AdminConfig
 from odradek_client.network.client import NetworkClient
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from odradek_client.config.keywords import AdminSettings
 
 
+@short_cancellations()
 class Admin(
     TopicAdmin,
     ConfigAdmin,

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from odradek_client.cancellation import short_cancellations
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.arguments import (
     Offset,
@@ -55,6 +56,7 @@ _POLL_MS = 1_000
 log = logging.getLogger("odradek.client.consumer")
 
 
+@short_cancellations()
 class Consumer:
     """Reads records of topics, alone or sharing the partitions with a group.
 
@@ -344,6 +346,8 @@ class Consumer:
             if self._started and self._closed:
                 raise StopAsyncIteration from None
             raise
+        except asyncio.CancelledError as error:
+            raise error.with_traceback(None) from None
 
     # --- offsets ----------------------------------------------------------------------------------
 

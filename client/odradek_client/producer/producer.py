@@ -33,6 +33,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from odradek_client.backoff import Backoff
+from odradek_client.cancellation import short_cancellations
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import (
     BufferFull,
@@ -84,6 +85,7 @@ new_delivery = Delivery.at
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
+@short_cancellations(but="send")
 class Producer:
     """Sends records. Settings are the rows of `ProducerConfig`, e.g. `linger_ms=20`.
 
@@ -268,7 +270,10 @@ class Producer:
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is not None:
             return delivery
-        return await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
+        try:
+            return await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
+        except asyncio.CancelledError as error:
+            raise error.with_traceback(None) from None
 
     async def send_and_wait(
         self,

@@ -16,6 +16,7 @@ from odradek_client.errors import (
     AuthenticationFailed,
     BadAnswer,
     Closed,
+    ConnectionLost,
     OdradekError,
     RequestTimedOut,
     UnsupportedByBroker,
@@ -75,6 +76,17 @@ class SenderLoop:
             self._timer = None
         if self._stopped:
             return
+        try:
+            self._carry_out_next_step()
+        except (KeyboardInterrupt, SystemExit):
+            # Raised at any line, after batches were taken that nobody else knows of.
+            self._sender.fail_all(
+                Closed("the program was interrupted before the record was sent"),
+                Closed("the program was interrupted; the record may be written or not"),
+            )
+            raise
+
+    def _carry_out_next_step(self) -> None:
         plan = self._sender.step(self._now_ms(), self._network.is_ready)
         for produce in plan.produce:
             self._produce(produce)
@@ -152,6 +164,11 @@ class SenderLoop:
             response = await self._network.send(node_id, request)
         except OdradekError as error:
             self._sender.identity_failed(error, self._now_ms())
+        except asyncio.CancelledError:
+            if not self._stopped:
+                self._sender.identity_failed(_cancelled(), self._now_ms())
+                self.wake()
+            raise
         else:
             self._sender.identity_answered(response, self._now_ms())
         self.wake()
@@ -172,6 +189,11 @@ class SenderLoop:
             )
         except OdradekError as error:
             lost = self._sender.request_failed(handler, error, self._now_ms())
+        except asyncio.CancelledError:
+            if not self._stopped:
+                self._sender.request_failed(handler, _cancelled(), self._now_ms())
+                self.wake()
+            raise
         except WireError as error:
             reason = UnsupportedByBroker(f"{api.name} cannot be put into bytes: {error}")
             lost = self._sender.request_failed(handler, reason, self._now_ms())
@@ -194,6 +216,12 @@ class SenderLoop:
                 "may be written or not" if batch.unknown_fate else "not written",
                 batch.error_of(0),
             )
+
+
+def _cancelled() -> ConnectionLost:
+    """The error of a request whose task `asyncio.run` cancelled at its end, perhaps while a producer that closes waits
+    for the request: it is tried again."""
+    return ConnectionLost("the request was cancelled")
 
 
 #: What a failed request counts as (C-54). The others count as a lost connection.

@@ -1,0 +1,43 @@
+"""Cancelled calls without the frames of this client.
+
+Ctrl+C ends an asyncio program with a traceback that has two or three lines for each frame that waited. To its author those
+of this client say nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+C = TypeVar("C")
+
+
+def short_cancellations(*, but: str = "") -> Callable[[type[C]], type[C]]:
+    """Decorate a class: its public coroutine methods raise CancelledError without the frames below their own.
+
+    `but` names a method that is called too often to be wrapped, and does it by itself.
+    """
+
+    def decorate(cls: type[C]) -> type[C]:
+        for name, method in inspect.getmembers(cls, inspect.iscoroutinefunction):
+            if name == "__aenter__" or (not name.startswith("_") and name != but):
+                setattr(cls, name, _shortened(method))
+        return cls
+
+    return decorate
+
+
+def _shortened(
+    method: Callable[..., Coroutine[Any, Any, Any]],
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    @functools.wraps(method)
+    async def call(*args: Any, **named: Any) -> Any:
+        try:
+            return await method(*args, **named)
+        except CancelledError as error:
+            raise error.with_traceback(None) from None
+
+    return call
