@@ -98,6 +98,7 @@ SHELLS = {
     "odradek_client.admin": "hands on the public class",
     "odradek_client.admin.admin": "asks brokers, retries: the public class",
     "odradek_client.admin.users": "draws salts",
+    "odradek_client.cancellation": "catches what asyncio raises",
     "odradek_client.sasl.login": "asks for tokens, keeps them; draws nonces",
     "odradek_client.sasl.token_endpoint": "asks an endpoint over HTTP",
     "odradek_client.network.broker_connection": "one broker: in-flight window, timeouts",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.commands import fail
 from odradek.cli.parent_watch import ended_by_stdin
 from odradek.cli.pid_file import PidFile, PidFileBusyError
+from odradek.cli.streams import drop_output
 
 if TYPE_CHECKING:
     from odradek_broker.config.broker import BrokerConfig, Notice
@@ -135,7 +136,7 @@ def _serve(options: ServeOptions) -> None:
         pid_file.claim(os.getpid(), address)
         durability = parsed.log_durability
         line = f"odradek ready on {address} (data {directory}, durability {durability}){orders}"
-        print(line, flush=True)
+        _print_if_anybody_reads(line)
 
     try:
         _run(
@@ -237,6 +238,20 @@ def _warn_of_open_directories(paths: Sequence[str]) -> None:
                     mode=f"{mode:04o}",
                     remedy=f"chmod o-rwx {path}",
                 )
+
+
+def _print_if_anybody_reads(line: str) -> None:
+    """Print a line. The broker serves also where its terminal or the reader of its output is gone: SIGHUP tells of a
+    closed terminal, and ends the broker cleanly."""
+    import structlog
+
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        drop_output()
+        structlog.get_logger("odradek.server").warning(
+            "standard output cannot be written", problem=reason(error), lost=line
+        )
 
 
 def _run(
