@@ -15,11 +15,11 @@ begun anew on the same connection (C-73): nothing new is written meanwhile, and 
 from __future__ import annotations
 
 import asyncio
+import random as random_module
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum, auto
-from random import Random
 from typing import Any
 
 from odradek_client.errors import (
@@ -137,7 +137,7 @@ class BrokerConnection:
         throttle_times: ThrottleTimes | None = None,
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
-        random: Random | None = None,
+        random: random_module.Random | None = None,
         spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None,
         curious: bool = False,
         on_first_answer: Callable[[], None] = lambda: None,
@@ -165,7 +165,7 @@ class BrokerConnection:
         self._throttle_times = throttle_times or ThrottleTimes()
         self._tls = tls
         self._login = login
-        self._random = random or Random()
+        self._random = random or random_module.Random()
         self._spawn = spawn or loop.create_task
         self._curious = curious
         self._on_first_answer = on_first_answer

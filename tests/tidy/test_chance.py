@@ -1,0 +1,22 @@
+"""Chance without a seed: what a simulated machine replaces (D10)."""
+
+from __future__ import annotations
+
+import ast
+
+from product_modules import MODULES, tree_of
+
+
+def test_d10_generators_without_a_seed_are_named_by_their_module() -> None:
+    """`simulated_machine` puts its own under `random.Random`: a name that was imported before keeps the old one."""
+    hidden = [
+        f"{module}:{node.lineno} makes a generator that no seed reaches"
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Random"
+        and not node.args
+        and not node.keywords
+    ]
+    assert hidden == [], "write random_module.Random()"
