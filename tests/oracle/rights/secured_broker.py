@@ -12,6 +12,7 @@ from tests.oracle.rights.cells import Cell
 from tests.oracle.rights.secured_kafka import AUTHORIZER, PASSWORD, SALTS, jaas_line
 from tests.oracle.rights.turns import Streams, log_in, open_streams, play, users
 
+from fake_node import FakeLogLevels
 from odradek_broker.config.broker import parse_assignments, parse_config
 from odradek_broker.server.server import Server
 
@@ -33,6 +34,8 @@ async def _play(folder: Path, chosen: Sequence[Cell]) -> Mapping[tuple[str, int]
     }
     server = Server(parse_config(given)[0])
     await server.start()
+    # The lines of this process are pytest's.
+    server.node.log_levels = FakeLogLevels()
     ports = {name: port for name, (_, port) in server.addresses.items()}
 
     async def connect(user: str | None) -> Streams:
