@@ -252,9 +252,12 @@ def _print_topic(name: str, row: dict[str, Any]) -> None:
         f"Topic: {name}  TopicId: {row['topic_id']}  PartitionCount: {len(row['partitions'])}  "
         f"ReplicationFactor: {len(replicas)}"
     )
-    lines = [f"{head}  Configs: {','.join(configs)}"]
+    in_line = f"  Configs: {','.join(configs)}"
+    lines = [head + in_line]
     if len(lines[0]) > columns():
-        lines = [*wrap(head, rest="  "), "  Configs:"]
+        lines = [*wrap(head, rest="  "), in_line]
+    if len(in_line) > columns():
+        lines[-1] = "  Configs:"
         lines += [part for each in configs for part in wrap(each, " " * 4, " " * 8)]
     typer.echo("\n".join(lines))
     print_table(
