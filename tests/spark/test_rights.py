@@ -137,6 +137,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin",
         "auto.create.topics.enable": "false",
+        "transaction.max.timeout.ms": "900000",
     }
     with SubprocessBroker(data_dir=tmp_path_factory.mktemp("b"), settings=settings) as broker:
         yield broker.bootstrap

@@ -155,7 +155,8 @@ def test_the_topics_of_a_batch_are_asked_for_together(
 
     async def counted(self: MetadataUpdater) -> Any:
         nonlocal asked
-        asked += 1
+        # Clients of other tests' brokers, which have ended, go on asking.
+        asked += ",".join(self._config.bootstrap_servers) == odradek_broker.bootstrap
         return await ask(self)
 
     names = [f"together-{number}" for number in range(100)]
