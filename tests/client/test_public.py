@@ -24,6 +24,12 @@ def test_importing_it_imports_nothing_else() -> None:
     assert not (set(done.stdout.split()) - set(bare.stdout.split())) & HEAVY
 
 
+def test_a_client_without_sasl_does_without_http() -> None:
+    code = "import sys, odradek.sync; print(*sorted({'http.client', 'email', 'odradek_client.sasl.login'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 @pytest.mark.parametrize("name", [n for n in odradek.__all__ if n not in {"testing"}])
 def test_every_name_is_there(name: str) -> None:
     assert getattr(odradek, name) is getattr(odradek, name)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from odradek_client.backoff import Backoff
 from odradek_client.config.common import ClientConfig
@@ -24,11 +24,14 @@ from odradek_client.errors import (
 from odradek_client.network.broker_connection import BrokerConnection, ConnectionState
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.network.throttle_times import ThrottleTimes
-from odradek_client.sasl.login import Login
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.tls.contexts import client_context
 from odradek_protocol.tls.settings import TlsError
+
+if TYPE_CHECKING:
+    from odradek_client.sasl.login import Login
+    from odradek_client.sasl.settings import SaslSettings
 
 Channel = Literal["main", "coordinator", "fetch", "metadata"]
 
@@ -47,6 +50,13 @@ def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
     """What to raise when no broker was reached. `reasons`: why, and whether TLS was the reason."""
     text = "; ".join(reasons) or "there is no broker to connect to"
     return TlsFailed(text) if reasons and all(reasons.values()) else ConnectionLost(text)
+
+
+def _login(settings: SaslSettings, random: Random) -> Login:
+    # It brings HTTP for the endpoints of tokens: clients without SASL start faster.
+    from odradek_client.sasl.login import Login
+
+    return Login(settings, random)
 
 
 class RequestSender(Protocol):
@@ -136,7 +146,7 @@ class Connections:
             self._tls = None if config.tls is None else client_context(config.tls)
         except TlsError as error:
             raise ConfigError(str(error)) from None
-        self._login = None if config.sasl is None else Login(config.sasl, random)
+        self._login = None if config.sasl is None else _login(config.sasl, random)
 
     def close(self) -> None:
         """Close every connection; what is unanswered fails."""
