@@ -1,0 +1,47 @@
+"""Two queries of one application on one checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_stream import PATIENCE_S, Records, numbered, until
+from topic_values import values_of
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_second_query_of_an_application_takes_over(
+    spark: SparkSession,
+    spark_broker: str,
+    new_topic: Callable[..., str],
+    produce: Callable[[str, Records], None],
+    tmp_path: Path,
+) -> None:
+    """Spark stops the first, wherever it is, and no row is there twice."""
+    source, sink = new_topic(), new_topic(2)
+    common = {"kafka.bootstrap.servers": spark_broker}
+
+    def start() -> Any:
+        frame = spark.readStream.format("odradek").options(**common).option("subscribe", source)
+        frame = frame.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "5")
+        writer = frame.load().select("value").writeStream.format("odradek").options(**common)
+        writer = writer.option("topic", sink).option("checkpointLocation", str(tmp_path / "c"))
+        return writer.trigger(processingTime="0 seconds").start()
+
+    produce(source, numbered(0, 20))
+    first = start()
+    until(lambda: bool(first.lastProgress), first)
+    second = start()
+    try:
+        assert first.id == second.id and not first.isActive
+        produce(source, numbered(0, 5, start=20))
+        until(lambda: len(values_of(spark_broker, sink)) >= 25, second)
+    finally:
+        second.stop()
+    assert second.awaitTermination(PATIENCE_S)
+    assert sorted(map(int, values_of(spark_broker, sink))) == list(range(25))

@@ -1,0 +1,82 @@
+"""Jobs and a stream on a cluster whose first task is slow, so that Spark starts a second attempt of it.
+
+python spark_speculation_job.py BOOTSTRAP FOLDER HOW SINK [SOURCE]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 120
+_ROW_BYTES = 1_000
+_STARTS_MAX = 5
+
+
+def rows_of(how: str, folder: str) -> Any:
+    """The function of `mapInArrow` that makes rows, and waits in the attempts of task 0.
+
+    "stuck": the first attempt has given rows, and never ends by itself. "together": both attempts have given
+    all their rows before one of them may end.
+    """
+
+    def rows(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        attempt = context.attemptNumber()
+        slow = context.partitionId() == 0
+        for batch in batches:
+            values = [f"{number:0{_ROW_BYTES}}" for number in batch.column(0).to_pylist()]
+            yield pa.record_batch({"value": pa.array(values)})
+        if slow:
+            Path(folder, f"{how}-{attempt}").touch()
+            wait_for = "nothing" if how == "stuck" and attempt == 0 else f"{how}-{1 - attempt}"
+            deadline = time.monotonic() + PATIENCE_S
+            while not Path(folder, wait_for).exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+    return rows
+
+
+def main() -> None:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import SparkSession
+
+    from spark_stream import LATE_START
+
+    bootstrap, folder, how, sink, *source = sys.argv[1:]
+    spark = SparkSession.builder.appName("speculation").getOrCreate()
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": sink}
+    how, _, kind = how.partition("-")
+    if kind == "stream":
+        read = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+        frame = read.options(subscribe=source[0], startingOffsets="earliest").load()
+        numbers = frame.selectExpr("cast(cast(value AS string) AS long) AS id")
+        made = numbers.mapInArrow(rows_of(how, folder), "value string")
+        writer = made.writeStream.format("odradek").options(**options)
+        writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
+        for tries_left in reversed(range(_STARTS_MAX)):
+            query = writer.trigger(availableNow=True).start()
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                if LATE_START not in str(error) or not tries_left:
+                    raise
+            else:
+                break
+    else:
+        made = spark.range(0, 2_000, 1, 2).mapInArrow(rows_of(how, folder), "value string")
+        if kind == "named":
+            options["commitId"] = how
+        made.write.format("odradek").mode("append").options(**options).save()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
