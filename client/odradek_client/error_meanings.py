@@ -101,7 +101,7 @@ MEANINGS: dict[ErrorCode, str] = {
     _E.SECURITY_DISABLED: "the cluster has no authorizer, so that everything is allowed; set "
     "authorizer.class.name on its brokers first",
     _E.OPERATION_NOT_ATTEMPTED: "not tried, because another part of the request failed",
-    _E.KAFKA_STORAGE_ERROR: "the broker's disk failed; see its log",
+    _E.KAFKA_STORAGE_ERROR: "the broker's disk failed or is full; see its log",
     _E.LOG_DIR_NOT_FOUND: "the broker has no such log directory",
     _E.SASL_AUTHENTICATION_FAILED: "the credentials were refused",
     _E.UNKNOWN_PRODUCER_ID: "the broker has forgotten this producer; its records were deleted",

@@ -71,6 +71,22 @@ def _directory_families(node: Node) -> Iterator[Metric]:
     for directory in directories:
         failed.add_metric([directory.path], float(bool(directory.failure)))
     yield failed
+    room = Gauge(
+        "odradek_log_directory_usable_bytes",
+        "Bytes that can still be written to the file system of a data directory.",
+        labels=["logDirectory"],
+    )
+    size = Gauge(
+        "odradek_log_directory_total_bytes",
+        "Bytes of the file system of a data directory.",
+        labels=["logDirectory"],
+    )
+    for directory in directories:
+        with suppress(OSError):
+            volume = directory.volume()
+            room.add_metric([directory.path], volume.usable_bytes)
+            size.add_metric([directory.path], volume.total_bytes)
+    yield from (room, size)
 
 
 def _quota_family(node: Node) -> Gauge:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +27,7 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import group_names, topic_names
+from odradek.cli.disk_room import full_disks
 from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
 from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches, pattern_of, quoted
@@ -46,6 +47,8 @@ _POLL_MS = 500
 #: For the last commit and for leaving the group. Somebody waits at a terminal: a coordinator that takes no
 #: commits, as on a full disk, is not waited for as long as a program does.
 _CLOSE_MS = 10_000
+#: How long a group may take until the brokers' disks are looked at.
+_JOIN_PATIENCE_S = 5.0
 #: How long a cluster may take until all of its nodes know a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
@@ -296,11 +299,20 @@ async def _consume(
             if admin is not None:
                 new_topics = _take_new_topics(consumer, admin, words, partitions)
                 watch = asyncio.create_task(new_topics)
+            main = asyncio.current_task()
+            assert main is not None
+            refusal: list[str] = []
+            disks = asyncio.create_task(_watch_disks(settings, reading, main, refusal))
             try:
                 await _read(
                     consumer, settings, topics, pattern, partitions, span, stop_at_end, reading
                 )
+            except asyncio.CancelledError:
+                if refusal and not main.uncancel():
+                    fail(refusal[0])
+                raise
             finally:
+                disks.cancel()
                 if watch is not None:
                     watch.cancel()
                 await consumer.close(timeout_ms=_CLOSE_MS)
@@ -316,6 +328,29 @@ async def _consume(
 def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
     """Does a group say which partitions are read?"""
     return settings.get("group_id") is not None and not partitions
+
+
+async def _watch_disks(
+    settings: dict[str, Any], reading: Reading, main: asyncio.Task[Any], refusal: list[str]
+) -> None:
+    """End a command that would wait without a word until somebody makes room on a broker's disk: members of
+    groups are written down, and clients try that again for ever."""
+    from odradek_client.admin import Admin
+    from odradek_client.errors import OdradekError
+
+    group = settings.get("group_id")
+    await asyncio.sleep(_JOIN_PATIENCE_S)
+    if group is None or not reading.in_group or reading.own is not None:
+        return
+    with suppress(OdradekError):
+        async with connected(Admin, _of_any_client(settings)) as admin:
+            full = await full_disks(admin)
+        if full and reading.own is None:
+            refusal.append(
+                f"group {group!r} cannot be joined, because that has to be written down: {full}. Without "
+                "--group records can be read all the same"
+            )
+            main.cancel()
 
 
 async def _read(

@@ -23,8 +23,10 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import topic_names
+from odradek.cli.disk_room import full_disks
 from odradek.cli.offset_grammar import OffsetError, parse_time
 from odradek.cli.offset_reset import parse_topics
+from odradek_client.words import counted
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -118,7 +120,7 @@ async def _trim(
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
     """A row for each partition, with the new start that it has or would get."""
     from odradek_client.admin import EARLIEST, LATEST
-    from odradek_client.errors import OffsetOutOfRange
+    from odradek_client.errors import OffsetOutOfRange, StorageFailed
 
     errors: list[OdradekError] = []
     async with open_admin(bootstrap, setting) as admin:
@@ -138,8 +140,17 @@ async def _trim(
         firsts: Mapping[Any, int] = wanted
         if job.execute:
             done = await admin.delete_records(wanted, raise_errors=False)
-            errors += done.errors.values()
             firsts = done
+            unwritten = [e for e in done.errors.values() if isinstance(e, StorageFailed)]
+            errors += [e for e in done.errors.values() if e not in unwritten]
+            if unwritten:
+                full = await full_disks(admin)
+                errors.append(
+                    StorageFailed(
+                        f"where {counted(len(unwritten), 'partition')} would begin cannot be written"
+                        f" down: {full or unwritten[0]}"
+                    )
+                )
     return [
         _row(tp, offset_of(starts[tp]), first, offset_of(ends[tp])) for tp, first in firsts.items()
     ], errors

@@ -7,6 +7,7 @@ from typing import Literal
 
 from odradek_client.admin.requests import AdminPart, partition_error
 from odradek_client.admin.results import Outcomes, Results
+from odradek_client.errors import StorageFailed
 from odradek_client.structs import OffsetAndTimestamp, TopicPartition, group_by_topic
 from odradek_client.timestamps import Time, as_ms
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -89,7 +90,8 @@ class PartitionAdmin(AdminPart):
         `before`: for each partition the offset of the first record that stays; or a datetime, which
         stands for the first record at that time or later; or LATEST for everything that there is.
         Raises OffsetOutOfRange (behind the end), UnknownTopicOrPartition, PolicyViolation (the topic
-        is compacted only), TopicAuthorizationFailed.
+        is compacted only), StorageFailed (the broker cannot write it down, as on a full disk),
+        TopicAuthorizationFailed.
         """
         offsets = await self._first_offsets(before)
 
@@ -118,7 +120,10 @@ class PartitionAdmin(AdminPart):
                 for part in topic.partitions
             }
 
-        return await self._requests.for_each_partition(offsets, ask, raise_errors)
+        # A disk that is full stays so: who waits cannot make room.
+        return await self._requests.for_each_partition(
+            offsets, ask, raise_errors, final=(StorageFailed,)
+        )
 
     async def _first_offsets(
         self, before: Mapping[tuple[str, int], Time]

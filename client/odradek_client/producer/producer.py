@@ -645,10 +645,15 @@ class Producer:
                 at = self._waiters.index(waiter)
                 waiter = self._waiters[at] = loop.create_future()
         except TimeoutError:
+            trouble = self._sender.trouble if self._sender is not None else None
             raise BufferTimeout(
                 f"no room for a record within max_block_ms={self.config.max_block_ms}: "
-                f"buffer_memory={self.config.buffer_memory} is used up, the broker is not keeping "
-                "up or not reachable"
+                f"buffer_memory={self.config.buffer_memory} is used up, "
+                + (
+                    "the broker is not keeping up or not reachable"
+                    if trouble is None
+                    else f"and nothing is acknowledged. The last failure: {trouble}"
+                )
             ) from None
         finally:
             self._waiters.remove(waiter)

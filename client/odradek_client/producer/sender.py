@@ -106,6 +106,10 @@ class Sender:
         self._identity_failures = 0
         self._identity_at_ms = 0.0
         self.refresh_metadata = False
+        #: Why the last batch that was answered, or should have been, is sent again; None if it was acknowledged.
+        self.trouble: OdradekError | None = None
+        # The same for each partition.
+        self._troubles: dict[tuple[str, int], OdradekError] = {}
         #: Why there is no connection to a node, if that is so; the shell knows.
         self.why_unreachable: Callable[[int], str | None] = lambda _: None
 
@@ -358,7 +362,7 @@ class Sender:
         elif reaction is ProduceReaction.RETRY and batch.attempts < self._config.retries:
             batch.attempts += 1
             batch.may_be_written = batch.may_be_written or code in MAY_BE_WRITTEN
-            batch.trouble = _error(batch, answer, reason)
+            batch.trouble = self.trouble = self._troubles[batch.tp] = _error(batch, answer, reason)
             batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
             self._accumulator.requeue(batch)
         else:
@@ -371,6 +375,8 @@ class Sender:
             self._fail(batch, error, may_be_written=unknown, answer=answer)
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        self.trouble = None
+        self._troubles.pop(batch.tp, None)
         if self._identity is not None:
             self._identity.acknowledged(batch, base_offset)
         self._accumulator.finished(batch)
@@ -490,8 +496,13 @@ class Sender:
             code = self._cluster.topic_errors.get(batch.tp.topic)
             cause = cause if code is None else error_for(code)
         else:
-            what = "could not be sent: the broker is not reachable or not keeping up"
-            cause = self.why_unreachable(leader) or cause
+            refused = self._troubles.get(batch.tp)
+            what = "could not be sent: " + (
+                "the broker is not reachable or not keeping up"
+                if refused is None
+                else "those before them are not acknowledged"
+            )
+            cause = self.why_unreachable(leader) or cause or refused
         error = DeliveryTimeout(
             f"records for {where} {what}; delivery_timeout_ms="
             f"{self._config.delivery_timeout_ms} is over"

@@ -7,7 +7,6 @@ plan's time has come; passes asked for in one turn of the loop are one.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,9 +22,9 @@ from odradek_client.errors import (
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.batch import ProducerBatch
+from odradek_client.producer.delivery_log import DeliveryLog
 from odradek_client.producer.sender import Plan, Produce, Sender
 from odradek_client.producer.transaction_requests import TxnRequestHandler
-from odradek_client.words import counted
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST, ApiKey
 from odradek_protocol.primitives import WireError
@@ -33,8 +32,6 @@ from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 
 #: A pass that was due "now" by rounding must not spin.
 _WAKE_MS_MIN = 1.0
-
-log = logging.getLogger("odradek.client.producer")
 
 
 class SenderLoop:
@@ -52,6 +49,8 @@ class SenderLoop:
         self._identity: asyncio.Task[None] | None = None
         self._txn_request: asyncio.Task[None] | None = None
         self._stopped = False
+        self._delivery_log = DeliveryLog(self._call_at)
+        self._log_timer: asyncio.TimerHandle | None = None
         sender.why_unreachable = network.why_unreachable
 
     def wake(self) -> None:
@@ -62,9 +61,10 @@ class SenderLoop:
     def stop(self) -> None:
         """No more passes. Answers that still come are taken."""
         self._stopped = True
-        for handle in (self._scheduled, self._timer):
+        for handle in (self._scheduled, self._timer, self._log_timer):
             if handle is not None:
                 handle.cancel()
+        self._delivery_log.tell()
         for task in (self._identity, self._txn_request):
             if task is not None:
                 task.cancel()
@@ -100,7 +100,7 @@ class SenderLoop:
         if plan.refresh_metadata:
             self._network.request_metadata_update()
         if plan.failed or plan.freed:
-            self._report(plan.failed)
+            self._delivery_log.failed(plan.failed, self._now_ms())
             self._on_progress()
         if plan.wake_ms is not None:
             wait_s = max(plan.wake_ms, _WAKE_MS_MIN) / 1000
@@ -154,7 +154,9 @@ class SenderLoop:
         self._after(self._sender.unanswered(sent, code, error, self._now_ms()))
 
     def _after(self, failed: list[ProducerBatch]) -> None:
-        self._report(failed)
+        now_ms = self._now_ms()
+        self._delivery_log.failed(failed, now_ms)
+        self._delivery_log.answered(self._sender.trouble, now_ms)
         self._on_progress()
         self.wake()
 
@@ -206,16 +208,11 @@ class SenderLoop:
     def _now_ms(self) -> float:
         return self._loop.time() * 1000
 
-    def _report(self, failed: list[ProducerBatch]) -> None:
-        """One line per batch: nobody may be looking at the deliveries."""
-        for batch in failed:
-            log.warning(
-                "%s for %s-%d %s: %s",
-                counted(batch.record_count, "record"),
-                *batch.tp,
-                "may be written or not" if batch.unknown_fate else "not written",
-                batch.error_of(0),
-            )
+    def _call_at(self, at_ms: float, tell: Callable[[], None]) -> None:
+        if self._stopped:
+            tell()
+        else:
+            self._log_timer = self._loop.call_at(at_ms / 1000, tell)
 
 
 def _cancelled() -> ConnectionLost:

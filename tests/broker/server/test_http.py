@@ -113,6 +113,18 @@ async def test_l42_a_broker_with_a_failed_directory_is_not_ready(endpoint: Endpo
     assert name.encode() in metrics
 
 
+async def test_the_room_of_each_directory_is_a_metric(endpoint: Endpoint) -> None:
+    directory = endpoint.node.logs.directories[0]
+    metrics = (await endpoint.get("/metrics"))[2].decode()
+    found = dict(
+        line.rsplit(" ", 1) for line in metrics.splitlines() if line.startswith("odradek_log_dir")
+    )
+    label = f'{{logDirectory="{directory.path}"}}'
+    total = float(found[f"odradek_log_directory_total_bytes{label}"])
+    assert 0 <= float(found[f"odradek_log_directory_usable_bytes{label}"]) <= total
+    assert total == directory.volume().total_bytes
+
+
 async def test_a_broker_on_a_full_disk_is_not_ready(endpoint: Endpoint) -> None:
     endpoint.node.logs.directories[0].disk.failed(OSError(errno.ENOSPC, "No space left on device"))
     status, _, body = await endpoint.get("/readyz")

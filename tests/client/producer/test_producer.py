@@ -281,13 +281,14 @@ async def test_c40_a_record_that_may_be_written_is_not_called_unwritten(
         broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
         with pytest.raises(DeliveryTimeout, match="may be written or not"):
             await sending.send_and_wait("t", b"x")
-        assert "1 record for t-0 may be written or not: " in caplog.text
+        await until(lambda: "1 record for t-0 may be written or not: " in caplog.text)
         assert "not written" not in caplog.text
+        before = len(broker.received(ApiKey.PRODUCE))
         late, never = (
             await sending.send("t", b"late"),
             await sending.send("t", b"never", partition=0),
         )
-        await until(lambda: len(broker.received(ApiKey.PRODUCE)) >= 3)
+        await until(lambda: len(broker.received(ApiKey.PRODUCE)) > before)
         await sending.close(timeout_ms=0)
     with pytest.raises(Closed, match="may be written or not"):
         await late

@@ -352,6 +352,23 @@ def test_c25_a_single_record_that_is_too_large_fails() -> None:
     check(world)
 
 
+def test_c40_what_waits_behind_a_refused_batch_names_its_refusal() -> None:
+    """The broker is reachable, and keeps up."""
+    world = World(delivery_timeout_ms=40_000)
+    refused = world.send()
+    world.run()
+    behind = world.send(size=30)
+    for _ in range(25):
+        if world.on_wire[1]:
+            world.answer(1, ErrorCode.KAFKA_STORAGE_ERROR)
+        world.run(2_000.0)
+    assert refused.exception() is not None
+    said = str(behind.exception())
+    assert "could not be sent: those before them are not acknowledged" in said
+    assert "reachable" not in said
+    assert "the broker's disk failed or is full" in said
+
+
 def test_c40_expired_while_queued_or_in_flight() -> None:
     world = World(delivery_timeout_ms=1000, request_timeout_ms=500)
     in_flight = world.send()
