@@ -513,6 +513,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(
         pid_file.claim(1, "127.0.0.1:9092")
 
     monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "symlink", full)
     monkeypatch.setattr("odradek_broker.server.event_loop.run", full_at_its_start)
     config, _ = parse_config({"log.dirs": str(tmp_path)})
     with pytest.raises(SystemExit) as caught:
@@ -523,6 +524,33 @@ def test_a_full_disk_is_one_line_that_names_the_file(
         f"odradek: cannot serve: {path}: No space left on device; make room on its disk\n"
     )
     assert not path.exists()
+
+
+def test_a_disk_without_a_free_page_takes_a_pid_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty file needs none, and neither does a symbolic link."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    pid_file = PidFile(tmp_path)
+    pid_file.claim(4711, "127.0.0.1:9092")
+    assert PidFile(tmp_path).read() == RunningBroker(4711, "127.0.0.1:9092")
+    pid_file.release()
+    assert list(tmp_path.iterdir()) == []
+    pid_file.claim(4711, "127.0.0.1:9092")
+    monkeypatch.undo()
+    # It dies, and leaves the link.
+    assert pid_file._fd is not None
+    os.close(pid_file._fd)
+    assert PidFile(tmp_path).read() is None
+    after = PidFile(tmp_path)
+    after.claim(4712, "127.0.0.1:9093")
+    assert PidFile(tmp_path).read() == RunningBroker(4712, "127.0.0.1:9093")
+    after.release()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pid_file_is_held_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,14 @@
 
 Its first line is the process id, its second the address. The file is locked while the broker
 lives, so a file that nobody holds is stale, whatever process has its number by now.
+
+A disk without a free page takes an empty file, and no line in it. A broker that starts there serves what is stored, so
+both are the target of a symbolic link then, which needs no page.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PID_FILE = "odradek.pid"
+_LINK_SUFFIX = ".link"
 LOG_FILE = "odradek.log"
 
 #: A status query holds the lock for an instant; more than this is another broker.
@@ -38,14 +43,22 @@ class PidFile:
 
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / PID_FILE
+        self._link = data_dir / (PID_FILE + _LINK_SUFFIX)
         self._fd: int | None = None
 
     def claim(self, pid: int, address: str) -> None:
-        """Write and hold it until `release`. PidFileBusyError, or OSError of the disk."""
+        """Write and hold it until `release`. PidFileBusyError, or OSError of the disk, unless that is only full."""
         self._fd = self._lock()
+        content = f"{pid}\n{address}\n"
         try:
+            self._link.unlink(missing_ok=True)
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{pid}\n{address}\n".encode(), 0)
+            try:
+                os.pwrite(self._fd, content.encode(), 0)
+            except OSError as problem:
+                if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self._link.symlink_to(content)
         except OSError as problem:
             self.release()
             raise OSError(problem.errno, problem.strerror, str(self.path)) from problem
@@ -67,8 +80,9 @@ class PidFile:
     def release(self) -> None:
         """Remove it. Nothing happens if it is not held."""
         if self._fd is not None:
-            with suppress(FileNotFoundError):
-                self.path.unlink()
+            for path in (self._link, self.path):
+                with suppress(FileNotFoundError):
+                    path.unlink()
             os.close(self._fd)
             self._fd = None
 
@@ -82,10 +96,16 @@ class PidFile:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return _parse(os.read(fd, 4096))
+                return _parse(os.read(fd, 4096) or self._read_link())
             return None
         finally:
             os.close(fd)
+
+    def _read_link(self) -> bytes:
+        try:
+            return os.readlink(bytes(self._link))
+        except OSError:
+            return b""  # It is being written at this moment.
 
 
 def _parse(content: bytes) -> RunningBroker | None:

@@ -31,7 +31,7 @@ from odradek_broker.topic_partition import TopicPartition
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 #: Of the process, and of no interest to a start.
-_OTHER_FILES = (LOCK, CLEANER_LOCK, "odradek.pid", "odradek.log")
+_OTHER_FILES = (LOCK, CLEANER_LOCK, "odradek.pid", "odradek.pid.link", "odradek.log")
 FATES = {
     "delete": ("is of a deleted topic", "it goes at the next start"),
     "stray": ("belongs to no topic", "no start touches it; look at it and remove it by hand"),
