@@ -35,6 +35,8 @@ LASTING = {
 }
 _TIMES_MS = range(1_700_000_000_000, 1_700_000_009_000, 1_500)
 _SOURCES = ("TOPIC", "DYNAMIC_BROKER", "DYNAMIC_DEFAULT_BROKER", "GROUP")
+#: Told as a setting of all brokers wherever it was never set, as Kafka 4.1 does.
+_ALWAYS_TOLD = "min.insync.replicas"
 #: Not part of the data.
 _LEFT_OUT = (".lock",)
 
@@ -92,7 +94,9 @@ def _settings(admin: sync.Admin, topics: Iterable[str]) -> dict[str, dict[str, s
     found = {}
     for resource, entries in admin.describe_configs(resources).items():
         found[f"{resource.type.name} {resource.name}"] = {
-            name: entry.value for name, entry in entries.items() if entry.source.name in _SOURCES
+            name: entry.value
+            for name, entry in entries.items()
+            if entry.source.name in _SOURCES and name != _ALWAYS_TOLD
         }
     return found
 
