@@ -49,6 +49,8 @@ class LogMachine(RuleBasedStateMachine):
         self.counter = 0
 
     def open(self) -> None:
+        # The data directory does at each start (L-30).
+        self.files.sync_dir("data")
         self.log = make_log(self.files, start=LogStart(log_start_offset=self.start), **SETTINGS)
 
     @rule(
