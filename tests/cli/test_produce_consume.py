@@ -205,6 +205,7 @@ def test_topic_commands(shell: Shell, unique_topic: str) -> None:
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
     assert described["configs"] == [
         {"name": "max.message.bytes", "value": "2000", "default": False},
+        {"name": "min.insync.replicas", "value": "1", "default": False},  # of all brokers, always
         {"name": "retention.ms", "value": "-1", "default": False},  # the fixture's broker has it so
     ]
     table = shell.run("topic", "describe", unique_topic).decode()

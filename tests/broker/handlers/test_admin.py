@@ -748,7 +748,9 @@ def test_settings_of_groups_and_client_metrics_are_described(version: int) -> No
         (2, "", E.INVALID_TOPIC_EXCEPTION),
         (4, "9", E.INVALID_REQUEST),
         (4, "x", E.INVALID_REQUEST),
-        (8, "1", E.INVALID_REQUEST),
+        (8, "9", E.INVALID_REQUEST),
+        (8, "x", E.INVALID_REQUEST),
+        (1, "t", E.INVALID_REQUEST),
         (0, "t", E.INVALID_REQUEST),
     ],
 )

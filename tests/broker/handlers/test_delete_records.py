@@ -9,6 +9,7 @@ import pytest
 
 from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker, StartBroker
+from logs import small_file
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_protocol.errors import ErrorCode
@@ -53,7 +54,7 @@ def log(broker: RunningBroker) -> Any:
 def starts_on_disk(broker: RunningBroker) -> list[str]:
     """What a start after a crash would read."""
     path = Path(broker.node.logs.directories[0].path_of("log-start-offset-checkpoint"))
-    return path.read_text(encoding="utf-8").splitlines()
+    return small_file(path.read_bytes()).splitlines()
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
