@@ -37,6 +37,7 @@ from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.partition_places import (
     KnownTopics,
     PartitionPlaces,
+    begins_inside_a_segment,
     read_first_epoch_start,
     read_topic_id,
 )
@@ -281,7 +282,7 @@ class LogManager:
         log_start_offset = left.log_starts.get(key, 0)
         if key not in left.log_starts and not left.log_starts_known:
             log_start_offset = read_first_epoch_start(self.files, path)
-            if log_start_offset:
+            if log_start_offset and begins_inside_a_segment(self.files, path, log_start_offset):
                 report.problems.append(
                     f"{path} is taken to begin at offset {log_start_offset}, as its {LEADER_EPOCHS}"
                     f" says: {LOG_STARTS} does not say it any more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
@@ -16,6 +17,7 @@ from odradek_broker.storage.checkpoints import (
 )
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LastRun
+from odradek_broker.storage.segment import segment_name
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.primitives import ZERO_UUID
 
@@ -54,6 +56,14 @@ def read_first_epoch_start(files: Files, directory: str) -> int:
     except (CorruptCheckpoint, OSError):
         return 0  # Told where the log is opened.
     return min((start for _, start in epochs), default=0)
+
+
+def begins_inside_a_segment(files: Files, directory: str, log_start_offset: int) -> bool:
+    """Does a log begin where none of its segments does? DeleteRecords alone lets it, and has written so (L-10);
+    retention and snapshots of the metadata let a log begin with a segment, and have not."""
+    with suppress(OSError):  # Told where the log is opened.
+        return f"{segment_name(log_start_offset)}.log" not in files.list(directory)
+    return False
 
 
 class PartitionPlaces:

@@ -545,6 +545,34 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
     assert (log.log_start_offset, log.log_end_offset) == (2, 4)
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
+    files: MemoryFiles, deleted: bool
+) -> None:
+    """What retention leaves begins with a segment: no checkpoint is missed."""
+    config = LogConfig(retention_bytes=1, segment_bytes=100)
+    manager, _ = start(files, config=config)
+    log = manager.create("a", 0, ID_A)
+    for _ in range(3):
+        append(log, make_batch(2))
+        log.flush()
+    assert manager.apply_retention(NOW_MS).problems == []
+    begin = log.log_start_offset
+    assert 0 < begin < log.log_end_offset - 1
+    if deleted:
+        begin += 1
+        log.delete_records(begin)
+        files.remove("data/log-start-offset-checkpoint")
+    assert not files.exists("data/log-start-offset-checkpoint")
+    crash(files)
+    manager, report = start(files, config=config)
+    found = manager.get("a", 0)
+    assert found is not None and found.log_start_offset == begin
+    assert [
+        f"data/a-0 is taken to begin at offset {begin}" in each for each in report.problems
+    ] == ([True] * deleted)
+
+
 def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
     files: MemoryFiles,
 ) -> None:
