@@ -499,5 +499,6 @@ class Admin(_Blocking):
     describe_history = _waits(_admin.Admin.describe_history)
     describe_producers = _waits(_admin.Admin.describe_producers)
     abort_transaction = _waits(_admin.Admin.abort_transaction)
+    fence_producer = _waits(_admin.Admin.fence_producer)
     end_transaction = _waits(_admin.Admin.end_transaction)
     abort_hanging_transaction = _waits(_admin.Admin.abort_hanging_transaction)

@@ -6,7 +6,7 @@ A task's writer runs in this process, with a context that says what Spark would 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -345,6 +345,50 @@ def test_s16_a_job_is_visible_as_a_whole_or_not_at_all(job: Job) -> None:
     job.commit(0, job.tasks(0, ["a"], ["b"], []))
     assert job.visible(2) == ["a", "b"]
     assert not [name for name in job.open_transactions() if ".job." in name]
+
+
+def _in_between(query: Query, first: Callable[[], None]) -> None:
+    """Let the driver act when the next task has its id, and has sent nothing yet."""
+    send_all = transactional_writer.send_all
+
+    def later(*args: Any, **more: Any) -> Any:
+        query._monkeypatch.setattr(transactional_writer, "send_all", send_all)
+        first()
+        return send_all(*args, **more)
+
+    query._monkeypatch.setattr(transactional_writer, "send_all", later)
+
+
+def _ongoing(address: str) -> set[str]:
+    with sync.Admin(bootstrap_servers=address) as admin:
+        return {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
+
+
+@pytest.mark.parametrize("kind", ["stream", "job", "job with a commitId"])
+def test_s14_s16_rows_that_come_after_their_driver_gave_up_open_no_transaction(
+    query: Query, job: Job, kind: str
+) -> None:
+    writing = query if kind == "stream" else job
+    if kind == "job with a commitId":
+        job.options = {**job.options, "commitId": job.query}
+    before = _ongoing(query.address)
+    # Without a message of any task the driver of a stream does not know its run; the next one cleans up.
+    known = writing.task(0, 1, "a")
+    _in_between(writing, lambda: writing.abort(0, [known, None]))
+    with pytest.raises(SinkError, match="rows could not be written"):
+        writing.task(0, 0, "late")
+    assert _ongoing(query.address) <= before
+
+
+def test_s16_rows_of_an_attempt_that_come_after_the_job_has_ended_open_no_transaction(
+    job: Job,
+) -> None:
+    before = _ongoing(job.address)
+    _in_between(job, lambda: job.commit(0, job.tasks(0, ["a"])))
+    with pytest.raises(SinkError, match="rows could not be written"):
+        job.task(0, 0, "a")
+    assert _ongoing(job.address) <= before
+    assert job.visible(1) == ["a"]
 
 
 def test_s16_a_job_that_was_committed_in_part_is_committed(job: Job) -> None:

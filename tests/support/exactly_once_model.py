@@ -580,8 +580,9 @@ def carry_out(world: World, action: Any) -> tuple[Any, World]:
     if isinstance(action, Describe):
         return tuple(fate(world, action.run, part) for part in action.participants), world
     if isinstance(action, ListOpen):
+        listed = ("open", "empty") if action.unused else ("open",)
         found = tuple(
-            key for key, txn in world.txns if txn.status == "open" and key[0] in action.runs
+            key for key, txn in world.txns if txn.status in listed and key[0] in action.runs
         )
         return found, world
     if isinstance(action, Fence):

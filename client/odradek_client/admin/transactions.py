@@ -138,6 +138,14 @@ class TransactionAdmin(AdminPart):
                 f"transactional id {transactional_id!r} has no open transaction; its state is "
                 f"{described.state}"
             )
+        await self.fence_producer(transactional_id)
+        return described
+
+    async def fence_producer(self, transactional_id: str) -> None:
+        """Refuse everything more of the producer that has an id, and abort what it has open, if anything.
+
+        For a producer that may still be there and begin a transaction. An id that is not there is made.
+        """
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
         )
@@ -150,7 +158,6 @@ class TransactionAdmin(AdminPart):
                 raise self._error(transactional_id, response.error_code)
 
         await self._requests.retrying(ask)
-        return described
 
     async def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """Commit or abort what a producer has prepared; no producer need be made for it (T-77).

@@ -206,8 +206,9 @@ class Brokers:
     async def _list_open(
         self, query: str, action: protocol.ListOpen
     ) -> tuple[tuple[str, str], ...]:
+        states = ["Ongoing", "Empty"] if action.unused else ["Ongoing"]
         try:
-            found = await self._admin.list_transactions(states=["Ongoing"])
+            found = await self._admin.list_transactions(states=states)
         except OdradekError as error:
             # A broker before Kafka 3.0 never will: once is enough.
             if not isinstance(error, UnsupportedByBroker) or not self._told_of_no_list:
@@ -228,7 +229,11 @@ class Brokers:
         async def fence(run: str, name: str) -> None:
             found = transactional_id(query, run, name)
             try:
-                await self._admin.abort_transaction(found)
+                described = await self._admin.describe_transactions(found)
+                if described[found].state == "Empty":
+                    await self._admin.fence_producer(found)
+                else:
+                    await self._admin.abort_transaction(found)
             except OdradekError as error:
                 if isinstance(error, Refused) and error.code in _NOT_OPEN:
                     return

@@ -51,9 +51,13 @@ class End(NamedTuple):
 
 
 class ListOpen(NamedTuple):
-    """-> tuple of (run, name): the open transactions of these runs of the query."""
+    """-> tuple of (run, name): the open transactions of these runs of the query.
+
+    `unused`: those too in which nothing has been sent yet, which have an id and open with the first row.
+    """
 
     runs: tuple[str, ...]
+    unused: bool = False
 
 
 class Fence(NamedTuple):
@@ -266,7 +270,7 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
             return False
         if run in state.past:
             # What an earlier run decided and did not carry out is left to the next one.
-            left = yield ListOpen(state.past if state.done else (run,))
+            left = yield ListOpen(state.past if state.done else (run,), unused=True)
             if left:
                 yield Fence(left)
             return True
@@ -312,7 +316,8 @@ def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
 
 
 def _clean_up_job(terms: Terms) -> Steps:
-    left = yield ListOpen((terms.writer.run,))
+    # No later job comes back to what a late attempt opens.
+    left = yield ListOpen((terms.writer.run,), unused=True)
     if left:
         yield Fence(left)
 

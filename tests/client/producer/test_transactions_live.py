@@ -18,6 +18,7 @@ from odradek_client.errors import (
     Fatal,
     GroupMovedOn,
     IllegalState,
+    InvalidProducerEpoch,
     OdradekError,
     ProducerFenced,
     Refused,
@@ -295,6 +296,19 @@ async def test_admin_lists_describes_and_aborts(ours: str, unique_topic: str) ->
             await made.commit_transaction()
         with pytest.raises(Refused, match="no open transaction that began at offset 0"):
             await admin.abort_hanging_transaction((unique_topic, 0), 0)
+
+
+async def test_admin_fences_a_producer_that_has_begun_nothing(ours: str, unique_topic: str) -> None:
+    async with producer(ours, unique_topic) as made, Admin(bootstrap_servers=ours) as admin:
+        await made.init_transactions()
+        with pytest.raises(Refused, match="no open transaction"):
+            await admin.abort_transaction(unique_topic)
+        await admin.fence_producer(unique_topic)
+        await made.begin_transaction()
+        with pytest.raises(InvalidProducerEpoch):
+            await made.send_and_wait(unique_topic, b"late", partition=0)
+        described = (await admin.describe_transactions(unique_topic))[unique_topic]
+        assert described.state == "Empty"
 
 
 async def test_t44_a_hanging_transaction_is_aborted_at_its_partition(
