@@ -20,8 +20,9 @@ from odradek_client.errors import ConnectionLost, OdradekError, Refused, Unsuppo
 from odradek_protocol.errors import ErrorCode
 from pyspark_odradek import blocking, transactional_writer
 from pyspark_odradek.errors import SinkError, Superseded, TransactionsLost
-from pyspark_odradek.exactly_once import decision_log, identity, ledger, protocol
+from pyspark_odradek.exactly_once import brokers, decision_log, identity, ledger, protocol
 from pyspark_odradek.exactly_once.identity import Writer
+from pyspark_odradek.exactly_once.protocol import Terms
 from sink_query import Job, Query, made
 
 
@@ -47,6 +48,11 @@ def without_two_phase_commit(folder: Path, max_timeout_ms: int) -> SubprocessBro
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     }
     return SubprocessBroker(data_dir=folder, settings=settings)
+
+
+@pytest.fixture(autouse=True)
+def no_workers_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "WORKERS_END_S", 0.0)
 
 
 @pytest.fixture
@@ -378,6 +384,19 @@ def test_s14_s16_rows_that_come_after_their_driver_gave_up_open_no_transaction(
     with pytest.raises(SinkError, match="rows could not be written"):
         writing.task(0, 0, "late")
     assert _ongoing(query.address) <= before
+
+
+def test_s14_s16_a_driver_that_gives_up_looks_again_when_workers_have_ended() -> None:
+    steps = protocol.abort_job(Terms(Writer("job", "run"), 0), ())
+    look = protocol.ListOpen(("run",), unused=True)
+    assert next(steps) == look
+    assert steps.send(()) == protocol.WaitForWorkers()
+    assert steps.send(None) == look
+    late = (("run", "late"),)
+    assert steps.send(late) == protocol.Fence(late)
+    with pytest.raises(StopIteration) as end:
+        steps.send(None)
+    assert end.value.value is True
 
 
 def test_s16_rows_of_an_attempt_that_come_after_the_job_has_ended_open_no_transaction(

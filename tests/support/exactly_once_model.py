@@ -40,6 +40,7 @@ from pyspark_odradek.exactly_once.protocol import (
     Outcome,
     Read,
     Terms,
+    WaitForWorkers,
 )
 
 QUERY = "q"
@@ -588,6 +589,8 @@ def carry_out(world: World, action: Any) -> tuple[Any, World]:
     if isinstance(action, Fence):
         for run, name in action.transactions:
             _, world = init(world, run, name)
+        return None, world
+    if isinstance(action, WaitForWorkers):
         return None, world
     if isinstance(action, Forget):
         kept = tuple(entry for entry in world.log if entry.key not in action.keys)

@@ -46,6 +46,8 @@ ENDS_AT_ONCE_MAX = 64
 #: Timeouts to try, in this order, where `transaction.max.timeout.ms` cannot be asked for. Kafka's default is
 #: the first.
 _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
+#: Spark ends the Python worker of a task that is over 2 s after it was told (`spark.python.task.killTimeout`).
+WORKERS_END_S = 3.0
 #: The codes of refusals to abort a transaction that is not open; None is the client's own refusal.
 _NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 #: The last epoch but one: behind it a new producer id begins (T-13).
@@ -129,6 +131,9 @@ class Brokers:
             return await self._describe(query, action)
         if isinstance(action, protocol.End):
             return await self._end(query, action)
+        if isinstance(action, protocol.WaitForWorkers):
+            await asyncio.sleep(WORKERS_END_S)
+            return None
         if isinstance(action, protocol.ListOpen):
             return await self._list_open(query, action)
         if isinstance(action, protocol.Fence):

@@ -66,13 +66,17 @@ class Fence(NamedTuple):
     transactions: tuple[tuple[str, str], ...]
 
 
+class WaitForWorkers(NamedTuple):
+    """-> None. Until Spark has ended the Python workers of tasks that have failed or were killed."""
+
+
 class Forget(NamedTuple):
     """-> None. These keys of the log may be compacted away; may fail."""
 
     keys: tuple[str, ...]
 
 
-Action = Read | Append | Describe | End | ListOpen | Fence | Forget
+Action = Read | Append | Describe | End | ListOpen | Fence | WaitForWorkers | Forget
 Steps = Generator[Action, Any, Any]
 
 
@@ -270,12 +274,20 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
             return False
         if run in state.past:
             # What an earlier run decided and did not carry out is left to the next one.
-            left = yield ListOpen(state.past if state.done else (run,), unused=True)
-            if left:
-                yield Fence(left)
+            yield from _fence_all(state.past if state.done else (run,))
             return True
         yield _append(found, ledger.resign(state, run))
     raise _overtaken(terms)
+
+
+def _fence_all(runs: tuple[str, ...]) -> Steps:
+    """Fence what these runs have, and once more what their workers have begun until they ended."""
+    for look in range(2):
+        if look:
+            yield WaitForWorkers()
+        left = yield ListOpen(runs, unused=True)
+        if left:
+            yield Fence(left)
 
 
 # --- jobs that no other job repeats ---------------------------------------------------------------
@@ -298,7 +310,7 @@ def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[
         decided = Fate.COMMITTED in fates
         if decided:
             yield from _finish_job(terms, participants)
-    yield from _clean_up_job(terms)
+    yield from _fence_all((terms.writer.run,))
     return not decided
 
 
