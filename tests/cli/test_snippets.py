@@ -28,8 +28,8 @@ from snippets import Snippet, snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: What the blocks that are not run may be in number; one more wants a look.
-NOT_RUN_MAX = 27
+#: The number of blocks that no test runs, here or elsewhere; one more wants a look.
+NOT_RUN_MAX = 22
 LANGUAGES = {"python", "sh", "properties", "text", "mermaid"}
 PATIENCE_S = 120.0
 
@@ -47,7 +47,8 @@ def test_every_block_is_run_or_says_why_not() -> None:
     for each in ALL:
         assert each.language in LANGUAGES, f"{each.name}: say what it is"
         assert each.reason is None or len(each.reason) > 10, f"{each.name}: why not?"
-    assert sum(each.reason is not None for each in ALL) <= NOT_RUN_MAX
+    reasons = [each.reason for each in ALL if each.reason is not None]
+    assert sum("tests/cli/test_" not in reason for reason in reasons) <= NOT_RUN_MAX
     assert sum(each.is_run for each in ALL) >= 20
 
 
