@@ -18,7 +18,7 @@ from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, ConfigChange, ConfigResource, NewTopic
 from odradek_client.errors import ConnectionLost, OdradekError, Refused, UnsupportedByBroker
 from odradek_protocol.errors import ErrorCode
-from pyspark_odradek import blocking, transactional_writer
+from pyspark_odradek import blocking, transactional_writer, writer
 from pyspark_odradek.errors import SinkError, Superseded, TransactionsLost
 from pyspark_odradek.exactly_once import brokers, decision_log, identity, ledger, protocol
 from pyspark_odradek.exactly_once.identity import Writer
@@ -355,7 +355,7 @@ def test_s16_a_job_is_visible_as_a_whole_or_not_at_all(job: Job) -> None:
 
 def _in_between(query: Query, first: Callable[[], None]) -> None:
     """Let the driver act when the next task has its id, and has sent nothing yet."""
-    send_all = transactional_writer.send_all
+    send_all = writer.send_all
 
     def later(*args: Any, **more: Any) -> Any:
         query._monkeypatch.setattr(transactional_writer, "send_all", send_all)
