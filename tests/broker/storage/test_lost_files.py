@@ -269,6 +269,14 @@ def test_l05_l33_l35_a_start_without_a_file_answers_the_same(how: str, kind: str
     _table(how, kind, 16, 67)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("how", "kind"), CASES)
+def test_l05_l33_l35_a_start_answers_the_same_whatever_file_is_damaged(how: str, kind: str) -> None:
+    """Every file of each kind, and six times as many bits."""
+    _table(how, kind, 1, 11)
+
+
 @pytest.mark.parametrize("kind", ENTRY_BYTES)
 @pytest.mark.parametrize("how", ["stopped", "crashed"])
 def test_l33_an_index_cut_between_two_entries_is_not_believed(how: str, kind: str) -> None:
