@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import random
 import subprocess
 import sys
 import textwrap
@@ -32,9 +31,10 @@ def producer(broker: ScriptedBroker, **settings: Any) -> Producer:
     given: dict[str, Any] = {
         "bootstrap_servers": broker.address,
         "linger_ms": 60_000,
-        "random": random.Random(1),
     }
-    return Producer(**(given | settings))
+    made = Producer(**(given | settings))
+    made._random.seed(1)
+    return made
 
 
 WELL_SHAPED: list[tuple[Any, tuple[Any, ...]]] = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,9 +62,10 @@ def producer(broker: ScriptedBroker, **settings: Any) -> Producer:
         "reconnect_backoff_ms": 1,
         "reconnect_backoff_max_ms": 10,
         "max_block_ms": 5000,
-        "random": random.Random(1),
     }
-    return Producer(**(quick | settings))
+    made = Producer(**(quick | settings))
+    made._random.seed(1)
+    return made
 
 
 def rows(count: int, size: int = 20, **columns: Any) -> pa.RecordBatch:
