@@ -275,8 +275,8 @@ class AbortedIndexes:
 
         def done(problem: Exception | None) -> None:
             broken.under_way = False
-            if isinstance(problem, FileNotFoundError) and any(one.closing for one in earlier):
-                # Retention was faster; there is less to read now.
+            if problem is not None and any(one.closing for one in earlier):
+                # Retention or compaction was faster: the names that were read are no file's, or another's.
                 broken.late.clear()
             else:
                 self._filled(segment, broken, index, problem)

@@ -33,7 +33,7 @@ from odradek_broker.storage.errors import (
 )
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
-from odradek_broker.storage.segment import read_batches
+from odradek_broker.storage.segment import Segment, read_batches
 from odradek_broker.storage.segment_state import SEGMENT_STATE, decode_segment_state
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode
@@ -347,6 +347,31 @@ def test_l20_a_worker_that_loses_its_segments_is_asked_again(
         aborted(log, 3)
     workers.run()
     assert aborted(log, 3) == [(1, 0), (2, 3)]
+
+
+def test_l27_a_worker_whose_earlier_segment_is_compacted_is_asked_again(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
+    """Without snapshots the worker reads what comes before, by names that are a cleaned segment's by now."""
+    workers = Workers(log)
+    ruin(log, files)
+    for path in files.paths():
+        if path.endswith(".snapshot"):
+            files.remove(path)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    first = log.segments[0]
+    whole = files.content(first.path)
+    files.put(first.path, whole[:1])
+    cleaned = Segment(log._options.handles, log.directory, 0, created_ms=NOW_MS)
+    log._segments.replace([first], cleaned)
+    workers.run()
+    cleaned.size_bytes = cleaned.synced_bytes = len(whole)
+    files.put(first.path, whole)
+    with pytest.raises(IndexesBeingRebuilt):
+        aborted(log)
+    workers.run()
+    assert aborted(log) == ABORTED
 
 
 def test_l36_truncation_makes_a_rebuild_begin_again(log: PartitionLog, files: MemoryFiles) -> None:
