@@ -29,6 +29,8 @@ from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_state import SegmentState
 
 _OPEN_MAX = 4
+#: Indexes of one log that are made anew at a time where all are needed.
+_REBUILDS_MAX = 8
 #: Of so many aborts during one rebuild it is given up, and begun again with the next reader.
 _LATE_MAX = 100_000
 # No two attempts write the same file, also where a log was closed and opened between them.
@@ -166,6 +168,31 @@ class AbortedIndexes:
             if complete:
                 break
         return found
+
+    def require(
+        self, segments: Sequence[Segment], fill: Fill, background: BackgroundRunner | None
+    ) -> None:
+        """Have the index of each of all segments believed. LogCorrupt; IndexesBeingRebuilt while some, at
+        most _REBUILDS_MAX at a time, are made anew."""
+        rebuilds: list[IndexesBeingRebuilt] = []
+        for segment in segments:
+            if segment.base_offset in self._believed and segment.base_offset not in self._broken:
+                continue
+            try:
+                self._search(
+                    segment,
+                    0,
+                    0,
+                    lambda broken, segment=segment: self._repair(  # type: ignore[misc]
+                        segment, broken, segments, fill, background or _at_once
+                    ),
+                )
+            except IndexesBeingRebuilt as problem:
+                rebuilds.append(problem)
+                if len(rebuilds) == _REBUILDS_MAX:
+                    break
+        if rebuilds:
+            raise rebuilds[0]
 
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
         """True if no transaction that began before `end_offset` reaches into a segment. Only segments whose

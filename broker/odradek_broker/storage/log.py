@@ -1050,9 +1050,11 @@ class PartitionLog:
         """Is a cleaned segment on its way in?"""
         return self._swap is not None
 
-    def indexes_known_damaged(self) -> bool:
-        """Is a transaction index known not to say what was aborted? Then nothing may be cleaned."""
-        return self._producers.aborted_indexes.broken
+    def require_aborted_indexes(self) -> None:
+        """Have all transaction indexes say what was aborted, before anything goes by them that cannot be
+        taken back (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
+        self._ensure_loaded()
+        self._reader.require_aborted_indexes(self._fill_aborted_index)
 
     def begin_swap(self, group: GroupCleaned) -> bool:
         """Commit to a cleaned segment, if what it was made from is still there (L-27). When

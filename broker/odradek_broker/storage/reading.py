@@ -80,6 +80,15 @@ class LogReader:
         except OSError as problem:
             raise self._failed("reading", problem) from problem
 
+    def require_aborted_indexes(
+        self, fill: Callable[[Segment, Sequence[Segment], AbortedIndex], None]
+    ) -> None:
+        """Have the transaction index of each segment say what was aborted. IndexesBeingRebuilt, LogCorrupt."""
+        try:
+            self._aborted_indexes.require(self._segments.all, fill, self._handles.background)
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
+
     def find_timestamp(
         self, timestamp: int, log_start_offset: int, upper_bound: int
     ) -> _OffsetAndTime | None:

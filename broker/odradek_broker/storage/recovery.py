@@ -225,6 +225,9 @@ class LogLoader:
             # Something below the recovery point is damaged: look at everything.
             first, begin = 0, _ScanStart(segments[0].base_offset)
             producers = self.new_producers()
+        if begin.position:
+            # `_resume_inside` has cut its transaction index to what the snapshot says.
+            producers.aborted_indexes.begin(segments[first])
         epochs = self._read_epochs(segments[: first + 1])
         epochs.truncate_end(begin.offset)
         good = self._scan_all(segments, first, begin, producers, epochs)

@@ -151,11 +151,15 @@ class LogCleaner:
         try:
             if not log.loaded:
                 log.load(now_ms)
-            if log.swapping or log.indexes_known_damaged():
+            if log.swapping:
                 return None
             if self._is_own_topic(log.topic) and log.segments[-1].size_bytes >= OWN_SEGMENT_BYTES:
                 log.roll(now_ms)
-            return log_to_clean(log, self._logs.directory_of(log).cleaner_offsets.get(key), now_ms)
+            found = log_to_clean(log, self._logs.directory_of(log).cleaner_offsets.get(key), now_ms)
+            if found.due:
+                # What was aborted must not pass for the newest record of its key.
+                log.require_aborted_indexes()
+            return found
         except IndexesBeingRebuilt:
             return None
         except LogCorrupt as problem:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compaction_history import batches_of
-from logs import make_batch, small_file
+from logs import Workers, make_batch, make_marker, small_file
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
@@ -76,6 +76,10 @@ class World(NodeWorld):
         cleaner.tick()
         self.timers.run()
         assert not cleaner.busy
+
+
+def values_of(log: PartitionLog) -> list[bytes]:
+    return [value or b"" for batch in batches_of(log) for *_, value in batch.records]
 
 
 def keys_of(log: PartitionLog) -> list[bytes]:
@@ -161,6 +165,36 @@ def test_a_partition_that_is_made_again_begins_anew() -> None:
     world.topic("t")
     assert world.logs.directories[0].cleaner_offsets == {}
     assert world.files.content("data/cleaner-offset-checkpoint") == b"0\n0\n"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_l05_nothing_is_cleaned_by_a_transaction_index_that_is_gone(late: bool) -> None:
+    """What an aborted transaction wrote is no newer record of its key; `late`: nobody knows in the background yet."""
+    world = World()
+    log = world.topic("t")
+    for producer_id, value, commit in ((1, b"kept", True), (2, b"aborted", False)):
+        batch = make_batch(key=b"k", value=value, producer_id=producer_id, transactional=True)
+        world.write(log, batch)
+        world.write(log, make_marker(commit, producer_id))
+    world.fill(log, 60)
+    world.logs.close()
+    for path in world.files.paths():
+        if path.startswith("data/t-0/") and path.endswith((".txnindex", ".snapshot")):
+            world.files.remove(path)
+    world.start()
+    log = world.log("t")
+    workers = Workers(log) if late else None
+    world.look()
+    if workers is not None:
+        assert b"kept" in values_of(log)
+        assert len(keys_of(log)) > 60, "nothing is cleaned yet"
+        while workers.jobs:
+            workers.run()
+        log._options.handles.background = None
+        world.look()
+    assert len(keys_of(log)) < 20
+    assert b"kept" in values_of(log)
+    assert b"aborted" not in values_of(log)
 
 
 def test_damaged_batches_are_left_alone_and_told_of() -> None:
