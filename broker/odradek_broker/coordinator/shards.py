@@ -70,7 +70,8 @@ class Shards(Generic[C]):
 
     `carry_out` does what the core of a runtime has asked for since the last decision. `check_key`: what
     is wrong with a key, whatever its shard is. `is_stale`: was the partition taken over since the core was
-    made (T-57)? `on_loaded` is called when everything is replayed.
+    made (T-57)? `on_loaded` is called when everything is replayed, and when a partition is that could not be
+    before.
     """
 
     def __init__(
@@ -306,6 +307,7 @@ class Shards(Generic[C]):
             self._load_slice(index, runtime)
         if runtime.state is RuntimeState.ACTIVE:
             del self._reloads[index]
+            self._on_loaded()
 
     def _now(self) -> Instant:
         clock = self._env.clock

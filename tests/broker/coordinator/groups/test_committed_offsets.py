@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from group_world import GROUP, GroupWorld, part
@@ -12,6 +14,8 @@ from odradek_broker.coordinator.groups.offsets import (
     OffsetStore,
     check_commit,
 )
+from odradek_broker.partition import StoredRecord
+from odradek_broker.storage.errors import StorageError
 from odradek_protocol.codec import encode_bytes
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
@@ -440,6 +444,25 @@ def test_o15_offsets_that_outlived_their_topic_go_at_the_next_start(
         assert [held.group_id for held in world.groups.groups()] == ["both"]
         assert (world.committed("both"), world.committed("both", "other")) == (-1, 2)
         world.restart()
+
+
+def test_o15_offsets_go_whose_topic_went_while_they_could_not_be_read(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit_later(part(1), part(2, "other"), group="both")
+
+    def unreadable() -> Iterator[StoredRecord]:
+        raise StorageError(E.KAFKA_STORAGE_ERROR, "the disk does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "read_stored", unreadable)
+        patch.setattr(world.log, "read_all", unreadable)
+        world.restart()
+        del world.metadata.counts["topic"]
+        assert world.groups.topic_deleted("topic").done
+    world.wait(60_000)
+    world.metadata.counts["topic"] = 10
+    assert (world.committed("both"), world.committed("both", "other")) == (-1, 2)
 
 
 # --- Transactions and reload ---
