@@ -111,7 +111,7 @@ class LogDirectory:
         #: Up to where logs have been compacted (L-28); the cleaner changes it.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         #: Log starts have moved that are not on disk.
-        self.log_starts_moved = False
+        self._log_starts_on_disk: dict[TopicPartition, int] = {}
         self._files = shared.files
         self._cleaner_generation = 0
         self._written_points: dict[TopicPartition, int] = {}
@@ -193,6 +193,7 @@ class LogDirectory:
             raise DataDirectoryFailed(f"{self.path} cannot be read: {problem}") from problem
         self.cleaner_offsets, _ = self._read_offsets(CLEANER_OFFSETS, problems)
         self._written_points, _ = self._read_offsets(RECOVERY_POINTS, problems)
+        self._log_starts_on_disk = log_starts
         log_ends, _ = self._read_offsets(HIGH_WATERMARKS, problems)
         return LastRun(
             self,
@@ -415,6 +416,11 @@ class LogDirectory:
         self._checkpointed |= self.logs.keys()
         starts = {key: log.log_start_offset for key, log in self.logs.items()}
         self.write(LOG_STARTS, encode_offsets(starts))
+        self._log_starts_on_disk = starts
+
+    def has_written_log_start(self, key: TopicPartition) -> bool:
+        """Would a log begin where it does after a crash?"""
+        return self._log_starts_on_disk.get(key, 0) >= self.logs[key].log_start_offset
 
     def _write_all_checkpoints(self) -> None:
         """High watermarks count as log ends: a clean stop has flushed everything."""

@@ -658,31 +658,31 @@ class LogManager:
         finally:
             self._holds_log_starts = False
         for directory in self._directories.online:
-            if not directory.log_starts_moved:
+            # Also where retention has moved a start: the answer says that what is below is gone.
+            places = [
+                place
+                for place, (log, _) in enumerate(wanted)
+                if isinstance(done[place], int) and self.directory_of(log) is directory
+            ]
+            logs = [wanted[place][0] for place in places]
+            if all(directory.has_written_log_start((log.topic, log.partition)) for log in logs):
                 continue
             try:
                 directory.write_log_starts()
             except DataDirectoryError as failure:
                 # In memory they have moved; what is not on disk is not told (D5), nor next time.
-                unkept = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-                for place, (log, _) in enumerate(wanted):
-                    if isinstance(done[place], int) and self.directory_of(log) is directory:
-                        done[place] = unkept
-            else:
-                directory.log_starts_moved = False
+                for place in places:
+                    done[place] = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         return done
 
     def _keep_log_start(self, log: PartitionLog) -> None:
         """DeleteRecords may not be taken back by a crash (L-10)."""
-        directory = self.directory_of(log)
-        directory.log_starts_moved = True
         if self._holds_log_starts:
             return
         try:
-            directory.write_log_starts()
+            self.directory_of(log).write_log_starts()
         except DataDirectoryError as problem:
             raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
-        directory.log_starts_moved = False
 
     # ---- stop
 

@@ -95,6 +95,21 @@ async def test_l10_the_new_start_is_on_disk_before_the_answer(start_broker: Star
     assert "t 0 2" in starts_on_disk(broker)
 
 
+async def test_l10_a_start_that_retention_has_moved_is_on_disk_before_it_is_told(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker("other")
+    client = await broker.client()
+    await client.create_topic("t")
+    for _ in range(2):
+        await client.call(produce_request("t", batch_of(b"a", b"b", b"c")), 9)
+    log = broker.node.logs.get("t", 0)
+    assert log is not None
+    log.advance_log_start(3)
+    assert (await delete(client, 1))[0] == (E.NONE, 3)
+    assert "t 0 3" in starts_on_disk(broker)
+
+
 async def test_l10_one_write_for_all_partitions_and_its_failure_is_told(
     client: RawClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
