@@ -98,6 +98,27 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
     assert query.open_transactions() == [], "S-15"
 
 
+def test_s04_a_worker_that_outlives_its_broker_makes_the_log_of_the_next_one_rightly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The broker would create the log when the worker looks at it, and delete decisions for their age."""
+    name, policy = "__odradek_spark_commits", "cleanup.policy"
+    with SubprocessBroker(data_dir=tmp_path / "first") as broker:
+        address = broker.bootstrap
+        with sync.Admin(bootstrap_servers=address) as admin:
+            # Not by the worker, which would wait for a topic that it has just created itself.
+            admin.create_topics(NewTopic(name, configs={policy: "compact"}))
+        query = made(monkeypatch, address, "rows")
+        query.commit(0, query.tasks(0, ["a"]))
+    with SubprocessBroker(data_dir=tmp_path / "second", listen=address):
+        for topic in ("rows-1", "rows-2"):
+            query = made(monkeypatch, address, topic)
+            query.commit(0, query.tasks(0, ["b"]))
+        with sync.Admin(bootstrap_servers=address) as admin:
+            (found,) = admin.describe_configs(ConfigResource.topic(name), names=[policy]).values()
+    assert found[policy].value == "compact"
+
+
 def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> None:
     messages = query.tasks(0, ["a"], ["b"])
     query.abort(0, [messages[0], None])

@@ -81,12 +81,15 @@ class Brokers:
         self._timeout_ms: int | None = None
         self._told_of_no_list = False
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
+        # A decision log that is gone is not made by a look at it: it would have the broker's own
+        # cleanup.policy, and this worker may outlive the broker that had one at this address.
+        absent = {"allow_auto_create_topics": "false"}
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(
-            ConsumerConfig.from_settings({**reading, "isolation_level": "read_uncommitted"})
+            ConsumerConfig.from_settings({**reading, **absent, "isolation_level": "read_uncommitted"})
         )
         writing = settings_for(self._settings, AdminConfig)
-        self._producer = Producer(**{**writing, "linger_ms": "0"})
+        self._producer = Producer(**{**writing, **absent, "linger_ms": "0"})
         #: The connections of all producers of rows: tasks come one after the other, each with its own.
         self._rows_network = NetworkClient(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}

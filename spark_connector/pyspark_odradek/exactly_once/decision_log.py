@@ -60,16 +60,15 @@ class DecisionLog:
         self._partition = Partition(topic, 0)
         self._views: OrderedDict[str, _View] = OrderedDict()
         self._lock = asyncio.Lock()
-        self._is_there = False
 
     # --- reading ----------------------------------------------------------------------------------
 
     async def read(self, query: str) -> Found:
         """The newest record that counts, of all that were acknowledged before this call."""
         async with self._lock:
-            await self._ensure_topic()
             view = self._views.get(query)
             if view is None:
+                await self._ensure_topic()
                 view = await self._first_look(query)
                 self._views[query] = view
                 while len(self._views) > VIEWS_MAX:
@@ -205,8 +204,6 @@ class DecisionLog:
 
     async def _ensure_topic(self) -> None:
         """It is there, with one partition, and nothing in it is deleted for its age."""
-        if self._is_there:
-            return
         try:
             described = await self._admin.describe_topics(self.topic)
         except UnknownTopicOrPartition:
@@ -220,7 +217,6 @@ class DecisionLog:
                     "one, whose order decides. Name another topic with the option commitLogTopic"
                 )
             await self._check_policy()
-        self._is_there = True
 
     async def _create(self) -> None:
         topic = NewTopic(self.topic, partitions=1, configs={"cleanup.policy": "compact"})
