@@ -102,9 +102,8 @@ class PartitionLog:
     """`<topic>-<partition>`. Files are opened at the first use that needs them.
 
     Hooks, each called with the log, on the loop's thread: `on_moved` when HW, LSO or the log start moved,
-    `on_offline` once when the disk failed, `on_log_start` when DeleteRecords moved the log start
-    (which must outlive a crash, L-10), `on_flush_wanted` when a flush is due although nobody waits
-    for it (a segment was rolled). `watch` is told of producers.
+    `on_offline` once when the disk failed, `on_flush_wanted` when a flush is due although nobody
+    waits for it (a segment was rolled). `watch` is told of producers.
     """
 
     __slots__ = (
@@ -139,7 +138,6 @@ class PartitionLog:
         "offline",
         "offline_reason",
         "on_flush_wanted",
-        "on_log_start",
         "on_moved",
         "on_offline",
         "partition",
@@ -179,7 +177,6 @@ class PartitionLog:
         self.high_watermark = start.log_end_offset
         self.on_moved: Callable[[PartitionLog], None] = _ignore
         self.on_offline: Callable[[PartitionLog], None] = _ignore
-        self.on_log_start: Callable[[PartitionLog], None] = _ignore
         self.on_flush_wanted: Callable[[PartitionLog], None] = _ignore
         self.watch: ProducerWatch = NOBODY
         self._where = (topic, partition)
@@ -261,7 +258,7 @@ class PartitionLog:
         self._epochs = loaded.epochs
         self._loaded = True
         if not start.clean and not start.recovery_point:
-            # Whoever wrote it may have died before a flush, and the journal goes by the topic id (L-50).
+            # The process that wrote the file may have died before a flush, and the journal goes by topic ids (L-50).
             self._directory.written([f"{self.directory}/{PARTITION_METADATA}"])
         if not self.report.scanned_bytes:
             active = self._segments.active
@@ -950,17 +947,23 @@ class PartitionLog:
 
     # ---- removing records
 
+    def delete_records_target(self, offset: int) -> int:
+        """The log start after `delete_records(offset)` (L-11). Raises DeleteRecordsRejected,
+        PartitionOffline."""
+        self._ensure_loaded()
+        target = delete_records_target(self.name, self.config, offset, self.high_watermark)
+        return max(self.log_start_offset, target)
+
     def delete_records(self, offset: int) -> int:
         """Move the log start to `offset`, -1 for the high watermark; the new log start (L-11).
 
-        Records below become unreadable at once; whole segments go with the next retention.
+        Records below become unreadable at once; whole segments go with the next retention. A crash
+        takes that back: `LogManager.delete_records` writes it down first.
         Raises DeleteRecordsRejected, PartitionOffline.
         """
-        self._ensure_loaded()
-        target = delete_records_target(self.name, self.config, offset, self.high_watermark)
+        target = self.delete_records_target(offset)
         if target > self.log_start_offset:
             self._move_log_start(target)
-            self.on_log_start(self)
         return self.log_start_offset
 
     def _move_log_start(self, offset: int) -> None:

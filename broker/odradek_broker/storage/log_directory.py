@@ -3,7 +3,7 @@ checkpoints, and whether its disk works (L-30, L-35, L-41 to L-43)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -411,16 +411,18 @@ class LogDirectory:
         self.write(RECOVERY_POINTS, encode_offsets(points))
         self._written_points = points
 
-    def write_log_starts(self) -> None:
-        """DataDirectoryError."""
+    def write_log_starts(self, moving: Mapping[TopicPartition, int] | None = None) -> None:
+        """Write down where the logs start: those in `moving`, which start elsewhere as yet, at the
+        offsets given there. DataDirectoryError."""
         self._checkpointed |= self.logs.keys()
-        starts = {key: log.log_start_offset for key, log in self.logs.items()}
+        starts = {key: log.log_start_offset for key, log in self.logs.items()} | (moving or {})
         self.write(LOG_STARTS, encode_offsets(starts))
         self._log_starts_on_disk = starts
 
-    def has_written_log_start(self, key: TopicPartition) -> bool:
-        """Would a log begin where it does after a crash?"""
-        return self._log_starts_on_disk.get(key, 0) >= self.logs[key].log_start_offset
+    def has_written_log_starts(self, starts: Mapping[TopicPartition, int]) -> bool:
+        """Would these logs begin there, or later, after a crash?"""
+        written = self._log_starts_on_disk
+        return all(written.get(key, 0) >= offset for key, offset in starts.items())
 
     def _write_all_checkpoints(self) -> None:
         """High watermarks count as log ends: a clean stop has flushed everything."""

@@ -127,7 +127,6 @@ class LogManager:
         #: What recovered logs must have synced before anybody reads them.
         self._unsynced: list[tuple[PartitionLog, Callable[[], None]]] = []
         #: Whether `delete_records` will see to it that moved log starts get on disk.
-        self._holds_log_starts = False
         #: Of all partitions together, when they were counted last, and what the tally said then.
         self._producers_counted = self._producers_made = 0
         #: How long producers are remembered; it may be changed at any time (P-24).
@@ -330,7 +329,6 @@ class LogManager:
     ) -> PartitionLog:
         path = directory.path_of(f"{key[0]}-{key[1]}")
         log = PartitionLog(*key, topic_id, path, config, directory.options, start)
-        log.on_log_start = self._keep_log_start
         return log
 
     def _add(self, log: PartitionLog, directory: LogDirectory) -> None:
@@ -645,44 +643,34 @@ class LogManager:
     def delete_records(
         self, wanted: Sequence[tuple[PartitionLog, int]]
     ) -> list[int | StorageError]:
-        """`PartitionLog.delete_records` on several logs, with one checkpoint for all of them; the
-        new log start of each, or why there is none."""
-        done: list[int | StorageError] = []
-        self._holds_log_starts = True
-        try:
-            for log, offset in wanted:
-                try:
-                    done.append(log.delete_records(offset))
-                except StorageError as problem:
-                    done.append(problem)
-        finally:
-            self._holds_log_starts = False
-        for directory in self._directories.online:
-            # Also where retention has moved a start: the answer says that what is below is gone.
-            places = [
-                place
-                for place, (log, _) in enumerate(wanted)
-                if isinstance(done[place], int) and self.directory_of(log) is directory
-            ]
-            logs = [wanted[place][0] for place in places]
-            if all(directory.has_written_log_start((log.topic, log.partition)) for log in logs):
-                continue
-            try:
-                directory.write_log_starts()
-            except DataDirectoryError as failure:
-                # In memory they have moved; what is not on disk is not told (D5), nor next time.
-                for place in places:
-                    done[place] = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-        return done
+        """`PartitionLog.delete_records` on several logs, each named once, with one checkpoint for
+        all of a directory; the new log start of each, or why there is none.
 
-    def _keep_log_start(self, log: PartitionLog) -> None:
-        """DeleteRecords may not be taken back by a crash (L-10)."""
-        if self._holds_log_starts:
-            return
-        try:
-            self.directory_of(log).write_log_starts()
-        except DataDirectoryError as problem:
-            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+        A log starts there only when that is on disk, so a refusal leaves the log as it was (L-10).
+        """
+        done: list[int | StorageError] = []
+        for log, offset in wanted:
+            try:
+                done.append(log.delete_records_target(offset))
+            except StorageError as problem:
+                done.append(problem)
+        for directory in self._directories.online:
+            placed = {
+                place: (log, target)
+                for place, ((log, _), target) in enumerate(zip(wanted, done, strict=True))
+                if isinstance(target, int) and self.directory_of(log) is directory
+            }
+            starts = {(log.topic, log.partition): target for log, target in placed.values()}
+            try:
+                if not directory.has_written_log_starts(starts):
+                    directory.write_log_starts(starts)
+            except DataDirectoryError as failure:
+                for place in placed:
+                    done[place] = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+                continue
+            for log, target in placed.values():
+                log.delete_records(target)
+        return done
 
     # ---- stop
 

@@ -137,6 +137,9 @@ async def test_l10_one_write_for_all_partitions_and_its_failure_is_told(
             (E.KAFKA_STORAGE_ERROR, -1),
             (E.OFFSET_OUT_OF_RANGE, -1),
         ]
+    log = broker.node.logs.get("t", 0)
+    assert log is not None
+    assert log.log_start_offset == 1, "what is refused is not done"
     fails = False
     assert await delete(client, 2) == [(E.NONE, 2)]
     assert "t 0 2" in starts_on_disk(broker)

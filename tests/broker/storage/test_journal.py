@@ -732,7 +732,7 @@ def run_workload(world: World, told: Acknowledged) -> None:
             append(log, make_batch(1, producer_id=step + 10, transactional=True))
             append_marker(log, commit=False, producer_id=step + 10)
         if step == 30:
-            log.delete_records(min(9, log.high_watermark))
+            world.logs.delete_records([(log, min(9, log.high_watermark))])
             log.apply_retention(NOW_MS)
         if step == 40:
             append(logs[2], make_batch(1, value=b"cut off"))

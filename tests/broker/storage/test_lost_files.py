@@ -154,7 +154,7 @@ def _disk(how: str) -> Disk:
             world.checkpoint()
             trimmed = logs[list(TOPICS).index("trimmed")]
             # In the middle of a segment, and in the same digits as the log end.
-            assert trimmed.delete_records(11) == 11
+            assert world.logs.delete_records([(trimmed, 11)]) == [11]
             assert 11 not in [segment.base_offset for segment in trimmed.segments]
     world.flush(*logs)
     world.directory.cleaner_offsets["compacted", 0] = 10

@@ -471,7 +471,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(10))
     log.flush()
-    log.delete_records(8)
+    assert manager.delete_records([(log, 8)]) == [8]
     write_old_points = manager.directories[0].recovery_points_writer()
     assert write_old_points is not None
     write_old_points()
@@ -504,7 +504,7 @@ def test_failed_forgetting_of_checkpoints_fails_the_creation(
 ) -> None:
     log = two_topics.get("a", 0)
     assert log is not None
-    log.delete_records(1)
+    assert two_topics.delete_records([(log, 1)]) == [1]
     two_topics.delete("a", 0)
     files.fail(Failure("sync", path_part="log-start"))
     with pytest.raises(StorageError):
@@ -537,7 +537,7 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
 ) -> None:
     log = two_topics.get("a", 1)
     assert log is not None
-    log.delete_records(2)
+    assert two_topics.delete_records([(log, 2)]) == [2]
     crash(files, keep_page_cache=False)
     manager, _ = start(files)
     log = manager.get("a", 1)
@@ -549,7 +549,7 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
 def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
     files: MemoryFiles, deleted: bool
 ) -> None:
-    """What retention leaves begins with a segment: no checkpoint is missed."""
+    """A log that retention has shortened begins with a segment: no checkpoint is missed."""
     config = LogConfig(retention_bytes=1, segment_bytes=100)
     manager, _ = start(files, config=config)
     log = manager.create("a", 0, ID_A)
@@ -561,7 +561,7 @@ def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
     assert 0 < begin < log.log_end_offset - 1
     if deleted:
         begin += 1
-        log.delete_records(begin)
+        assert manager.delete_records([(log, begin)]) == [begin]
         files.remove("data/log-start-offset-checkpoint")
     assert not files.exists("data/log-start-offset-checkpoint")
     crash(files)
@@ -582,7 +582,7 @@ def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
     append(log, make_batch(3))
     log.flush()
     append(log, make_batch(3))
-    assert log.delete_records(5) == 5
+    assert manager.delete_records([(log, 5)]) == [5]
     crash(files, keep_page_cache=False)
     manager, _ = start(files)
     found = manager.get("a", 0)
