@@ -382,7 +382,7 @@ class Node:
         return self._metadata_log.durable()
 
     def metadata_log_state(self) -> MetadataLogState:
-        """How far the metadata log has come."""
+        """The ends of the metadata log."""
         return self._metadata_log.state()
 
     def _publish(self, records: Sequence[MetadataRecord]) -> Callable[[], Deferred[None]]:

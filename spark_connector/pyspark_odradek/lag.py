@@ -1,4 +1,4 @@
-"""How far a stream is behind the ends of its logs, from the progress that Spark reports of it.
+"""The lag of a stream behind the ends of its logs, from the progress that Spark reports of it.
 
 Spark (4.3) gives sources in Python no place for metrics or a description: `sources[].metrics` stays empty, and the
 description is that of a Java object. The offsets are there, so what Spark's own `kafka` format reports is
@@ -37,7 +37,7 @@ _TOPICS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SourceLag:
-    """One source of a query. `behind`: how many offsets of each partition its last batch has not reached."""
+    """A source of a query. `behind`: how many offsets of each partition its last batch has not reached."""
 
     behind: Mapping[Partition, int]
 
@@ -81,7 +81,7 @@ Report = Callable[[StreamingQueryProgress, Sequence[SourceLag]], None]
 
 
 def log_lag(progress: StreamingQueryProgress, lags: Sequence[SourceLag]) -> None:
-    """One line for each source, at INFO."""
+    """Logs a line for each source, at INFO."""
     for lag in lags:
         log.info(
             "odradek: query %s, batch %d: %s %s",

@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Take the present end as the end of this run's reading."""
         before = dict(self._topic_ids)
         self._target = dict(self._survey({}).ends)
-        # That a topic was made anew is for `latestOffset` to find and to tell.
+        # A topic that was made anew is for `latestOffset` to find and to tell.
         self._topic_ids.update(before)
 
     def getDefaultReadLimit(self) -> ReadLimit:

@@ -175,7 +175,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int])
 def rows_per_topic(
     batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many rows are for each topic, as `rows_of` would part them."""
+    """The number of rows for each topic, parted as `rows_of` does."""
     if topic is not None:
         return {topic: batch.num_rows}
     counts = _topics(batch, places).value_counts().to_pylist()

@@ -542,7 +542,7 @@ def test_a_disk_without_a_free_page_takes_a_pid_file(
     assert list(tmp_path.iterdir()) == []
     pid_file.claim(4711, "127.0.0.1:9092")
     monkeypatch.undo()
-    # It dies, and leaves the link.
+    # The broker dies, and leaves the link.
     assert pid_file._fd is not None
     os.close(pid_file._fd)
     assert PidFile(tmp_path).read() is None

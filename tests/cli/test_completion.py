@@ -84,7 +84,7 @@ def test_the_broker_and_the_settings_of_the_line_count(
 ) -> None:
     topic, group = names
     host, _, port = live_bootstrap.partition(":")
-    # As bash divides it.
+    # The words as bash divides them.
     asked = ("topic", "describe", "-b", host, ":", port, topic)
     assert complete(NOBODY, *asked) == [topic]
     # Settings, which may be those of TLS and SASL, are the client's business.

@@ -24,7 +24,7 @@ EMPTY = """
     print("working", flush=True)
     await asyncio.sleep(1000)
 """
-#: What a program does that is interrupted; `settings` are those of a client.
+#: Programs that are interrupted; `settings` are those of a client.
 PROGRAMS = {
     "a loop over a consumer": """
     async with Consumer(topic, group_id=topic, **settings) as consumer:

@@ -113,7 +113,7 @@ def test_go_clients(
     assert lines <= set(printed["ours"])
 
 
-#: What no two brokers have in common, and what stands for it. Our quorum has no listener for controllers.
+#: Output that no two brokers have in common, and its placeholder. Our quorum has no listener for controllers.
 OWN = (
     (r"TopicId: \S{22}", "TopicId: ID"),
     (r"(ClusterId:\s+)\S{22}", r"\1ID"),

@@ -51,7 +51,7 @@ def test_a_member_that_was_removed_and_is_back_before_it_hears_of_it() -> None:
 
 
 def test_a_static_member_that_missed_a_rebalance_and_is_back_before_it_hears_of_it() -> None:
-    """What it had was given away while it was kept in the group, and is when it joins again."""
+    """Partitions of a member that is kept in the group are given away, and stay so when it joins again."""
     checker = OwnershipChecker()
     assert list(checker.assigned("a", "static", 3, ["t-0"], yes)) == []
     assert list(checker.assigned("b", "id-b", 4, ["t-0"], lambda member: member != "a")) == []

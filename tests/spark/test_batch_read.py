@@ -122,7 +122,7 @@ def test_times_choose_the_first_record_at_or_behind_them(
 def test_a_pattern_is_looked_for_anywhere_in_names(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
-    """As Spark's own format does; anchors make it whole names."""
+    """Spark's own format looks anywhere too; anchors make it whole names."""
     one, two = new_topic(prefix="pattern-a"), new_topic(prefix="pattern-b")
     longer = new_topic(prefix="not-pattern-a")
     for topic in (one, two, longer):

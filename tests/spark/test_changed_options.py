@@ -124,5 +124,5 @@ def test_fewer_partitions_are_loss_and_come_back_from_their_beginning(
     query.options["failOnDataLoss"] = "false"
     assert query.run_anew() == [(0, 3), (0, 4)]
     query.options["assign"] = json.dumps({topic: [0, 1]})
-    # What the checkpoint does not have is new.
+    # A topic that the checkpoint does not have is new.
     assert query.run_anew() == [(1, n) for n in range(5)]

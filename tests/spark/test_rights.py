@@ -98,7 +98,7 @@ class User:
         assert left_out == (without is not None)
 
     def visible(self) -> list[str]:
-        """What is committed in the topic, as the administrator sees it."""
+        """The committed records of the topic, as the administrator sees them."""
         settings = {**as_admin(self.bootstrap), "isolation_level": "read_committed"}
         partition = TopicPartition(self.names["copies"], 0)
         with sync.Consumer(**settings) as consumer:

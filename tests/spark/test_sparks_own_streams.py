@@ -47,7 +47,7 @@ class Trial:
             send_records(self.bootstrap, self.topic, some)
 
     def read(self) -> list[Spans]:
-        """What each batch of one more run reads, without those that read nothing."""
+        """The rows that each batch of one more run reads, without batches that read nothing."""
         self.query.run_anew()
         return [spans(places) for _, places in self.query.batches if places]
 

@@ -39,7 +39,7 @@ def new_topic(either_broker: str) -> NewTopic:
 
 @pytest.fixture
 def read_back(spark: SparkSession, either_broker: str) -> Callable[[str], list[Any]]:
-    """What readers of committed records see: (partition, key, value, timestampType, headers)."""
+    """The committed records: (partition, key, value, timestampType, headers)."""
 
     def read(topic: str) -> list[Any]:
         options = {"subscribe": topic, "includeHeaders": "true"} | COMMITTED

@@ -58,7 +58,7 @@ class World:
         self.config = LogConfig(durability="fsync", index_interval_bytes=100, **config)
         #: Of topics whose settings differ.
         self.configs: dict[str, LogConfig] = {}
-        #: What the metadata would know at a start.
+        #: The topics that the metadata would know at a start.
         self.topics: KnownTopics | None = None
 
     def start(self) -> StartReport:

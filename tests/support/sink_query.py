@@ -93,7 +93,7 @@ class Query:
         return state
 
     def decide(self, batch: int, messages: list[Any]) -> None:
-        """As far as the decision; nothing is ended."""
+        """Decide the batch, and end nothing."""
         steps = protocol.commit(self.terms(batch), tuple(each.outcome for each in messages))
 
         def cut() -> Any:
@@ -107,7 +107,7 @@ class Query:
         self.drive(cut(), batch)
 
     def visible(self, count: int) -> list[str]:
-        """What somebody else's consumer reads committed, sorted; waits for `count` records."""
+        """The committed records that another client's consumer reads, sorted; waits for `count` of them."""
         return visible(self.address, self.topic, count)
 
     def open_transactions(self) -> list[str]:

@@ -31,7 +31,7 @@ def environment() -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        # As if installed there: tests run from a checkout.
+        # The path stands for an installation: tests run from a checkout.
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
 
@@ -67,7 +67,7 @@ def _started(
     host: str,
     words: Sequence[str],
 ) -> Iterator[re.Match[str]]:
-    """One of Spark's processes once its log says `ready`."""
+    """A process of Spark, once its log says `ready`."""
     folder.mkdir(parents=True)
     log = folder / "log"
     with log.open("wb") as output:
@@ -102,7 +102,7 @@ def submit(
     arguments: Sequence[str],
     settings: Mapping[str, str] | None = None,
 ) -> str:
-    """What the program prints; AssertionError with the end of its log if it fails."""
+    """The output of the program; AssertionError with the end of its log if it fails."""
     given = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

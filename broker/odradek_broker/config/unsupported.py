@@ -75,7 +75,7 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
     )
 }
 
-#: Those of them that Kafka shows only where somebody has set them.
+#: Unsupported settings that Kafka shows only where somebody has set them.
 DYNAMIC_ONLY = frozenset(
     {
         "follower.replication.throttled.rate",
@@ -84,7 +84,7 @@ DYNAMIC_ONLY = frozenset(
     }
 )
 
-#: Those that are null in Kafka unless somebody has set them.
+#: Settings that are null in Kafka unless somebody has set them.
 WITHOUT_DEFAULT = DYNAMIC_ONLY | {"sasl.kerberos.service.name"}
 
 #: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so that a

@@ -32,14 +32,14 @@ class Held(NamedTuple):
 
 
 def held_back(log: PartitionLog) -> Held | None:
-    """What holds the last stable offset back; None if nothing does. StorageError."""
+    """The transaction that holds the last stable offset back; None if there is none. StorageError."""
     producers = log.producers
     stable, high = log.last_stable_offset, log.high_watermark
     if stable >= high:
         return None
     where = (log.topic, log.partition)
     first = producers.first_open_transaction
-    # It may have begun below the log's start, where the last stable offset cannot be.
+    # A transaction may have begun below the log's start, where the last stable offset cannot be.
     if first is None or max(first[0], log.log_start_offset) != stable:
         return Held(where, stable, high, None, None, producers.open_transactions)
     entry = producers.entry(first[1])

@@ -26,7 +26,7 @@ GROUP_VERSION = "group.version"
 METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 
-#: As Kafka 4.3.0 has them.
+#: The features and levels of Kafka 4.3.0.
 FEATURES: dict[str, FeatureLevels] = {
     GROUP_VERSION: FeatureLevels(0, 1),
     METADATA_VERSION: FeatureLevels(7, 30),

@@ -36,7 +36,7 @@ Publisher = Callable[[Sequence[MetadataRecord]], Callable[[], Deferred[None]]]
 
 
 class MetadataLogState(NamedTuple):
-    """How far the metadata log has come. Records below `high_watermark` are durable."""
+    """The ends of the metadata log. Records below `high_watermark` are durable."""
 
     leader_epoch: int
     high_watermark: int

@@ -57,5 +57,5 @@ def _name(logger: logging.Logger) -> str:
     ]
 
 
-#: One for the process, as the loggers are.
+#: The levels of all loggers, shared by the process as loggers are.
 PROCESS_LOG_LEVELS = ProcessLogLevels()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-#: As in Kafka, the logger above all others.
+#: The logger above all others, by Kafka's name.
 ROOT = "root"
 #: The number that the standard library has for each level.
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
@@ -29,7 +29,7 @@ class LogLevels(Protocol):
 
     @property
     def changeable(self) -> bool:
-        """Whether the log lines are this broker's own, and not those of a program that it runs in."""
+        """True if the log lines are this broker's own, and not those of a program that runs the broker."""
         ...
 
     def levels(self) -> dict[str, str]:

@@ -67,7 +67,7 @@ def _is_produce(frame: memoryview) -> bool:
 
 
 def _is_produce_or_fetch(frame: memoryview) -> bool:
-    """Whether this is a request with the key of Produce, 0, or of Fetch, 1."""
+    """True for a request with the key of Produce, 0, or of Fetch, 1."""
     return len(frame) >= 2 and not frame[0] and frame[1] <= 1
 
 

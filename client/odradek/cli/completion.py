@@ -90,7 +90,7 @@ def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
         with contextlib.suppress(Exception, SystemExit):
             found.append(question(_Question(ctx.params, patience_s)))
 
-    # What the client would say is for nobody.
+    # Errors and log lines of the client are for nobody here.
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -104,7 +104,7 @@ def _patience_s() -> float:
 
 
 class _Question:
-    """One question to a cluster, whose answer is needed by a deadline."""
+    """A question to a cluster, whose answer is needed by a deadline."""
 
     def __init__(self, params: dict[str, Any], patience_s: float) -> None:
         self._bootstrap = str(

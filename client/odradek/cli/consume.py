@@ -47,7 +47,7 @@ _POLL_MS = 500
 #: For the last commit and for leaving the group. Somebody waits at a terminal: a coordinator that takes no
 #: commits, as on a full disk, is not waited for as long as a program does.
 _CLOSE_MS = 10_000
-#: How long a group may take until the brokers' disks are looked at.
+#: Time that a group may take to begin before the brokers' disks are looked at.
 _JOIN_PATIENCE_S = 5.0
 #: How long a cluster may take until all of its nodes know a new topic.
 _NEW_TOPIC_S = 2.0

@@ -215,7 +215,7 @@ async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: 
 
 
 async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescription] | str:
-    """What the brokers remember, or why that is not known yet."""
+    """The history that the brokers remember, or the reason that it is not known yet."""
     from odradek_client.admin.history import NothingKnown
     from odradek_client.errors import ConnectionLost, CoordinatorUnavailable, RequestTimedOut
 
@@ -229,7 +229,7 @@ async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescri
 
 
 def _since(before: HistoryDescription | None, found: HistoryDescription) -> HistoryDescription:
-    """What is new in a history. An event that was the last one and has happened again is new too."""
+    """The new events of a history. The last event counts as new where it has happened again."""
     if before is None or before.started_ms != found.started_ms or not before.events:
         return found
     last, events = before.events[-1], found.events
@@ -253,7 +253,7 @@ class _Shown(Protocol):
         """The whole: how far it reaches, these events, and what holds now."""
 
     def event(self, found: HistoryDescription, event: HistoryEvent) -> None:
-        """One that came later."""
+        """An event that came later."""
 
     def restarted(self, found: HistoryDescription) -> None:
         """The broker was started anew."""

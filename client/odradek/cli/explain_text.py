@@ -71,7 +71,7 @@ class Printer:
             typer.echo("\n".join(wrap(meaning, f"{name.ljust(width)}  = ")))
 
     def event(self, node_id: int, event: HistoryEvent) -> None:
-        """One event, with its date if that is another one than before."""
+        """The lines of an event, with its date where the date has changed."""
         text = event.text
         if self._short_names:
             new = self._names.see(text, event.details)

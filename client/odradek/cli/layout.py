@@ -25,7 +25,7 @@ def is_terminal() -> bool:
 
 
 def columns() -> int:
-    """How long a line may be: as wide as the terminal, or `PIPED_COLUMNS` in a pipe or file."""
+    """The columns of a line: those of the terminal, or `PIPED_COLUMNS` in a pipe or file."""
     if not is_terminal():
         return PIPED_COLUMNS
     return max(shutil.get_terminal_size((PIPED_COLUMNS, 0)).columns, _COLUMNS_MIN)

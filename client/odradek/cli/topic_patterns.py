@@ -20,7 +20,7 @@ def is_pattern(text: str) -> bool:
 
 
 def pattern_of(words: Iterable[str]) -> str:
-    """One expression for names and expressions. Ends the program for one that is wrong."""
+    """An expression that matches all names and expressions. Ends the program for one that is wrong."""
     return "|".join(_alternative(word) for word in words)
 
 
@@ -35,7 +35,7 @@ def _alternative(word: str) -> str:
 
 
 def matching(words: Iterable[str], there: Iterable[str]) -> list[str]:
-    """Those of `there` that fit one of the words, in order. Errors as `pattern_of`."""
+    """The topics of `there` that fit one of the words, in order. Errors as `pattern_of`."""
     pattern = re.compile(pattern_of(words))
     return sorted(name for name in there if pattern.fullmatch(name))
 

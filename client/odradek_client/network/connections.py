@@ -53,7 +53,7 @@ def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
 
 
 def _login(settings: SaslSettings, random: Random) -> Login:
-    # It brings HTTP for the endpoints of tokens: clients without SASL start faster.
+    # The module brings HTTP for the endpoints of tokens: clients without SASL start faster.
     from odradek_client.sasl.login import Login
 
     return Login(settings, random)

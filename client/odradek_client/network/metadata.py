@@ -38,7 +38,7 @@ Listener = Callable[[ClusterView], None]
 _IDLE_CHECKS_S_MAX = 30.0
 #: How long a broker has to answer about metadata before the next one is asked as well.
 METADATA_PATIENCE_S = 1.0
-#: How long brokers have to answer until the log says that none can be reached.
+#: Time that brokers have to answer before the log says that none can be reached.
 UNREACHED_WARNING_S = 5.0
 
 log = logging.getLogger("odradek.client")

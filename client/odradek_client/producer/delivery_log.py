@@ -57,7 +57,7 @@ class DeliveryLog:
             self._failures[batch.unknown_fate].add(batch)
 
     def tell(self) -> None:
-        """One line about all that have failed since the last one; two, if some of them may be written."""
+        """A line about all records that have failed since the last line; two, if some of them may be written."""
         for unknown, failures in self._failures.items():
             if failures.records:
                 log.warning(

@@ -1,4 +1,4 @@
-"""How many rows of a write are for each topic, as one number that tells a replay from another write (S-07).
+"""A number for how many rows of a write are for each topic, which tells a replay from another write (S-07).
 
 A sum over the rows, of a hash of each one's topic: the same however Spark deals the rows out to tasks, and of
 the same size for any number of topics. It says nothing about what is in the rows: `now()` and `rand()` give a replay
@@ -25,7 +25,7 @@ def total(numbers: Iterable[int]) -> int:
 
 
 def text_of(number: int) -> str:
-    """As the decision log keeps it: 32 hex digits."""
+    """The number as the decision log keeps it: 32 hex digits."""
     return f"{number:0{2 * _BYTES}x}"
 
 

@@ -34,7 +34,7 @@ from odradek_protocol.schemas.produce import (
 
 
 class Wire(asyncio.Transport):
-    """What a session has sent, and whether it is read from."""
+    """The bytes that a session has sent, and whether it is read from."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Wire(asyncio.Transport):
 
     @property
     def answers(self) -> int:
-        """How many whole answers have been sent."""
+        """The number of whole answers that have been sent."""
         count, left = 0, self.sent
         while left:
             left = left[4 + int.from_bytes(left[:4], "big") :]
@@ -127,7 +127,7 @@ def moves(times: int) -> tuple[Message, int]:
 def test_n56_others_get_their_turn_between_large_requests(
     request_of: Callable[[int], tuple[Message, int]],
 ) -> None:
-    """One partition is named 5,000 times in an election, 20,000 times in a move, whose answer is smaller."""
+    """A partition is named 5,000 times in an election, 20,000 times in a move, whose answer is smaller."""
     times = 5_000 if request_of is elections else 20_000
 
     async def story(connection: Connection) -> None:

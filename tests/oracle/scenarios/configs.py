@@ -43,7 +43,7 @@ _MAY_CHANGE = (
     *("transaction.partition.verification.enable", "unclean.leader.election.enable"),
     *("offsets.retention.minutes", "group.max.size", "connections.max.idle.ms"),
 )
-#: What `kafka-reassign-partitions --throttle` sets, and removes when the move has ended.
+#: Settings that `kafka-reassign-partitions --throttle` makes, and removes when the move has ended.
 _THROTTLES = (
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",

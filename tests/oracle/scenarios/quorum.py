@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.oracle.script import Ask, Receive, Scenario, Send
 
 _METADATA = "__cluster_metadata"
-#: How much was recorded before, and how often the cluster has started.
+#: Numbers that depend on what was recorded before, and on how often the cluster has started.
 _GROWING = (
     *("topics.*.partitions.*.high_watermark", "topics.*.partitions.*.leader_epoch"),
     "topics.*.partitions.*.current_voters.*.log_end_offset",

@@ -63,7 +63,7 @@ def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
 
 
 def _of_one_broker(key: str) -> bool:
-    """Whether each broker has its own, as a certificate or a principal."""
+    """True for a setting that each broker has for itself, such as a certificate or a principal."""
     return (".ssl." in key and bool(listener_of(key))) or key.startswith("sasl.kerberos.")
 
 

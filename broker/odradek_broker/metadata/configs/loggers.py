@@ -34,7 +34,7 @@ def describe_loggers(
 
 
 def is_of_loggers(changes: ResourceChanges) -> bool:
-    """Whether single levels are to be changed. All of them at once cannot be replaced, as in Kafka."""
+    """True if single levels are to be changed. Kafka, too, refuses to replace all of them at once."""
     return changes.resource_type == RESOURCE_BROKER_LOGGER and not changes.replaces
 
 

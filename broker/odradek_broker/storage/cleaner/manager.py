@@ -157,7 +157,7 @@ class LogCleaner:
                 log.roll(now_ms)
             found = log_to_clean(log, self._logs.directory_of(log).cleaner_offsets.get(key), now_ms)
             if found.due:
-                # What was aborted must not pass for the newest record of its key.
+                # An aborted record must not pass for the newest of its key.
                 log.require_aborted_indexes()
             return found
         except IndexesBeingRebuilt:

@@ -400,7 +400,7 @@ class ProducerStateManager:
 
     @property
     def open_transactions(self) -> int:
-        """How many are neither committed nor aborted."""
+        """The number of transactions that are neither committed nor aborted."""
         return len(self._transactions)
 
     @property

@@ -22,7 +22,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Write:
-    """One write of a key; a `tombstone` has no value.
+    """A write of a key; a `tombstone` has no value.
 
     `offset`: -1 until it is acknowledged in the topic that it was made for. `life`: which of the topics of one name that
     is. `over`: its producer sends it no more. `deletion`: the number of the topic's deletion that it went with, from 1

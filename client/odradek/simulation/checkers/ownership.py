@@ -40,7 +40,7 @@ class OwnershipChecker:
             claims = self._claims.setdefault(partition, {})
             for other in [other for other in claims if other != member and counts]:
                 if not is_current(other):
-                    # It was given away, and is so when the other one joins before it hears of that.
+                    # The partition was given away, also where the other member joins before this one hears of that.
                     claims[other] = False
                 elif claims[other]:
                     yield f"{partition} was given to {member} while {other}, in the group, has it"

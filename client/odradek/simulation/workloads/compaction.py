@@ -72,7 +72,7 @@ class CompactionWorkload:
     """Writers of keys of their own, with and without transactions, and readers with a group."""
 
     name: ClassVar[str] = "compaction"
-    #: What is kept of the topic.
+    #: The settings that keep records of the topic.
     policy: ClassVar[Mapping[str, str]] = {"cleanup.policy": "compact"}
     settings: ClassVar[dict[str, object]] = {
         # The workload alone says when.
@@ -203,7 +203,7 @@ class CompactionWorkload:
             write.offset = offset
 
     def _acknowledge(self, topic: CompactedTopic, writes: list[Write]) -> None:
-        """They are there, unless the topic that they were made for is not, or not for certain."""
+        """Acknowledged writes are there, unless their topic is gone, or may be."""
         for write in writes:
             if topic.life and write.life == topic.life:
                 write.fate = Fate.ACKNOWLEDGED

@@ -169,7 +169,7 @@ def test_a_partition_that_is_made_again_begins_anew() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_l05_nothing_is_cleaned_by_a_transaction_index_that_is_gone(late: bool) -> None:
-    """What an aborted transaction wrote is no newer record of its key; `late`: nobody knows in the background yet."""
+    """An aborted record is no newer one of its key; `late`: the indexes are made anew in the background."""
     world = World()
     log = world.topic("t")
     for producer_id, value, commit in ((1, b"kept", True), (2, b"aborted", False)):
