@@ -415,7 +415,7 @@ class LogDirectory:
         """Write down where the logs start: those in `moving`, which start elsewhere as yet, at the
         offsets given there. DataDirectoryError."""
         self._checkpointed |= self.logs.keys()
-        starts = {key: log.log_start_offset for key, log in self.logs.items()} | (moving or {})
+        starts = {key: log.log_start_offset for key, log in self.logs.items()} | dict(moving or {})
         self.write(LOG_STARTS, encode_offsets(starts))
         self._log_starts_on_disk = starts
 

@@ -328,8 +328,7 @@ class LogManager:
         start: LogStart,
     ) -> PartitionLog:
         path = directory.path_of(f"{key[0]}-{key[1]}")
-        log = PartitionLog(*key, topic_id, path, config, directory.options, start)
-        return log
+        return PartitionLog(*key, topic_id, path, config, directory.options, start)
 
     def _add(self, log: PartitionLog, directory: LogDirectory) -> None:
         self._logs[log.topic, log.partition] = directory.logs[log.topic, log.partition] = log

@@ -86,7 +86,9 @@ class Brokers:
         absent = {"allow_auto_create_topics": "false"}
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(
-            ConsumerConfig.from_settings({**reading, **absent, "isolation_level": "read_uncommitted"})
+            ConsumerConfig.from_settings(
+                {**reading, **absent, "isolation_level": "read_uncommitted"}
+            )
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, **absent, "linger_ms": "0"})
