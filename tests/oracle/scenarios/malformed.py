@@ -151,6 +151,15 @@ _REQUESTS: Mapping[str, Mapping[str, Any]] = {
         "timeout_ms": 1_000,
         "topics": [{"name": _TOPIC, "partition_indexes": [0]}],
     },
+    "DescribeQuorum": {
+        "topics": [{"topic_name": _TOPIC, "partitions": [_PARTITIONS]}],
+    },
+    "UpdateFeatures": {
+        "timeout_ms": 1_000,
+        "feature_updates": [
+            {"feature": "no.such", "max_version_level": 1, "upgrade_type": 1},
+        ],
+    },
     "UnregisterBroker": {"broker_id": 7},
     "ListConfigResources": {"resource_types": [16]},
     "DescribeTopicPartitions": {
