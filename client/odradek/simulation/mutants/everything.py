@@ -61,7 +61,7 @@ EVERYTHING = (
     Mutant(
         "a log start that is left to the next topic of the name",
         "everything",
-        13,
+        1,
         {(LogDirectory, "forget_checkpoints"): _log_start_is_left},
     ),
     Mutant(
@@ -74,7 +74,7 @@ EVERYTHING = (
     Mutant(
         "a transaction that waits for its marker in a deleted topic",
         "everything",
-        1,
+        24,
         {(MarkerProgress, "answered"): _every_topic_exists},
     ),
     Mutant(

@@ -12,6 +12,7 @@ from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.journal_replay import JournalReplay
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directories import LogDirectories
+from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.state import Accepted, ProducerStateManager
 
 
@@ -75,18 +76,30 @@ def _loaded_with_the_topic_id_unsynced(self: PartitionLog, now_ms: int, later: A
     return report
 
 
+_adopt = LogManager._adopt
+
+
+def _adopted_without_the_id_of_the_metadata(
+    self: LogManager, key: Any, config: Any, left: Any, topic_id_known: Any, report: Any
+) -> None:
+    _adopt(self, key, config, left, None, report)
+
+
 STORAGE = (
     Mutant(
-        "a topic id that a start finds in the page cache, and never syncs",
+        "a topic id that a start finds in the page cache, and neither syncs nor knows afterwards",
         "spark-sink",
         4,
-        {(PartitionLog, "load"): _loaded_with_the_topic_id_unsynced},
+        {
+            (PartitionLog, "load"): _loaded_with_the_topic_id_unsynced,
+            (LogManager, "_adopt"): _adopted_without_the_id_of_the_metadata,
+        },
         ("readers were shown records",),
     ),
     Mutant(
         "a start with page-cache that leaves unsynced what fsync had acknowledged",
         "everything",
-        9,
+        33,
         {(PartitionLog, "load"): _loaded_unsynced},
         ("readers were shown records",),
     ),
@@ -118,7 +131,7 @@ STORAGE = (
     Mutant(
         "an acknowledgement before the write is durable",
         "produce",
-        6,
+        8,
         {(Partition, "durable"): lambda self, last_offset: True},
     ),
     Mutant(
