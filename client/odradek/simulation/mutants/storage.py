@@ -89,7 +89,7 @@ STORAGE = (
     Mutant(
         "a topic id that a start finds in the page cache, and neither syncs nor knows afterwards",
         "spark-sink",
-        4,
+        131,
         {
             (PartitionLog, "load"): _loaded_with_the_topic_id_unsynced,
             (LogManager, "_adopt"): _adopted_without_the_id_of_the_metadata,
