@@ -277,7 +277,9 @@ class PartitionLog:
         return journal.replay.behind(self.topic_id, self.partition, segment, position, offset)
 
     def recovery_failed(self, problem: OSError) -> PartitionOffline:
-        """What it recovered could not be made durable: it is offline until a restart (D5)."""
+        """What it recovered could not be made durable: it is offline until a restart (D5), which scans
+        the same files again, as far as they are there then (L-30)."""
+        self._synced_offset = min(self._synced_offset, self._start.recovery_point)
         self._go_offline(f"opening it failed: {problem}")
         return self._offline_error()
 

@@ -499,6 +499,27 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     assert "a 0 20" not in files.content("data/recovery-point-offset-checkpoint").decode()
 
 
+def test_l30_a_start_that_cannot_sync_what_it_found_leaves_the_recovery_point(
+    files: MemoryFiles,
+) -> None:
+    """Else a power cut takes the end of a segment that no later start looks at."""
+    manager, _ = start(files)
+    log = manager.create("a", 0, ID_A)
+    append(log, make_batch(10))
+    log.roll(NOW_MS)
+    append(log, make_batch(3))
+    crash(files)
+    files.fail(Failure("sync", path_part=".log"))
+    manager, _ = start(files)
+    found = manager.get("a", 0)
+    assert found is not None and found.offline
+    write_points = manager.directories[0].recovery_points_writer()
+    if write_points is not None:
+        write_points()
+        manager.directories[0].use_recovery_points()
+    assert manager.directories[0].recovery_point_on_disk(("a", 0)) == 0
+
+
 def test_failed_forgetting_of_checkpoints_fails_the_creation(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
