@@ -21,7 +21,7 @@ as Kafka writes them, are believed.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from odradek_broker.platform.seams import Files
@@ -82,11 +82,16 @@ def write_unsynced(files: Files, path: str, content: bytes) -> None:
     files.rename(temporary, path)
 
 
-def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Kafka's offset checkpoint: version, count, then `topic partition offset` a line."""
-    return _encode_lines(
-        f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()
-    )
+def encode_offsets(
+    offsets: Mapping[TopicPartition, int], unchecked: Collection[TopicPartition] = ()
+) -> bytes:
+    """Kafka's offset checkpoint: version, count, then `topic partition offset` a line, without a
+    checksum where the partition is one of `unchecked`."""
+    lines = []
+    for key, offset in offsets.items():
+        entry = f"{key[0]} {key[1]} {offset}"
+        lines.append(entry if key in unchecked else entry + _checksum(entry))
+    return _joined(lines)
 
 
 def decode_offsets(text: str) -> dict[TopicPartition, int]:
@@ -95,7 +100,7 @@ def decode_offsets(text: str) -> dict[TopicPartition, int]:
 
 
 def decode_sound_offsets(text: str) -> dict[TopicPartition, int]:
-    """The entries of a damaged checkpoint whose checksum is right."""
+    """The entries of a checkpoint, damaged or not, that have a checksum, which is right."""
     offsets: dict[TopicPartition, int] = {}
     for line in text.splitlines():
         with suppress(CorruptCheckpoint):
@@ -210,7 +215,10 @@ def _checked(line: str) -> str:
 
 
 def _encode_lines(entries: Iterable[str]) -> bytes:
-    lines = [entry + _checksum(entry) for entry in entries]
+    return _joined([entry + _checksum(entry) for entry in entries])
+
+
+def _joined(lines: Sequence[str]) -> bytes:
     return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
 
 

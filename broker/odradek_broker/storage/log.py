@@ -113,6 +113,7 @@ class PartitionLog:
         "_epochs",
         "_files",
         "_files_flushing",
+        "_gaps_known",
         "_last_stable_offset",
         "_left_unsynced",
         "_loaded",
@@ -189,6 +190,7 @@ class PartitionLog:
         self._synced_offset = start.log_end_offset
         self._files_flushing = 0
         self._left_unsynced: list[str] = []
+        self._gaps_known = start.gaps_known
         #: May a journal have something of it?
         self.journaled = False
         self._last_stable_offset = start.log_end_offset
@@ -256,7 +258,7 @@ class PartitionLog:
             self._read_failed,
         )
         self._epochs = loaded.epochs
-        self._loaded = True
+        self._loaded = self._gaps_known = True
         if not start.clean and not start.recovery_point:
             # The process that wrote the file may have died before a flush, and the journal goes by topic ids (L-50).
             self._directory.written([f"{self.directory}/{PARTITION_METADATA}"])
@@ -280,6 +282,7 @@ class PartitionLog:
         """What it recovered could not be made durable: it is offline until a restart (D5), which scans
         the same files again, as far as they are there then (L-30)."""
         self._synced_offset = min(self._synced_offset, self._start.recovery_point)
+        self._gaps_known = self._start.gaps_known
         self._go_offline(f"opening it failed: {problem}")
         return self._offline_error()
 
@@ -447,6 +450,11 @@ class PartitionLog:
         if self._loaded or self._start.clean:
             return self._synced_offset
         return self._start.recovery_point
+
+    @property
+    def gaps_known(self) -> bool:
+        """Is a gap above the recovery point the loss of records, and not the work of compaction (L-32)?"""
+        return self._gaps_known or self._start.clean
 
     @property
     def producers(self) -> ProducerStateManager:

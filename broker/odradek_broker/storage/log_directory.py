@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek_broker.platform.seams import Volume, write_atomically
 from odradek_broker.storage.checkpoints import (
@@ -59,10 +59,22 @@ def _ignore(_: object) -> None:
     pass
 
 
+class _Entries(NamedTuple):
+    """The entries of a checkpoint, those among them with a checksum, and whether none is missing."""
+
+    offsets: dict[TopicPartition, int]
+    checked: Collection[TopicPartition]
+    whole: bool
+
+
 @dataclass(slots=True, eq=False)
 class LastRun:
-    """The state of a directory that the last run left behind. `log_starts_known`: of every partition there
-    is, none has lost its entry."""
+    """The state of a directory that the last run left behind.
+
+    `log_starts_known`: no partition has lost its entry. `checked_points`: the partitions whose recovery point
+    this broker wrote, knowing that no gap above it is the cleaner's; `all_points_checked`: these are all that
+    were there then, so a partition without a recovery point is younger.
+    """
 
     directory: LogDirectory
     clean: bool
@@ -71,6 +83,8 @@ class LastRun:
     recovery_points: dict[TopicPartition, int]
     log_ends: dict[TopicPartition, int]
     log_starts_known: bool
+    checked_points: Collection[TopicPartition]
+    all_points_checked: bool
 
 
 class LogDirectory:
@@ -112,6 +126,7 @@ class LogDirectory:
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         #: Log starts have moved that are not on disk.
         self._log_starts_on_disk: dict[TopicPartition, int] = {}
+        self._has_checked_points = False
         self._files = shared.files
         self._cleaner_generation = 0
         self._written_points: dict[TopicPartition, int] = {}
@@ -173,7 +188,7 @@ class LogDirectory:
         must be recognised as one; deletions that were begun are finished (L-38). `problems` gets what is computed again.
         DataDirectoryFailed, also if it cannot be read where logs start: what was deleted would come
         back."""
-        log_starts, log_starts_known = self._read_offsets(LOG_STARTS, problems, needed=True)
+        starts = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
             clean = CLEAN_SHUTDOWN in names
@@ -191,24 +206,27 @@ class LogDirectory:
                 self.journal.read(problems)
         except OSError as problem:
             raise DataDirectoryFailed(f"{self.path} cannot be read: {problem}") from problem
-        self.cleaner_offsets, _ = self._read_offsets(CLEANER_OFFSETS, problems)
-        self._written_points, _ = self._read_offsets(RECOVERY_POINTS, problems)
-        self._log_starts_on_disk = log_starts
-        log_ends, _ = self._read_offsets(HIGH_WATERMARKS, problems)
+        self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, problems).offsets
+        points = self._read_offsets(RECOVERY_POINTS, problems)
+        self._written_points = points.offsets
+        checked = points.checked if CLEANER_LOCK in names else frozenset()
+        self._has_checked_points = (
+            CLEANER_LOCK in names and points.whole and checked == points.offsets.keys()
+        )
+        self._log_starts_on_disk = starts.offsets
         return LastRun(
             self,
             clean,
             names,
-            log_starts=log_starts,
-            recovery_points=self._written_points,
-            log_ends=log_ends,
-            log_starts_known=log_starts_known,
+            log_starts=starts.offsets,
+            recovery_points=points.offsets,
+            log_ends=self._read_offsets(HIGH_WATERMARKS, problems).offsets,
+            log_starts_known=starts.whole,
+            checked_points=checked,
+            all_points_checked=self._has_checked_points,
         )
 
-    def _read_offsets(
-        self, name: str, problems: list[str], *, needed: bool = False
-    ) -> tuple[dict[TopicPartition, int], bool]:
-        """The entries that are there, and whether these are all that were written."""
+    def _read_offsets(self, name: str, problems: list[str], *, needed: bool = False) -> _Entries:
         path = self.path_of(name)
         text, offsets, whole = None, {}, False
         try:
@@ -225,7 +243,7 @@ class LogDirectory:
             offsets = decode_sound_offsets(text or "")
             problems.append(f"{path} is computed again, but for {len(offsets)} entries: {problem}")
         self._checkpointed |= offsets.keys()
-        return offsets, whole
+        return _Entries(offsets, decode_sound_offsets(text or "").keys(), whole)
 
     # ---- the disk
 
@@ -341,7 +359,13 @@ class LogDirectory:
         self._prepared = self._points_generation, points
         self._checkpointed |= points.keys()
         prepared = self.path_of(_PREPARED_POINTS)
-        return lambda: write_atomically(self._files, prepared, encode_offsets(points))
+        unchecked = self._unchecked_points()
+        return lambda: write_atomically(self._files, prepared, encode_offsets(points, unchecked))
+
+    def _unchecked_points(self) -> Collection[TopicPartition]:
+        """The logs above whose recovery point there may be gaps that compaction has made: nobody has read
+        them since somebody else, or nobody, said where they are flushed to."""
+        return {key for key, log in self.logs.items() if not log.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
         """Go on looking at every log once since `recovery_points_writer`, and take a snapshot where a start
@@ -375,6 +399,7 @@ class LogDirectory:
         generation = self._points_generation
         points = {key: log.recovery_point for key, log in self.logs.items()}
         self._checkpointed |= points.keys()
+        unchecked = self._unchecked_points()
         prepared = self.path_of(_PREPARED_CLEANING_POINTS)
 
         def use() -> bool:
@@ -387,7 +412,7 @@ class LogDirectory:
         def write() -> None:
             # Before anything that a start concludes from it.
             self._files.open(self.path_of(CLEANER_LOCK), create=True).close()
-            write_atomically(self._files, prepared, encode_offsets(points))
+            write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
         return write, use
 
@@ -406,9 +431,22 @@ class LogDirectory:
             prepared = self.path_of(_PREPARED_CLEANER_OFFSETS)
             self._files.rename(prepared, self.path_of(CLEANER_OFFSETS))
 
+    def begin_recovery_points(self) -> None:
+        """Write the recovery points at the end of a start, where the last run left none that say all. Else
+        nothing tells a gap that a power cut makes in a younger compacted log from one that compaction
+        has made (L-32). DataDirectoryError."""
+        if self._has_checked_points:
+            return
+        try:
+            self._files.open(self.path_of(CLEANER_LOCK), create=True).close()
+        except OSError as problem:
+            raise DataDirectoryFailed(f"{self.path} cannot be written: {problem}") from problem
+        self._write_recovery_points()
+        self._has_checked_points = True
+
     def _write_recovery_points(self) -> None:
         points = {key: log.recovery_point for key, log in self.logs.items()}
-        self.write(RECOVERY_POINTS, encode_offsets(points))
+        self.write(RECOVERY_POINTS, encode_offsets(points, self._unchecked_points()))
         self._written_points = points
 
     def write_log_starts(self, moving: Mapping[TopicPartition, int] | None = None) -> None:

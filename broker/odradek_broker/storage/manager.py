@@ -11,7 +11,6 @@ from typing import Any
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
-    CLEANER_LOCK,
     LEADER_EPOCHS,
     LOG_STARTS,
     encode_topic_id,
@@ -219,6 +218,11 @@ class LogManager:
             if key[0] == first_topic:
                 self._sync_recovered(report)
         self._sync_recovered(report)
+        for directory in self._directories.online:
+            try:
+                directory.begin_recovery_points()
+            except DataDirectoryError as problem:
+                report.problems.append(str(problem))
         report.logs = len(self._logs)
         return report
 
@@ -293,7 +297,8 @@ class LogManager:
             left.clean and key in left.log_ends and key in left.log_starts,
             key in left.directory.cleaner_offsets,
             # Else nobody knows what had been compacted: there is none, or another broker wrote it.
-            key in left.recovery_points and CLEANER_LOCK in left.names,
+            key in left.checked_points
+            or (left.all_points_checked and key not in left.recovery_points),
         )
         topic_id = read_topic_id(self.files, path, report.problems)
         log = self._new_log(key, topic_id, left.directory, config, start)

@@ -197,7 +197,10 @@ def test_l52_what_compaction_removed_does_not_come_back_from_the_journal() -> No
     assert world.files.content(first.path) == shortened
 
 
-def test_l32_a_gap_that_nothing_explains_is_taken_and_told() -> None:
+@pytest.mark.parametrize("checkpoint_lost", [False, True])
+def test_l32_a_gap_in_a_young_compacted_log_is_no_work_of_compaction(checkpoint_lost: bool) -> None:
+    """Where the checkpoint is there, compaction would have written to it; where it is gone, the gap is
+    taken and told."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset({"compact"}))
     world.start()
     log = world.create("t", IDS[0])
@@ -210,9 +213,11 @@ def test_l32_a_gap_that_nothing_explains_is_taken_and_told() -> None:
     world.files.crash()
     *_, (last, _) = iter_batches(content)
     world.files.put(path, content[:last])
+    if checkpoint_lost:
+        world.files.remove("data/recovery-point-offset-checkpoint")
     report = world.start()
-    assert report.recovered[0].gaps == [(end - 1, end)]
-    assert report.recovered[0].log_end_offset == end + 1
+    assert report.recovered[0].gaps == ([(end - 1, end)] if checkpoint_lost else [])
+    assert report.recovered[0].log_end_offset == (end + 1 if checkpoint_lost else end - 1)
 
 
 def test_l50_large_appends_go_past_it(world: World) -> None:

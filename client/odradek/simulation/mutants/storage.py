@@ -12,6 +12,7 @@ from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.journal_replay import JournalReplay
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directories import LogDirectories
+from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.state import Accepted, ProducerStateManager
 
@@ -76,6 +77,16 @@ def _loaded_with_the_topic_id_unsynced(self: PartitionLog, now_ms: int, later: A
     return report
 
 
+_recovery_failed = PartitionLog.recovery_failed
+
+
+def _recovery_failed_is_recovered(self: PartitionLog, problem: OSError) -> Any:
+    flushed = self._synced_offset
+    error = _recovery_failed(self, problem)
+    self._synced_offset = flushed
+    return error
+
+
 _adopt = LogManager._adopt
 
 
@@ -95,6 +106,20 @@ STORAGE = (
             (LogManager, "_adopt"): _adopted_without_the_id_of_the_metadata,
         },
         ("readers were shown records",),
+    ),
+    Mutant(
+        "a start that could not sync what it found, and says that it is on disk",
+        "compaction",
+        809,
+        {(PartitionLog, "recovery_failed"): _recovery_failed_is_recovered},
+        ("CorruptMessage",),
+    ),
+    Mutant(
+        "a hole in a young compacted log that is taken for the work of compaction",
+        "compaction",
+        920,
+        {(LogDirectory, "begin_recovery_points"): _nothing},
+        ("comes behind write",),
     ),
     Mutant(
         "a start with page-cache that leaves unsynced what fsync had acknowledged",

@@ -348,9 +348,9 @@ def test_l32_a_partition_that_is_made_again_has_a_recovery_point_of_its_own() ->
     assert world.logs.directories[0].recovery_point_on_disk(("t", 0)) == 0
 
 
-@pytest.mark.parametrize("cleaner_was_here", [False, True])
-def test_l32_gaps_of_another_broker_are_taken_as_they_are(cleaner_was_here: bool) -> None:
-    """Apache Kafka has no recovery point written before it cleans."""
+@pytest.mark.parametrize("left_by", ["us", "another, before us", "another, after us"])
+def test_l32_gaps_of_another_broker_are_taken_as_they_are(left_by: str) -> None:
+    """Apache Kafka has no recovery point written before it cleans, and writes no checksums."""
     world = World()
     log = world.topic("t")
     world.fill(log, 30)
@@ -361,7 +361,29 @@ def test_l32_gaps_of_another_broker_are_taken_as_they_are(cleaner_was_here: bool
     world.fill(log, 30)
     end, middle = log.log_end_offset, log.segments[-3]
     world.files.put(middle.path, b"")
-    if cleaner_was_here:
-        world.files.put("data/.cleaner.lock", b"")
+    if left_by != "us":
+        path = "data/recovery-point-offset-checkpoint"
+        world.files.put(path, small_file(world.files.content(path)).encode())
+    if left_by == "another, before us":
+        world.files.remove("data/.cleaner.lock")
     world.crash()
-    assert world.log("t").log_end_offset == (middle.base_offset if cleaner_was_here else end)
+    assert world.log("t").log_end_offset == (middle.base_offset if left_by == "us" else end)
+
+
+def test_l32_a_log_that_could_not_be_opened_is_not_said_to_have_no_gaps() -> None:
+    """The checkpoint was lost, so its recovery point is 0 until a start has read it."""
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 30)
+    path = "data/recovery-point-offset-checkpoint"
+    end, middle = log.log_end_offset, log.segments[-3]
+    world.files.put(middle.path, b"")
+    world.files.remove(path)
+    unreadable = log.segments[-2].path
+    world.files.crash(keep_page_cache=True)
+    world.files.fail(Failure("read", path_part=unreadable, for_ever=True))
+    world.start()
+    assert world.log("t").offline
+    world.files.heal()
+    world.crash()
+    assert world.log("t").log_end_offset == end
