@@ -155,4 +155,5 @@ def test_kafkas_command_line_tools(brokers: Mapping[str, str], tmp_path: Path) -
         "No partition reassignments found.",
         "HighWatermark:          NUMBER",
         "Completed updating config for broker-logger 1.",
+        "share.version was upgraded to 1.",
     } <= set(printed["ours"])

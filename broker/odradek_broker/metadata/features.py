@@ -1,8 +1,4 @@
-"""The features of the cluster: the levels that this broker can have, and how the finalized ones change (N-52, N-53).
-
-Left out are Kafka's share.version and streams.version, since there are no such groups, eligible.leader.replicas.version, since
-there is one replica, and kraft.version, whose levels above 0 let voters change.
-"""
+"""The features of the cluster: the levels that this broker can have, and how the finalized ones change (N-52, N-53)."""
 
 from __future__ import annotations
 
@@ -33,6 +29,15 @@ FEATURES: dict[str, FeatureLevels] = {
     TRANSACTION_VERSION: FeatureLevels(0, 2),
 }
 
+#: Features of Kafka 4.3.0 that this broker has not, and why. In that release each has level 1.
+_LEFT_OUT: dict[str, str] = {
+    "eligible.leader.replicas.version": "each partition has one replica",
+    "kraft.version": "the voters of the metadata log cannot change",
+    "share.version": "there are no share groups",
+    "streams.version": "there are no streams groups",
+}
+_LEVEL_LEFT_OUT = 1
+
 
 class FinalizedFeatures(NamedTuple):
     """The durable level of each feature, 0 where it is off; `epoch` grows whenever one changes."""
@@ -62,9 +67,12 @@ def update_features(
 ) -> list[MetadataRecord]:
     """The records that bring features to the levels wanted. AdminError if one of them cannot be had: then none changes.
 
-    Of several updates of one feature the last one counts, as in Kafka.
+    Of several updates of one feature the last one counts, as in Kafka. An update that names metadata.version asks for
+    a release: the features of the release that are left out are passed over then.
     """
     wanted = {update.feature: update for update in updates}
+    if METADATA_VERSION in wanted:
+        wanted = {name: update for name, update in wanted.items() if not _is_passed_over(update)}
     for update in wanted.values():
         _check(levels, update)
     return [
@@ -74,13 +82,18 @@ def update_features(
     ]
 
 
+def _is_passed_over(update: FeatureUpdate) -> bool:
+    is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
+    return update.feature in _LEFT_OUT and update.level == _LEVEL_LEFT_OUT and is_upgrade
+
+
 def _check(levels: Mapping[str, int], update: FeatureUpdate) -> None:
     feature, level, upgrade_type = update
     if upgrade_type not in list(UpgradeType):
         _refuse(update, f"there is no upgrade type {upgrade_type}")
     known = FEATURES.get(feature)
     if known is None:
-        _refuse(update, "there is no such feature")
+        _refuse(update, _LEFT_OUT.get(feature, "there is no such feature"))
     if not known.lowest <= level <= known.highest:
         _refuse(update, f"the broker has levels {known.lowest} to {known.highest}")
     present = levels[feature]

@@ -2,8 +2,9 @@
 
 Versions: 1 says how far a downgrade may go, in place of allowing any, and can only validate; 2 has one error for all.
 
-Of note: level 0 switches a feature off. A whole release (`kafka-features.sh upgrade --release-version`) stands for
-features that are not there, and is refused.
+Of note: level 0 switches a feature off. The release of 4.3 (`kafka-features.sh upgrade --release-version 4.3`) names share.version,
+streams.version, eligible.leader.replicas.version and kraft.version as well: beside metadata.version their level 1 is
+passed over, and alone it is refused, for nothing of theirs is served.
 """
 
 from __future__ import annotations

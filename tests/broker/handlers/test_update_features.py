@@ -95,6 +95,52 @@ def test_n53_one_bad_level_keeps_all_as_they_are(update: Update, version: int) -
     assert answer.results == [] and node.recorded == [] and _told(node) == ALL
 
 
+#: The features of release 4.3, as `kafka-features upgrade --release-version 4.3` sends them.
+RELEASE: list[Update] = [
+    *[(name, level, UPGRADE) for name, level in ALL.items()],
+    *[(name, 1, UPGRADE) for name in ("kraft.version", "share.version", "streams.version")],
+    ("eligible.leader.replicas.version", 1, UPGRADE),
+]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_n53_a_release_is_taken_with_the_features_left_out(version: int) -> None:
+    node = FakeNode()
+    _update(node, ("transaction.version", 1, SAFE), ("group.version", 0, SAFE))
+    answer = _update(node, *RELEASE, version=version)
+    assert answer.error_code == E.NONE
+    named = [(each.feature, each.error_code) for each in answer.results]
+    assert named == ([(name, E.NONE) for name, _, _ in RELEASE] if version < 2 else [])
+    assert _told(node) == ALL
+    assert len(node.recorded) == 4, "two levels down, two up, and nothing of the others"
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in RELEASE if name not in ALL])
+@pytest.mark.parametrize(("level", "kind"), [(2, UPGRADE), (0, UPGRADE), (1, SAFE), (0, SAFE)])
+def test_n53_a_feature_left_out_has_no_other_level(name: str, level: int, kind: int) -> None:
+    node = FakeNode()
+    answer = _update(node, *RELEASE, (name, level, kind))
+    assert answer.error_code == E.INVALID_UPDATE_VERSION
+    assert repr(name) in str(answer.error_message)
+
+
+@pytest.mark.parametrize("update", [each for each in RELEASE if each[0] not in ALL])
+def test_n53_a_feature_left_out_is_refused_without_a_release(update: Update) -> None:
+    node = FakeNode()
+    answer = _update(node, update)
+    assert answer.error_code == E.INVALID_UPDATE_VERSION
+    assert "no such feature" not in str(answer.error_message), "the reason is another one"
+    assert node.recorded == []
+
+
+@pytest.mark.parametrize("level", [29, 31])
+def test_n53_another_release_is_refused(level: int) -> None:
+    node = FakeNode()
+    answer = _update(node, *RELEASE, ("metadata.version", level, UPGRADE))
+    assert answer.error_code == E.INVALID_UPDATE_VERSION
+    assert "'metadata.version'" in str(answer.error_message)
+
+
 def test_n53_no_downgrade_reaches_a_higher_level() -> None:
     node = FakeNode()
     _update(node, ("group.version", 0, SAFE))

@@ -192,6 +192,17 @@ public class Tools {
         run(FEATURES, "upgrade", "--feature", "metadata.version=30");
         run(FEATURES, "downgrade", "--feature", "nonsense=1");
         run(FEATURES, "disable", "--feature", "nonsense");
+        run(FEATURES, "upgrade", "--release-version", "4.3", "--dry-run");
+        run(FEATURES, "downgrade", "--feature", "transaction.version=1", "--dry-run");
+        run(FEATURES, "downgrade", "--feature", "transaction.version=1");
+        run(FEATURES, "disable", "--feature", "group.version");
+        run(FEATURES, "upgrade", "--release-version", "4.3");
+        run(FEATURES, "upgrade", "--release-version", "4.2");
+        run(FEATURES, "upgrade", "--release-version", "3.0");
+        run(FEATURES, "downgrade", "--release-version", "4.2");
+        run(FEATURES, "disable", "--feature", "metadata.version");
+        run(FEATURES, "version-mapping", "--release-version", "4.3");
+        run(FEATURES, "feature-dependencies", "--feature", "group.version=1");
         run(CONFIGS, "--alter", "--broker-logger", "1", "--add-config", "nonsense=DEBUG");
         run(CONFIGS, "--alter", "--broker-logger", "1", "--add-config", "root=LOUD");
         run(CONFIGS, "--alter", "--broker-logger", "1", "--add-config", "root=INFO");

@@ -13,6 +13,17 @@ _SOFTWARE = {"client_software_name": "oracle", "client_software_version": "1.0"}
 
 _UPGRADE, _SAFE, _UNSAFE = 1, 2, 3
 _TRANSACTIONS, _METADATA = "transaction.version", "metadata.version"
+_LEFT_OUT = (
+    "eligible.leader.replicas.version",
+    "kraft.version",
+    "share.version",
+    "streams.version",
+)
+#: The levels of release 4.3.
+_RELEASE = (
+    *((_METADATA, 30, _UPGRADE), (_TRANSACTIONS, 2, _UPGRADE), ("group.version", 1, _UPGRADE)),
+    *((name, 1, _UPGRADE) for name in _LEFT_OUT),
+)
 
 
 def _update(*updates: tuple[str, int, int], **more: Any) -> Ask:
@@ -100,6 +111,24 @@ _UPDATES = [
             _check((_TRANSACTIONS, 1, _SAFE), (_TRANSACTIONS, 0, _UPGRADE)),
             _check((_TRANSACTIONS, 1, _SAFE), ("group.version", 0, _UNSAFE)),
             _check((_TRANSACTIONS, 1, _SAFE), ("no.such", 0, _UNSAFE)),
+        ],
+        versions="1-2",
+    ),
+    Scenario(
+        # `kafka-features upgrade --release-version` of this release, of others and with lies.
+        "update-features-of-a-release-checked-only",
+        "UpdateFeatures",
+        [
+            _check(*_RELEASE),
+            _check(*reversed(_RELEASE)),
+            *(_check(*_RELEASE, (_METADATA, level, _UPGRADE)) for level in (29, 31)),
+            *(
+                _check(*_RELEASE, (name, level, kind))
+                for name in _LEFT_OUT
+                for level, kind in ((2, _UPGRADE), (-1, _UPGRADE), (1, 0), (1, 4))
+            ),
+            _check(*_RELEASE, ("no.such", 1, _UPGRADE)),
+            _check(*((name, level, _SAFE) for name, level, _ in _RELEASE), (_METADATA, 29, _SAFE)),
         ],
         versions="1-2",
     ),
