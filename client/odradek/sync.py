@@ -33,7 +33,7 @@ from odradek_client import admin as _admin
 from odradek_client.consumer import consumer as _consumer
 from odradek_client.consumer.arguments import Partition
 from odradek_client.consumer.rebalance_listener import RebalanceListener
-from odradek_client.errors import Closed, IllegalState, OdradekError, RequestTimedOut
+from odradek_client.errors import Closed, IllegalState, NotStarted, OdradekError, RequestTimedOut
 from odradek_client.producer import arrow as _arrow
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
@@ -97,6 +97,9 @@ def _run(owner: Any, work: Coroutine[Any, Any, R]) -> R:
     owner._serving.append(callbacks)
     try:
         return loop_thread().run(work, callbacks)
+    except NotStarted:
+        name = type(owner).__name__.lower()
+        raise NotStarted(f'this {name} was not started; use "with" or call start()') from None
     finally:
         owner._serving.remove(callbacks)
 

@@ -292,6 +292,10 @@ class Closed(LocalError):
     """The client is closed, or was never started."""
 
 
+class NotStarted(Closed):
+    """The client was never started."""
+
+
 class IllegalState(LocalError):
     """The state of the client does not allow this call."""
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -178,12 +178,32 @@ def test_what_a_listener_raises_comes_out_of_the_poll(broker: LiveBroker, topic:
 def test_errors_are_those_of_the_asynchronous_classes(broker: LiveBroker, topic: str) -> None:
     with pytest.raises(errors.ConfigError):
         sync.Consumer(nonsense=1)  # type: ignore[call-arg]
-    with pytest.raises(errors.Closed, match="was not started"):
-        next(a_consumer(broker, topic))
     with a_consumer(broker, topic) as consumer, pytest.raises(errors.IllegalState):
         consumer.commit()
     with sync.Admin(bootstrap_servers=broker.bootstrap) as client:
         assert topic in client.list_topics()
+
+
+def test_a_client_that_was_not_started_names_the_plain_way_to_start_it(broker: LiveBroker) -> None:
+    address = {"bootstrap_servers": broker.bootstrap}
+    producer, consumer, admin = (
+        sync.Producer(**address),
+        sync.Consumer("t", **address),
+        sync.Admin(**address),
+    )
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("producer", lambda: producer.send("t", b"x")),
+        ("producer", producer.flush),
+        ("consumer", lambda: consumer.poll(0)),
+        ("consumer", lambda: next(consumer)),
+        ("admin", admin.list_topics),
+    ]
+    for name, call in calls:
+        with pytest.raises(errors.Closed) as caught:
+            call()
+        assert str(caught.value) == f'this {name} was not started; use "with" or call start()'
+    for client in (producer, consumer, admin):
+        client.close()
 
 
 def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:

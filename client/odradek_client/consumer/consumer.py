@@ -28,7 +28,7 @@ from odradek_client.consumer.offset_reset import parse_reset
 from odradek_client.consumer.poll_loop import PollLoop
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_client.consumer.subscription_state import SubscriptionState
-from odradek_client.errors import Closed
+from odradek_client.errors import Closed, NotStarted
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import (
     ConsumerGroupMetadata,
@@ -172,7 +172,7 @@ class Consumer:
         if self._disconnected:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
-            raise Closed('this consumer was not started; use "async with" or call start()')
+            raise NotStarted('this consumer was not started; use "async with" or call start()')
 
     # --- what to read -----------------------------------------------------------------------------
 

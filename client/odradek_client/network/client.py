@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek_client.config.common import ClientConfig
-from odradek_client.errors import Closed, ConnectionLost, MetadataTimeout
+from odradek_client.errors import Closed, ConnectionLost, MetadataTimeout, NotStarted
 from odradek_client.network.cluster import ClusterView
 from odradek_client.network.connections import Channel, Connections
 from odradek_client.network.coordinators import Coordinators
@@ -104,7 +104,7 @@ class NetworkClient:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that `start` ran on. Closed before that and after `close`."""
         if self._loop is None:
-            raise Closed('this client was not started; use "async with" or call start()')
+            raise NotStarted('this client was not started; use "async with" or call start()')
         if self._closed:
             raise Closed("this client was closed; make a new one")
         return self._loop

@@ -41,6 +41,7 @@ from odradek_client.errors import (
     Closed,
     IllegalState,
     MetadataTimeout,
+    NotStarted,
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
@@ -418,7 +419,7 @@ class Producer:
         """Send everything buffered so far and wait until its fate is known, good or bad."""
         accumulator, loop = self._accumulator, self._loop
         if accumulator is None or loop is None:
-            raise Closed('this producer was not started; use "async with" or call start()')
+            raise NotStarted('this producer was not started; use "async with" or call start()')
         batches = list(accumulator.incomplete)
         accumulator.flushes += 1
         loop.wake()
@@ -532,7 +533,7 @@ class Producer:
     def _transactional(self) -> TransactionCalls:
         if self._transaction_calls is None:
             if self.config.transactional_id is not None:
-                raise Closed('this producer was not started; use "async with" or call start()')
+                raise NotStarted('this producer was not started; use "async with" or call start()')
             raise IllegalState(
                 "transactions need a name that outlives restarts: set transactional_id"
             )
@@ -716,7 +717,7 @@ class Producer:
         if self._closing:
             raise Closed("this producer was closed; make a new one")
         if self._loop is None:
-            raise Closed('this producer was not started; use "async with" or call start()')
+            raise NotStarted('this producer was not started; use "async with" or call start()')
 
     def _checked_router(self) -> TopicRouter:
         self._check_open()
