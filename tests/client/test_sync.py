@@ -185,12 +185,9 @@ def test_errors_are_those_of_the_asynchronous_classes(broker: LiveBroker, topic:
 
 
 def test_a_client_that_was_not_started_names_the_plain_way_to_start_it(broker: LiveBroker) -> None:
-    address = {"bootstrap_servers": broker.bootstrap}
-    producer, consumer, admin = (
-        sync.Producer(**address),
-        sync.Consumer("t", **address),
-        sync.Admin(**address),
-    )
+    producer = sync.Producer(bootstrap_servers=broker.bootstrap)
+    consumer = sync.Consumer("t", bootstrap_servers=broker.bootstrap)
+    admin = sync.Admin(bootstrap_servers=broker.bootstrap)
     calls: list[tuple[str, Callable[[], object]]] = [
         ("producer", lambda: producer.send("t", b"x")),
         ("producer", producer.flush),
@@ -202,8 +199,9 @@ def test_a_client_that_was_not_started_names_the_plain_way_to_start_it(broker: L
         with pytest.raises(errors.Closed) as caught:
             call()
         assert str(caught.value) == f'this {name} was not started; use "with" or call start()'
-    for client in (producer, consumer, admin):
-        client.close()
+    producer.close()
+    consumer.close()
+    admin.close()
 
 
 def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
