@@ -306,9 +306,8 @@ class Runtime(Generic[C]):
                 self._settle(outcome, error)
                 self._release(replies, error)
             else:
-                refusal = outcome.append_errors.get(error, error)
-                self._release(replies, refusal)
-                self._fail(refusal)
+                self._release(replies, outcome.append_errors.get(error, error))
+                self._fail(GROUP_APPEND_ERRORS.get(error, error))
             self._follow_up()
 
         written.then(settled)

@@ -163,8 +163,8 @@ def test_o03_a_full_disk_is_an_error_and_loses_nothing(world: GroupsWorld) -> No
     assert world.commit("a", 5) is E.NONE
     full = Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, for_ever=True)
     world.files.fail(full)
-    # Retriable: the client looks for the coordinator again, and tries until there is room.
-    assert world.commit("a", 6) is E.NOT_COORDINATOR
+    # Retriable: the client tries until there is room, and stays a member.
+    assert world.commit("a", 6) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert full.fired > 0
     assert world.committed("a") == 5
     refused = world.join("b").result()
@@ -183,7 +183,7 @@ def test_l08_a_commit_that_is_half_written_is_cut_off_again(
     world.files.fail(
         Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, torn_bytes=torn_bytes)
     )
-    assert world.commit("a", 6) is E.NOT_COORDINATOR
+    assert world.commit("a", 6) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert world.commit("a", 7) is E.NONE
     assert world.committed("a") == 7
     world.crash()
@@ -220,7 +220,7 @@ def test_d5_after_a_failed_flush_the_group_is_elsewhere_until_the_restart(
     world.files.fail(Failure("sync", path_part=f"{OFFSETS_TOPIC}-{partition_for('a', 2)}"))
     failed = world.commit_later("a", 6)
     world.flush()
-    assert failed.result() == [E.NOT_COORDINATOR]
+    assert failed.result() == [E.COORDINATOR_LOAD_IN_PROGRESS]
     assert world.commit("a", 7) is E.NOT_COORDINATOR
     other = next(group for group in GROUPS if partition_for(group, 2) != partition_for("a", 2))
     assert world.commit(other, 1) is E.NONE
