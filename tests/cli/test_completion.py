@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -134,12 +135,38 @@ def test_a_resolver_that_does_not_answer_is_left_behind(monkeypatch: pytest.Monk
     import threading
 
     gate = threading.Event()
-    monkeypatch.setattr(socket, "create_connection", lambda *_: gate.wait())
+
+    def hang(*_: object) -> None:
+        gate.wait()
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(socket, "create_connection", hang)
     monkeypatch.setenv("ODRADEK_COMPLETION_TIMEOUT_MS", "50")
     assert completion.topic_names(_Context(), "") == []  # type: ignore[arg-type]
     gate.set()
 
 
+@pytest.mark.filterwarnings("error")  # What a thread raises is a warning of pytest.
+@pytest.mark.parametrize(
+    "bootstrap",
+    [
+        ",",
+        "h",
+        "h:port",
+        "h:",
+        "h:-1",
+        "h:65536",
+        "127.0.0.1:99999999999",
+        "\0:1",
+        f"{'a' * 300}:1",
+    ],
+)
+def test_an_address_that_is_none_has_no_names(bootstrap: str) -> None:
+    for settings in ([], ["no.such=1"], ["no sign"]):
+        context = _Context(bootstrap, settings)
+        assert completion.topic_names(context, "") == []  # type: ignore[arg-type]
+
+
 class _Context:
-    def __init__(self) -> None:
-        self.params = {"bootstrap": NOBODY}
+    def __init__(self, bootstrap: str = NOBODY, settings: Sequence[str] = ()) -> None:
+        self.params = {"bootstrap": bootstrap, "setting": settings}

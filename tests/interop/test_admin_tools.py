@@ -5,10 +5,8 @@ The programs print a line for each call without what differs between any two bro
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,13 +14,13 @@ import pytest
 
 import kafka_cluster
 from broker_process import BrokerProcess
+from foreign_programs import run
 from kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
 
 GO_PROGRAMS = Path(__file__).parent / "others" / "go_clients"
 TOOLS = Path(__file__).parent / "java" / "Tools.java"
-DEADLINE_S = 300
 SHARED_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -44,20 +42,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
         broker.start()
         yield {"kafka": cluster.bootstrap, "ours": broker.address}
         broker.stop()
-
-
-def run(*command: str, folder: Path) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "GOFLAGS": "-mod=mod"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -103,6 +87,7 @@ def test_go_clients(
         pytest.skip("there is no go")
     folder = tmp_path / program
     shutil.copytree(GO_PROGRAMS / program, folder)
+    shutil.copy(GO_PROGRAMS / "common.go", folder)
     run(go, "get", *modules, folder=folder)
     run(go, "build", "-o", "program", ".", folder=folder)
     printed = {

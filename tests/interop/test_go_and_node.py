@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from foreign_programs import run
 from odradek.broker import SubprocessBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
 
 OTHERS = Path(__file__).parent / "others"
 PASSWORD = "alice, = secret"
-DEADLINE_S = 170
 MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512")
 
 
@@ -44,20 +42,6 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"there is no {name}")
     return found
-
-
-def run(*command: str, folder: Path) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "GOFLAGS": "-mod=mod"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    return done.stdout
 
 
 def test_a43_kafkajs(bootstrap: str, tmp_path: Path) -> None:

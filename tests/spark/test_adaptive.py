@@ -40,6 +40,11 @@ def write(frame: DataFrame, bootstrap: str, topic: str, commit_id: str) -> None:
     writer.option("kafka.bootstrap.servers", bootstrap).option("commitId", commit_id).save()
 
 
+def topic_frame(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
+    reader = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    return reader.option("subscribe", topic).load()
+
+
 def transactions_of(bootstrap: str, commit_id: str) -> int:
     """The tasks with rows that a job has had: each leaves the id of its transaction."""
     with sync.Admin(bootstrap_servers=bootstrap) as admin:
@@ -58,8 +63,7 @@ def test_merged_partitions_are_written_once(
     eager.conf.set("spark.sql.adaptive.enabled", adaptive)
     source, sink = new_topic(2), new_topic(2)
     produce(source, numbered(0, 200) + numbered(1, 10))
-    reader = eager.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)
-    frame = reader.option("subscribe", source).load()
+    frame = topic_frame(eager, spark_broker, source)
     counts = frame.groupBy("value").count().selectExpr("concat(string(value), ' ', count) AS value")
     commit_id = f"{sink}-{adaptive}"
     write(counts, spark_broker, sink, commit_id)
@@ -84,8 +88,7 @@ def test_a_skewed_partition_that_is_split_is_written_once(
         (n % 4, b"0" if n % 50 else b"%d" % n, b"%050d" % n, 0, []) for n in range(2_000)
     ]
     produce(source, rows)
-    reader = eager.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)
-    left = reader.option("subscribe", source).load().selectExpr("string(key) k", "value")
+    left = topic_frame(eager, spark_broker, source).selectExpr("string(key) k", "value")
     right = eager.range(0, 2_000, 1, 4).selectExpr("string(id) k")
     joined = left.join(right, "k").where("k = '0'")
     write(

@@ -87,7 +87,8 @@ def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
     found: list[_Names] = []
 
     def work() -> None:
-        with contextlib.suppress(Exception, SystemExit):
+        # The network; answers, addresses and ports that are none; settings that end a command.
+        with contextlib.suppress(OSError, ValueError, OverflowError, SystemExit):
             found.append(question(_Question(ctx.params, patience_s)))
 
     # Errors and log lines of the client are for nobody here.
@@ -141,8 +142,10 @@ class _Question:
         return max(self._deadline_s - time.monotonic(), 0.001)
 
     def _send(self, key: int, version: int, request: Message, answer: type[T]) -> T:
-        """The first answer. OSError, or DecodeError, if there is none."""
+        """The first answer. OSError or ValueError (DecodeError, no address, no port) if there is none."""
         addresses = [each for each in self._bootstrap.split(",") if each.strip()]
+        if not addresses:
+            raise ValueError("there is no address to ask")
         for address in addresses[:-1]:
             with contextlib.suppress(OSError):
                 return self._send_to(address, key, version, request, answer)
@@ -181,14 +184,17 @@ class _Question:
         if lacks_password(settings):
             return {}
 
-        async def main() -> _Names:
-            from odradek_client.admin import Admin
+        from odradek_client.admin import Admin
+        from odradek_client.errors import OdradekError
 
+        async def main() -> _Names:
             async with asyncio.timeout(self._left_s()), Admin(**settings) as admin:
                 found: _Names = await ask(admin)
                 return found
 
-        return asyncio.run(main())
+        with contextlib.suppress(OdradekError):
+            return asyncio.run(main())
+        return {}
 
 
 async def _topics_by_client(admin: Any) -> _Names:

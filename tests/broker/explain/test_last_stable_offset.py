@@ -22,6 +22,14 @@ async def held_back(client: RawClient) -> str:
     return str((await client.call(request)).states[0].text)
 
 
+async def broker_with_topic(start_broker: StartBroker) -> tuple[RunningBroker, RawClient]:
+    """A broker with the topic `t`, and a client of it."""
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    return broker, client
+
+
 def producer(broker: RunningBroker, transactional_id: str, **settings: Any) -> Producer:
     return Producer(
         bootstrap_servers=f"127.0.0.1:{broker.port}", transactional_id=transactional_id, **settings
@@ -31,9 +39,7 @@ def producer(broker: RunningBroker, transactional_id: str, **settings: Any) -> P
 async def test_t45_the_open_transaction_is_named_with_its_age_and_the_way_to_end_it(
     start_broker: StartBroker,
 ) -> None:
-    broker = await start_broker()
-    client = await broker.client()
-    await client.create_topic("t")
+    broker, client = await broker_with_topic(start_broker)
     log = broker.node.logs.get("t", 0)
     assert await held_back(client) == "consumers with read_committed get everything, up to offset 0"
     async with producer(broker, "pay ments") as first, producer(broker, "second") as second:
@@ -63,9 +69,7 @@ async def test_t45_the_open_transaction_is_named_with_its_age_and_the_way_to_end
 async def test_t44_a_hanging_transaction_is_told_with_the_command_that_aborts_it(
     start_broker: StartBroker,
 ) -> None:
-    broker = await start_broker()
-    client = await broker.client()
-    await client.create_topic("t")
+    broker, client = await broker_with_topic(start_broker)
     log = broker.node.logs.get("t", 0)
     append(log, make_batch(producer_id=7, transactional=True))
     plain = simple_batch([(b"k", b"behind")], 1_700_000_000_000)
@@ -80,9 +84,7 @@ async def test_t44_a_hanging_transaction_is_told_with_the_command_that_aborts_it
 async def test_a18_who_may_not_see_the_producer_or_its_id_is_not_told_of_them(
     start_broker: StartBroker,
 ) -> None:
-    broker = await start_broker()
-    client = await broker.client()
-    await client.create_topic("t")
+    broker, client = await broker_with_topic(start_broker)
     async with producer(broker, "secret") as made:
         await made.init_transactions()
         await made.begin_transaction()

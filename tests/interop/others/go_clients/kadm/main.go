@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -31,34 +30,6 @@ func code(err error) string {
 		return "error without a number"
 	}
 }
-
-func say(call string, found any, err error) {
-	text, problem := json.Marshal(found)
-	if problem != nil {
-		panic(problem)
-	}
-	fmt.Printf("%s: %s %s\n", call, code(err), text)
-}
-
-// eventually repeats a question: Kafka's broker learns of changes after they are answered.
-func eventually(ready func() bool) {
-	for range 300 {
-		if ready() {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	panic("not there after 30 s")
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
-func text(value string) *string { return &value }
 
 var patience context.Context
 

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -29,14 +28,6 @@ func code(err error) string {
 	}
 }
 
-func say(call string, found any, err error) {
-	text, problem := json.Marshal(found)
-	if problem != nil {
-		panic(problem)
-	}
-	fmt.Printf("%s: %s %s\n", call, code(err), text)
-}
-
 // sayEach tells the errors of several names, in their order.
 func sayEach(call string, found map[string]error, err error) {
 	if err != nil {
@@ -53,18 +44,7 @@ func sayEach(call string, found map[string]error, err error) {
 	}
 }
 
-// eventually repeats a question: Kafka's broker learns of changes after they are answered.
-func eventually(ready func() bool) {
-	for range 300 {
-		if ready() {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	panic("not there after 30 s")
-}
-
-func must(err error) {
+func check(err error) {
 	if err != nil {
 		panic(err)
 	}
@@ -80,16 +60,16 @@ func topics() {
 		{Topic: topic, NumPartitions: 3, ReplicationFactor: 1,
 			ConfigEntries: []kafka.ConfigEntry{{ConfigName: "retention.ms", ConfigValue: "100000"}}},
 		{Topic: "kafka-go-b", NumPartitions: 1, ReplicationFactor: 2}}})
-	must(err)
+	check(err)
 	sayEach("CreateTopics", created.Errors, nil)
 	parts, err := client.CreatePartitions(patience, &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{
 		{Name: topic, Count: 4}, {Name: "kafka-go-none", Count: 4}}})
-	must(err)
+	check(err)
 	sayEach("CreatePartitions", parts.Errors, nil)
 	var metadata *kafka.MetadataResponse
 	eventually(func() bool {
 		metadata, err = client.Metadata(patience, &kafka.MetadataRequest{Topics: []string{topic}})
-		must(err)
+		check(err)
 		return len(metadata.Topics[0].Partitions) == 4
 	})
 	say("Metadata", []any{metadata.Controller.ID, len(metadata.Brokers)}, metadata.Topics[0].Error)
@@ -100,7 +80,7 @@ func moves() {
 		Topic: topic, Timeout: 5 * time.Second, Assignments: []kafka.AlterPartitionReassignmentsRequestAssignment{
 			{PartitionID: 0, BrokerIDs: []int{1}}, {PartitionID: 1, BrokerIDs: []int{1, 2}}, {PartitionID: 2},
 			{PartitionID: 99, BrokerIDs: []int{1}}, {Topic: "kafka-go-none", PartitionID: 0, BrokerIDs: []int{1}}}})
-	must(err)
+	check(err)
 	sort.Slice(moved.PartitionResults, func(i, j int) bool {
 		one, other := moved.PartitionResults[i], moved.PartitionResults[j]
 		return one.Topic < other.Topic || one.Topic == other.Topic && one.PartitionID < other.PartitionID
@@ -110,14 +90,14 @@ func moves() {
 	}
 	say("AlterPartitionReassignments", nil, moved.Error)
 	listed, err := client.ListPartitionReassignments(patience, &kafka.ListPartitionReassignmentsRequest{Timeout: 5 * time.Second})
-	must(err)
+	check(err)
 	say("ListPartitionReassignments", listed.Topics, listed.Error)
 	listed, err = client.ListPartitionReassignments(patience, &kafka.ListPartitionReassignmentsRequest{Timeout: 5 * time.Second,
 		Topics: map[string]kafka.ListPartitionReassignmentsRequestTopic{topic: {PartitionIndexes: []int{0, 1, 99}}}})
-	must(err)
+	check(err)
 	say("ListPartitionReassignments of one", listed.Topics, listed.Error)
 	elected, err := client.ElectLeaders(patience, &kafka.ElectLeadersRequest{Topic: topic, Partitions: []int{0, 1, 99}, Timeout: 5 * time.Second})
-	must(err)
+	check(err)
 	sort.Slice(elected.PartitionResults, func(i, j int) bool {
 		return elected.PartitionResults[i].Partition < elected.PartitionResults[j].Partition
 	})
@@ -133,8 +113,8 @@ func configs() {
 		eventually(func() bool {
 			described, err := client.DescribeConfigs(patience, &kafka.DescribeConfigsRequest{IncludeSynonyms: true,
 				Resources: []kafka.DescribeConfigRequestResource{{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic}}})
-			must(err)
-			must(described.Resources[0].Error)
+			check(err)
+			check(described.Resources[0].Error)
 			set = nil
 			for _, entry := range described.Resources[0].ConfigEntries {
 				if entry.ConfigSource != 5 && entry.ConfigSource != 4 {
@@ -153,7 +133,7 @@ func configs() {
 				{Name: "cleanup.policy", Value: "compact", ConfigOperation: kafka.ConfigOperationAppend}}},
 			{ResourceType: kafka.ResourceTypeTopic, ResourceName: "kafka-go-none", Configs: []kafka.IncrementalAlterConfigsRequestConfig{
 				{Name: "cleanup.policy", Value: "compact", ConfigOperation: kafka.ConfigOperationSet}}}}})
-	must(err)
+	check(err)
 	sort.Slice(changed.Resources, func(i, j int) bool { return changed.Resources[i].ResourceName < changed.Resources[j].ResourceName })
 	for _, each := range changed.Resources {
 		say("IncrementalAlterConfigs", each.ResourceName, each.Error)
@@ -161,7 +141,7 @@ func configs() {
 	show("DescribeConfigs, changed", "cleanup.policy=delete,compact")
 	replaced, err := client.AlterConfigs(patience, &kafka.AlterConfigsRequest{Resources: []kafka.AlterConfigRequestResource{
 		{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, Configs: []kafka.AlterConfigRequestConfig{{Name: "segment.ms", Value: "100000"}}}}})
-	must(err)
+	check(err)
 	for _, problem := range replaced.Errors {
 		say("AlterConfigs", nil, problem)
 	}
@@ -179,17 +159,17 @@ func records(address string) {
 		}
 		say("WriteMessages", compression, writer.WriteMessages(patience, batch...))
 	}
-	must(writer.Close())
+	check(writer.Close())
 	raw, err := client.Produce(patience, &kafka.ProduceRequest{Topic: topic, Partition: 2, RequiredAcks: kafka.RequireAll,
 		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("raw"))})})
-	must(err)
+	check(err)
 	say("Produce", raw.BaseOffset, raw.Error)
 	fetched, err := client.Fetch(patience, &kafka.FetchRequest{Topic: topic, Partition: 2, Offset: 0, MinBytes: 1, MaxBytes: 1 << 20, MaxWait: time.Second})
-	must(err)
+	check(err)
 	say("Fetch", []any{fetched.HighWatermark, fetched.LastStableOffset, fetched.LogStartOffset}, fetched.Error)
 	offsets, err := client.ListOffsets(patience, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
 		topic: {kafka.FirstOffsetOf(0), kafka.LastOffsetOf(0), kafka.LastOffsetOf(1)}}})
-	must(err)
+	check(err)
 	sort.Slice(offsets.Topics[topic], func(i, j int) bool { return offsets.Topics[topic][i].Partition < offsets.Topics[topic][j].Partition })
 	for _, each := range offsets.Topics[topic] {
 		say("ListOffsets", []any{each.Partition, each.FirstOffset, each.LastOffset}, each.Error)
@@ -201,11 +181,11 @@ func groups(address string) {
 		MaxWait: 100 * time.Millisecond, StartOffset: kafka.FirstOffset})
 	for range 51 {
 		message, err := reader.FetchMessage(patience)
-		must(err)
-		must(reader.CommitMessages(patience, message))
+		check(err)
+		check(reader.CommitMessages(patience, message))
 	}
 	described, err := client.DescribeGroups(patience, &kafka.DescribeGroupsRequest{GroupIDs: []string{group, "kafka-go-none"}})
-	must(err)
+	check(err)
 	for _, each := range described.Groups {
 		assigned := 0
 		for _, member := range each.Members {
@@ -216,18 +196,18 @@ func groups(address string) {
 		say("DescribeGroups", []any{each.GroupID, each.GroupState, len(each.Members), assigned}, each.Error)
 	}
 	busy, err := client.DeleteGroups(patience, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
-	must(err)
+	check(err)
 	sayEach("DeleteGroups, with members", busy.Errors, nil)
-	must(reader.Close())
+	check(reader.Close())
 	listed, err := client.ListGroups(patience, &kafka.ListGroupsRequest{})
-	must(err)
+	check(err)
 	for _, each := range listed.Groups {
 		if each.GroupID == group {
 			say("ListGroups", []any{each.GroupID, each.Coordinator, each.ProtocolType}, listed.Error)
 		}
 	}
 	committed, err := client.OffsetFetch(patience, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: {0, 1, 2}}})
-	must(err)
+	check(err)
 	sort.Slice(committed.Topics[topic], func(i, j int) bool {
 		return committed.Topics[topic][i].Partition < committed.Topics[topic][j].Partition
 	})
@@ -235,7 +215,7 @@ func groups(address string) {
 		say("OffsetFetch", []any{each.Partition, each.CommittedOffset}, each.Error)
 	}
 	forgotten, err := client.OffsetDelete(patience, &kafka.OffsetDeleteRequest{GroupID: group, Topics: map[string][]int{topic: {0, 99}}})
-	must(err)
+	check(err)
 	sort.Slice(forgotten.Topics[topic], func(i, j int) bool {
 		return forgotten.Topics[topic][i].Partition < forgotten.Topics[topic][j].Partition
 	})
@@ -243,50 +223,50 @@ func groups(address string) {
 		say("OffsetDelete", each.Partition, each.Error)
 	}
 	gone, err := client.DeleteGroups(patience, &kafka.DeleteGroupsRequest{GroupIDs: []string{group, "kafka-go-none"}})
-	must(err)
+	check(err)
 	sayEach("DeleteGroups", gone.Errors, nil)
 }
 
 func transactions() {
 	coordinator, err := client.FindCoordinator(patience, &kafka.FindCoordinatorRequest{Key: "kafka-go-t", KeyType: kafka.CoordinatorKeyTypeTransaction})
-	must(err)
+	check(err)
 	say("FindCoordinator", coordinator.Coordinator.NodeID, coordinator.Error)
 	begun, err := client.InitProducerID(patience, &kafka.InitProducerIDRequest{TransactionalID: "kafka-go-t", TransactionTimeoutMs: 10000, ProducerID: -1, ProducerEpoch: -1})
-	must(err)
+	check(err)
 	say("InitProducerID", begun.Producer.ProducerEpoch, begun.Error)
 	added, err := client.AddPartitionsToTxn(patience, &kafka.AddPartitionsToTxnRequest{TransactionalID: "kafka-go-t",
 		ProducerID: begun.Producer.ProducerID, ProducerEpoch: begun.Producer.ProducerEpoch,
 		Topics: map[string][]kafka.AddPartitionToTxn{topic: {{Partition: 0}}}})
-	must(err)
+	check(err)
 	for _, each := range added.Topics[topic] {
 		say("AddPartitionsToTxn", each.Partition, each.Error)
 	}
 	offsets, err := client.AddOffsetsToTxn(patience, &kafka.AddOffsetsToTxnRequest{TransactionalID: "kafka-go-t",
 		ProducerID: begun.Producer.ProducerID, ProducerEpoch: begun.Producer.ProducerEpoch, GroupID: "kafka-go-h"})
-	must(err)
+	check(err)
 	say("AddOffsetsToTxn", nil, offsets.Error)
 	ended, err := client.EndTxn(patience, &kafka.EndTxnRequest{TransactionalID: "kafka-go-t",
 		ProducerID: begun.Producer.ProducerID, ProducerEpoch: begun.Producer.ProducerEpoch, Committed: true})
-	must(err)
+	check(err)
 	say("EndTxn", nil, ended.Error)
 }
 
 func users() {
 	upserted, err := client.AlterUserScramCredentials(patience, &kafka.AlterUserScramCredentialsRequest{
 		Upsertions: []kafka.UserScramCredentialsUpsertion{{Name: user, Mechanism: kafka.ScramMechanismSha512, Iterations: 5000, Salt: []byte("s"), SaltedPassword: make([]byte, 64)}}})
-	must(err)
+	check(err)
 	say("AlterUserScramCredentials", nil, upserted.Results[0].Error)
 	var described *kafka.DescribeUserScramCredentialsResponse
 	eventually(func() bool {
 		described, err = client.DescribeUserScramCredentials(patience, &kafka.DescribeUserScramCredentialsRequest{
 			Users: []kafka.UserScramCredentialsUser{{Name: user}}})
-		must(err)
+		check(err)
 		return described.Results[0].Error == nil
 	})
 	say("DescribeUserScramCredentials", described.Results[0].CredentialInfos, described.Error)
 	deleted, err := client.AlterUserScramCredentials(patience, &kafka.AlterUserScramCredentialsRequest{
 		Deletions: []kafka.UserScramCredentialsDeletion{{Name: user, Mechanism: kafka.ScramMechanismSha512}, {Name: "kafka-go-nobody", Mechanism: kafka.ScramMechanismSha256}}})
-	must(err)
+	check(err)
 	sort.Slice(deleted.Results, func(i, j int) bool { return deleted.Results[i].User < deleted.Results[j].User })
 	for _, each := range deleted.Results {
 		say("AlterUserScramCredentials, deleted", each.User, each.Error)
@@ -294,27 +274,27 @@ func users() {
 	limit := []kafka.AlterClientQuotaEntry{{Entities: []kafka.AlterClientQuotaEntity{{EntityType: "user", EntityName: user}},
 		Ops: []kafka.AlterClientQuotaOps{{Key: "producer_byte_rate", Value: 1e6}}}}
 	altered, err := client.AlterClientQuotas(patience, &kafka.AlterClientQuotasRequest{Entries: limit})
-	must(err)
+	check(err)
 	say("AlterClientQuotas", nil, altered.Entries[0].Error)
 	var quotas *kafka.DescribeClientQuotasResponse
 	eventually(func() bool {
 		quotas, err = client.DescribeClientQuotas(patience, &kafka.DescribeClientQuotasRequest{
 			Components: []kafka.DescribeClientQuotasRequestComponent{{EntityType: "user", MatchType: 0, Match: user}}, Strict: true})
-		must(err)
+		check(err)
 		return len(quotas.Entries) > 0
 	})
 	say("DescribeClientQuotas", quotas.Entries[0].Values, quotas.Error)
 	limit[0].Ops[0].Remove = true
 	altered, err = client.AlterClientQuotas(patience, &kafka.AlterClientQuotasRequest{Entries: limit})
-	must(err)
+	check(err)
 	say("AlterClientQuotas, removed", nil, altered.Entries[0].Error)
 	acl, err := client.CreateACLs(patience, &kafka.CreateACLsRequest{ACLs: []kafka.ACLEntry{{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic,
 		ResourcePatternType: kafka.PatternTypeLiteral, Principal: "User:" + user, Host: "*", Operation: kafka.ACLOperationTypeRead, PermissionType: kafka.ACLPermissionTypeAllow}}})
-	must(err)
+	check(err)
 	say("CreateACLs", nil, acl.Errors[0])
 	removed, err := client.DeleteACLs(patience, &kafka.DeleteACLsRequest{Filters: []kafka.DeleteACLsFilter{{ResourceTypeFilter: kafka.ResourceTypeTopic,
 		ResourceNameFilter: topic, ResourcePatternTypeFilter: kafka.PatternTypeAny, Operation: kafka.ACLOperationTypeAny, PermissionType: kafka.ACLPermissionTypeAny}}})
-	must(err)
+	check(err)
 	say("DeleteACLs", len(removed.Results[0].MatchingACLs), removed.Results[0].Error)
 }
 
@@ -325,7 +305,7 @@ func main() {
 	defer ends()
 	client = &kafka.Client{Addr: kafka.TCP(address), Timeout: 20 * time.Second, Transport: &kafka.Transport{ClientID: "kafka-go"}}
 	versions, err := client.ApiVersions(patience, &kafka.ApiVersionsRequest{})
-	must(err)
+	check(err)
 	for _, key := range versions.ApiKeys {
 		if key.ApiKey >= 43 && key.ApiKey <= 46 {
 			say("ApiVersions", []any{strings.ToUpper(key.ApiName), key.MinVersion, key.MaxVersion}, versions.Error)
@@ -339,6 +319,6 @@ func main() {
 	transactions()
 	users()
 	deleted, err := client.DeleteTopics(patience, &kafka.DeleteTopicsRequest{Topics: []string{topic, "kafka-go-none"}})
-	must(err)
+	check(err)
 	sayEach("DeleteTopics", deleted.Errors, nil)
 }
