@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import pytest
-
-from odradek.simulation.checkers.anomalies import check_anomalies
-from odradek.simulation.checkers.deleted import Deletions
-from odradek.simulation.checkers.history import Operation, Outcome, Poll, Send
-from odradek.simulation.checkers.latest import (
+from tests.sim.checkers.anomalies import check_anomalies
+from tests.sim.checkers.deleted import Deletions
+from tests.sim.checkers.history import Operation, Outcome, Poll, Send
+from tests.sim.checkers.latest import (
     Fate,
     Writes,
     check_latest,
     check_offsets_given_once,
     check_uncompacted,
 )
-from odradek.simulation.checkers.queues import check_empty, check_limits
-from odradek.simulation.checkers.replayed import check_replayed, durable_state
-from odradek.simulation.run import run_seed
+from tests.sim.checkers.queues import check_empty, check_limits
+from tests.sim.checkers.replayed import check_replayed, durable_state
+from tests.sim.run import run_seed
+
 from odradek.simulation.world import World
 
 

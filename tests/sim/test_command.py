@@ -1,4 +1,4 @@
-"""`python -m odradek.simulation`: arguments, Ctrl+C, failing seeds that are kept."""
+"""`python -m tests.sim`: arguments, Ctrl+C, failing seeds that are kept."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from odradek.simulation import __main__ as command
-from odradek.simulation import workers
-from odradek.simulation.mutants import MUTANTS, Catch
-from odradek.simulation.mutants.table import BEGIN, END, table, write_table
-from odradek.simulation.regressions import read_regressions
-from odradek.simulation.run import run_seed
+from tests.sim import __main__ as command
+from tests.sim import workers
+from tests.sim.mutants import MUTANTS, Catch
+from tests.sim.mutants.table import BEGIN, END, table, write_table
+from tests.sim.regressions import read_regressions
+from tests.sim.run import run_seed
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -77,18 +76,19 @@ def test_a_failing_seed_is_made_small_told_and_kept(
 
 
 _WORKER_ENDED = (
-    r"python -m odradek.simulation: error: a worker process ended before its work, as one that is"
+    r"python -m tests.sim: error: a worker process ended before its work, as one that is"
     r" killed or finds no memory; it was running \w[\w-]*, seeds? \d+( to \d+)?\n"
 )
 
 
 @pytest.fixture
-def endless() -> Iterator[subprocess.Popen[bytes]]:
+def endless(repository: Path) -> Iterator[subprocess.Popen[bytes]]:
     running = subprocess.Popen(
-        [sys.executable, "-m", "odradek.simulation", "--minutes", "5", "--workload", "produce"],
+        [sys.executable, "-m", "tests.sim", "--minutes", "5", "--workload", "produce"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        cwd=repository,
     )
     yield running
     running.kill()
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_an_error(
 _DIES_WHILE_IT_ANSWERS = """
 import os, signal, sys
 from multiprocessing.connection import Connection
-from odradek.simulation.__main__ import main
+from tests.sim.__main__ import main
 
 parent = os.getpid()
 
@@ -145,9 +145,12 @@ sys.exit(main())
 """
 
 
-def test_a_worker_that_is_killed_while_it_answers_ends_the_run_with_an_error() -> None:
+def test_a_worker_that_is_killed_while_it_answers_ends_the_run_with_an_error(
+    repository: Path,
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _DIES_WHILE_IT_ANSWERS],
+        cwd=repository,
         capture_output=True,
         timeout=120,
         check=False,

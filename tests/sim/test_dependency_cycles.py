@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-
-from odradek.simulation.checkers.anomalies import check_anomalies
-from odradek.simulation.checkers.dependency_cycles import Edge, components, find_cycles
-from odradek.simulation.checkers.history import Operation, Outcome, Poll, Send
+from tests.sim.checkers.anomalies import check_anomalies
+from tests.sim.checkers.dependency_cycles import Edge, components, find_cycles
+from tests.sim.checkers.history import Operation, Outcome, Poll, Send
 
 Records = Sequence[tuple[str, int, bytes]]
 

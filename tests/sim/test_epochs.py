@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.simulation.checkers.epochs import EpochChecker
+from tests.sim.checkers.epochs import EpochChecker
 
 
 def test_d10_two_transactions_in_one_epoch() -> None:

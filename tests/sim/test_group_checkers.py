@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from odradek.simulation.checkers.assignment import check_assignment
-from odradek.simulation.checkers.committed import CommittedChecker
-from odradek.simulation.checkers.ownership import OwnershipChecker
-from odradek.simulation.checkers.processed import ProcessedChecker
+from tests.sim.checkers.assignment import check_assignment
+from tests.sim.checkers.committed import CommittedChecker
+from tests.sim.checkers.ownership import OwnershipChecker
+from tests.sim.checkers.processed import ProcessedChecker
 
 
 def yes(_: str) -> bool:

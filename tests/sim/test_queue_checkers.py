@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from odradek.simulation.checkers.client_queues import (
+from tests.sim.checkers.client_queues import (
     check_consumer,
     check_network,
     check_producer,
 )
-from odradek.simulation.checkers.coordinator_queues import check_coordinators
-from odradek.simulation.run import run_seed
+from tests.sim.checkers.coordinator_queues import check_coordinators
+from tests.sim.run import run_seed
+
 from odradek.simulation.simulate import simulate
 from odradek.simulation.world import World
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName

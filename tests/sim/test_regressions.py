@@ -1,6 +1,6 @@
 """Failing seeds that were kept, made small, are run again: `regressions.jsonl`, a line each.
 
-`python -m odradek.simulation --seeds N --keep tests/sim/regressions.jsonl` adds those that it finds.
+`python -m tests.sim --seeds N --keep tests/sim/regressions.jsonl` adds those that it finds.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from odradek.simulation.mutants import MUTANTS
-from odradek.simulation.regressions import Regression, read_regressions
+from tests.sim.mutants import MUTANTS
+from tests.sim.regressions import Regression, read_regressions
 
 FILE = Path(__file__).parent / "regressions.jsonl"
 _FAULT = '{"at_ms": 1, "kind": "earthquake", "lasts_ms": 1, "size": 1}'

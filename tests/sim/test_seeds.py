@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
+from tests.sim.mutants import MUTANTS
+from tests.sim.run import faults_of, run_seed
+from tests.sim.shrink import shrink
+from tests.sim.workloads import WORKLOADS
 
 from odradek.simulation.faults import Fault
-from odradek.simulation.mutants import MUTANTS
-from odradek.simulation.run import faults_of, run_seed
-from odradek.simulation.shrink import shrink
-from odradek.simulation.workloads import WORKLOADS
 
 SEEDS = range(1, 6)
 
@@ -29,7 +29,7 @@ def test_d10_a_seed_gives_the_same_trace_whatever_the_hashes() -> None:
     """Of every workload: two processes, other hash seeds, one text."""
     running = [
         subprocess.Popen(
-            [sys.executable, *["-m", "odradek.simulation", "--seed", "2", "--trace"]],
+            [sys.executable, *["-m", "tests.sim", "--seed", "2", "--trace"]],
             env=os.environ | {"PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from odradek.simulation.checkers.sink_output import check_sink_output
-from odradek.simulation.workloads import WORKLOADS
+from tests.sim.checkers.sink_output import check_sink_output
+from tests.sim.workloads import WORKLOADS
 
 BATCHES = {0: [b"0/0", b"0/1"], 1: [b"1/0"]}
 GOOD = {"sink-0": [(0, b"0/0"), (3, b"1/0")], "sink-1": [(0, b"0/1")]}
@@ -20,7 +20,7 @@ class NoSpark:
             raise ImportError(name)
 
 sys.meta_path.insert(0, NoSpark())
-from odradek.simulation.run import run_seed
+from tests.sim.run import run_seed
 
 assert run_seed("spark-sink", 1).violations == []
 """

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.simulation.checkers.atomicity import check_atomicity
-from odradek.simulation.checkers.attempts import Attempt
-from odradek.simulation.checkers.committed_reads import check_committed_reads
-from odradek.simulation.checkers.exactly_once import check_copied
-from odradek.simulation.checkers.isolation import check_isolation
-from odradek.simulation.checkers.open_transactions import check_all_ended
+from tests.sim.checkers.atomicity import check_atomicity
+from tests.sim.checkers.attempts import Attempt
+from tests.sim.checkers.committed_reads import check_committed_reads
+from tests.sim.checkers.exactly_once import check_copied
+from tests.sim.checkers.isolation import check_isolation
+from tests.sim.checkers.open_transactions import check_all_ended
+
 from odradek_broker.coordinator.transactions.states import TransactionState
 from odradek_broker.coordinator.transactions.transaction import Transaction
 

@@ -1,6 +1,6 @@
 """Clients that write keys again and again into a compacted topic while its broker is killed, and what they know.
 
-Each key has one writer, which numbers its writes in a header: see `odradek.simulation.checkers.latest`.
+Each key has one writer, which numbers its writes in a header: see `tests.sim.checkers.latest`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-
-from odradek import sync
-from odradek.simulation.checkers.latest import (
+from tests.sim.checkers.latest import (
     Fate,
     Found,
     Write,
@@ -22,6 +20,8 @@ from odradek.simulation.checkers.latest import (
     check_latest,
     check_offsets_given_once,
 )
+
+from odradek import sync
 from odradek_client.errors import OdradekError
 from waiting import DEADLINE_S, wait_until
 

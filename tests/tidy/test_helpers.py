@@ -1,6 +1,6 @@
-"""Helpers of tests come by one road: tests/support, by their module's name.
+"""Helpers of tests are in tests/support, and imported by their module's name.
 
-The programs that tests are made with, tests/oracle, tests/golden and tests/adversity/fuzz, are packages: who
+The programs that tests are made with, tests/oracle, tests/golden, tests/sim and tests/adversity/fuzz, are packages: who
 needs a part of one says where it is (`tests.oracle.script`). What only pytest calls is a fixture, in the conftest.py
 of the folders that use it. Nobody imports a test.
 """
@@ -17,7 +17,7 @@ from product_modules import PACKAGES, ROOT, parsed
 
 TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
-PROGRAMS = ("adversity/fuzz", "golden", "oracle")
+PROGRAMS = ("adversity/fuzz", "golden", "oracle", "sim")
 FOLDERS = {
     *("adversity", "broker", "cli", "client", "golden", "interop", "oracle", "protocol", "sim"),
     *("spark", "support", "tidy"),
@@ -40,7 +40,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
 
 
-def _is_another_road(name: str) -> bool:
+def _is_wrong_import(name: str) -> bool:
     parts = name.split(".")
     if parts[0] == "":  # relative
         return True
@@ -71,13 +71,13 @@ def test_helpers_are_in_support() -> None:
 
 
 def test_helpers_are_imported_by_their_names() -> None:
-    other_roads = [
+    wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path, tree in _trees().items()
         for line, name in _imported(tree)
-        if _is_another_road(name)
+        if _is_wrong_import(name)
     ]
-    assert other_roads == []
+    assert wrong == []
 
 
 def test_nobody_imports_a_test() -> None:

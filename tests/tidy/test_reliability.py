@@ -7,9 +7,10 @@ import re
 from functools import cache
 from pathlib import Path
 
-from odradek.simulation import checkers
+from tests.sim import checkers
+from tests.sim.workloads import WORKLOADS
+
 from odradek.simulation.faults import FAULTS
-from odradek.simulation.workloads import WORKLOADS
 from product_modules import parsed
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -30,9 +30,9 @@ MAY_IMPORT = {
 
 #: Modules that may import one more of them, and what for.
 MAY_IMPORT_TOO = {
-    "odradek.simulation.mutants.spark_sink": ("pyspark_odradek", "puts bugs into its protocol"),
-    "odradek.simulation.workloads.spark_query": ("pyspark_odradek", "runs its protocol"),
-    "odradek.simulation.workloads.spark_sink": ("pyspark_odradek", "runs its protocol"),
+    "tests.sim.mutants.spark_sink": ("pyspark_odradek", "puts bugs into its protocol"),
+    "tests.sim.workloads.spark_query": ("pyspark_odradek", "runs its protocol"),
+    "tests.sim.workloads.spark_sink": ("pyspark_odradek", "runs its protocol"),
 }
 
 #: What touches the world, or depends on when and where it runs (D3).

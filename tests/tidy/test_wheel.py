@@ -45,13 +45,26 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_d10_the_simulator_runs_from_any_folder(installed: Path, tmp_path: Path) -> None:
+_SIMULATED = """
+import pytest
+from odradek import Producer
+
+
+@pytest.mark.simulated(seeds=2, faults=True)
+async def test_one_record(simulated_cluster):
+    async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
+        await producer.send_and_wait("orders", b"one")
+"""
+
+
+def test_d10_simulated_tests_of_users_run_from_any_folder(installed: Path, tmp_path: Path) -> None:
     where = run(installed, tmp_path, "-c", "import odradek.simulation as it; print(it.__file__)")
     assert Path(where.strip()).is_relative_to(installed)
+    (tmp_path / "test_orders.py").write_text(_SIMULATED)
     told = run(
-        installed, tmp_path, "-m", "odradek.simulation", "--seed", "1", "--workload", "produce"
+        installed, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"
     )
-    assert told.startswith("produce, seed 1: nothing violated in ")
+    assert "1 passed" in told
 
 
 def test_the_command_line_is_there(installed: Path, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Known bugs, put into broker or client while a seed runs: the proof that the checkers see them.
+
+A mutant is a patch, made here and taken back at the end; neither broker nor client knows of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+
+from tests.sim.mutants.base import Mutant
+from tests.sim.mutants.batches import BATCHES
+from tests.sim.mutants.clients import CLIENTS
+from tests.sim.mutants.compaction import COMPACTION
+from tests.sim.mutants.everything import EVERYTHING
+from tests.sim.mutants.groups import GROUPS
+from tests.sim.mutants.metadata import METADATA
+from tests.sim.mutants.retention import RETENTION
+from tests.sim.mutants.spark_sink import SPARK_SINK
+from tests.sim.mutants.storage import STORAGE
+from tests.sim.mutants.transactions import TRANSACTIONS
+from tests.sim.run import run_seed
+
+MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        *STORAGE,
+        *BATCHES,
+        *EVERYTHING,
+        *GROUPS,
+        *METADATA,
+        *RETENTION,
+        *COMPACTION,
+        *TRANSACTIONS,
+        *SPARK_SINK,
+        *CLIENTS,
+    )
+}
+
+#: A mutant must be caught within so many seeds.
+SEEDS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """Of a mutant: the seed that caught it, None if none did, and what was said of it."""
+
+    name: str
+    seed: int | None
+    violation: str = ""
+
+
+def catch(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
+    """Look for the seed that catches it: the known one, or else the first of all."""
+    mutant = MUTANTS[name]
+    seeds = [mutant.seed, *range(1, seeds_max + 1)]
+    with mutant.patched(), contextlib.redirect_stderr(io.StringIO()):
+        for seed in seeds:
+            for violation in run_seed(mutant.workload, seed).violations:
+                if mutant.is_caught_by(violation):
+                    return Catch(name, seed, violation)
+    return Catch(name, None)

@@ -1,0 +1,50 @@
+"""Bugs of what clients hold."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_client.consumer.fetcher import Fetcher, FetchPlan
+from odradek_client.consumer.group.commit_queue import Commit, CommitQueue
+from odradek_client.producer.accumulator import Accumulator
+from odradek_client.producer.batch import ProducerBatch
+
+
+def _memory_is_kept(self: Accumulator, batch: ProducerBatch) -> None:
+    self.incomplete.pop(batch, None)
+
+
+def _commit_stays(self: CommitQueue, commit: Commit, outcome: BaseException | None) -> None:
+    if not commit.outcome.done():
+        commit.outcome.set_result(outcome)
+
+
+def _still_in_flight(self: Fetcher, plan: FetchPlan, now_ms: int) -> None:
+    _on_failure(self, plan, now_ms)
+    self._in_flight.add(plan.node_id)
+
+
+_on_failure = Fetcher.on_failure
+
+CLIENTS = (
+    Mutant(
+        "memory of the accumulator that no batch gives back",
+        "produce",
+        1,
+        {(Accumulator, "finished"): _memory_is_kept},
+    ),
+    Mutant(
+        "commits that stay in the consumer's queue",
+        "groups",
+        1,
+        {(CommitQueue, "settle"): _commit_stays},
+        ("queues: ",),
+    ),
+    Mutant(
+        "a fetch that failed, and is waited for all the same",
+        "groups",
+        1,
+        {(Fetcher, "on_failure"): _still_in_flight},
+        ("queues: ",),
+    ),
+)

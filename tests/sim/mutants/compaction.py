@@ -1,0 +1,65 @@
+"""Bugs of compaction: of what is kept, and of how it takes effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.storage.cleaner import offset_map, swap
+from odradek_broker.storage.cleaner.transactions import CleanedTransactions
+from odradek_broker.storage.recovery import LogLoader
+from odradek_broker.storage.segment import Segment, segment_name
+from odradek_broker.storage.segments import RETENTION_DELETED
+from odradek_protocol.records.batch import BatchHeader
+
+
+def _never_aborted(self: CleanedTransactions, header: BatchHeader) -> bool:
+    return False
+
+
+def _first_letters(keys: Iterable[bytes]) -> list[bytes]:
+    return [key[:1] for key in keys]
+
+
+_restore_end = LogLoader._restore_end
+
+
+def _only_the_last_segment(self: LogLoader, segment: Segment) -> int:
+    last = max(name for name in self.files.list(self.directory) if name.endswith(".log"))
+    if (
+        self.compacted
+        and not self.gaps_known
+        and last != f"{segment_name(segment.base_offset)}.log"
+    ):
+        return 0
+    return _restore_end(self, segment)
+
+
+COMPACTION = (
+    Mutant(
+        "the lost end of a rolled segment taken for what compaction removed",
+        "compaction",
+        14,
+        {(LogLoader, "_restore_end"): _only_the_last_segment},
+        ("readers were shown records", "though nothing was compacted"),
+    ),
+    Mutant(
+        "aborted records that replace committed ones",
+        "compaction",
+        1,
+        {(CleanedTransactions, "saw_data"): _never_aborted},
+    ),
+    Mutant(
+        "keys that are not told apart",
+        "compaction",
+        1,
+        {(offset_map, "_digests"): _first_letters},
+    ),
+    Mutant(
+        "what was compacted taken for what retention removed",
+        "compaction",
+        1,
+        {(swap, "_RETIRED"): RETENTION_DELETED},
+    ),
+)

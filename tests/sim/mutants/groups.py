@@ -1,0 +1,181 @@
+"""Bugs of consumer groups: who has what, commits, restarts, changes of protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.coordinator.groups import conversion, offsets, shard
+from odradek_broker.coordinator.groups.classic import checks
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.classic.rebalance import Rebalances
+from odradek_broker.coordinator.groups.consumer import downgrade, upgrade
+from odradek_broker.coordinator.groups.consumer.deadlines import ConsumerDeadlines
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.offsets import check_commit as check_consumer_commit
+from odradek_broker.coordinator.groups.offsets import check_commit
+from odradek_broker.coordinator.groups.offsets import commit_records as _commit_records
+from odradek_broker.coordinator.runtime import Runtime
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
+from odradek_broker.partition import Partition
+from odradek_protocol.errors import ErrorCode
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+_check_member = checks.check_member
+_OLD_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
+_read_stored = Partition.read_stored
+_rename = ClassicGroup.rename
+
+
+def _any_generation(*args: Any, **kwargs: Any) -> ErrorCode:
+    error = check_commit(*args, **kwargs)
+    return ErrorCode.NONE if error in _OLD_GENERATION else error
+
+
+def _any_epoch(*args: Any, **kwargs: Any) -> ErrorCode:
+    error = check_consumer_commit(*args, **kwargs)
+    return ErrorCode.NONE if error in _OLD_GENERATION else error
+
+
+def _resets_are_not_written(call: Any, *rest: Any) -> Any:
+    records, errors = _commit_records(call, *rest)
+    return (records if call.generation >= 0 or call.member_id else []), errors
+
+
+def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
+    self._settle(outcome, ErrorCode.NONE)
+    self._release(outcome.replies, ErrorCode.NONE)
+
+
+def _offline_is_empty(self: Partition, first_offset: int = 0) -> Iterator[Any]:
+    if not self.log.offline:
+        yield from _read_stored(self, first_offset)
+
+
+def _last_first(self: Partition, first_offset: int = 0) -> Iterator[Any]:
+    stored = list(_read_stored(self, first_offset))
+    yield from reversed(stored) if self.log.name.startswith(OFFSETS_TOPIC) else stored
+
+
+def _rename_but_not_the_leader(self: ClassicGroup, member: Member, member_id: str) -> None:
+    leader_id = self.leader_id
+    _rename(self, member, member_id)
+    self.leader_id = leader_id
+
+
+def _any_instance(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+    error = _check_member(group, member_id, instance_id)
+    return ErrorCode.NONE if error is ErrorCode.FENCED_INSTANCE_ID else error
+
+
+class _FirstGeneration:
+    """A classic group that believes itself in its first generation."""
+
+    generation = 1
+
+    def __init__(self, group: ClassicGroup) -> None:
+        self._group = group
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._group, name)
+
+
+def _upgraded_from_the_first_epoch(classic: Any, *rest: Any) -> Any:
+    return upgrade.upgraded(_FirstGeneration(classic), *rest)  # type: ignore[arg-type]
+
+
+def _downgraded_to_the_first_generation(group: ConsumerGroup, *rest: Any) -> Any:
+    epoch, group.epoch = group.epoch, 1
+    try:
+        return downgrade.downgraded(group, *rest)
+    finally:
+        group.epoch = epoch
+
+
+GROUPS = (
+    Mutant(
+        "offsets that an administrator sets, answered and not written",
+        "groups",
+        3,
+        {(shard, "commit_records"): _resets_are_not_written},
+    ),
+    Mutant(
+        "a partition given to a member while another has it",
+        "groups",
+        3,
+        {(ConsumerGroup, "owner"): lambda self, topic_id, partition: None},
+    ),
+    Mutant(
+        "commits of an older generation taken",
+        "late-commits",
+        2,
+        {(shard, "check_commit"): _any_generation, (shard, "check_consumer_commit"): _any_epoch},
+        ("committed: ",),
+    ),
+    Mutant(
+        "session time-outs forgotten by a restart",
+        "groups",
+        8,
+        {(Rebalances, "restored"): _nothing, (ConsumerDeadlines, "restored"): _nothing},
+    ),
+    Mutant(
+        "a commit acknowledged before it is durable",
+        "late-commits",
+        48,
+        {(Runtime, "_hold"): _answer_at_once},
+        ("committed: ",),
+    ),
+    Mutant(
+        "commits that a restart replays in another order",
+        "groups",
+        1,
+        {(Partition, "read_stored"): _last_first},
+        ("committed: ",),
+    ),
+    Mutant(
+        "a change of protocol that forgets who has what",
+        "groups",
+        35,
+        {(upgrade, "_has_assignment"): lambda classic, member: False},
+    ),
+    Mutant(
+        "an offline metadata log taken for an empty one",
+        "groups",
+        8,
+        {(Partition, "read_stored"): _offline_is_empty},
+    ),
+    Mutant(
+        "a static member that comes back and leads no more",
+        "groups",
+        99,
+        {(ClassicGroup, "rename"): _rename_but_not_the_leader},
+        ("liveness: ",),
+    ),
+    Mutant(
+        "a static member that was replaced and is not fenced",
+        "late-commits",
+        20,
+        {(checks, "check_member"): _any_instance, (offsets, "check_member"): _any_instance},
+        ("committed: ",),
+    ),
+    Mutant(
+        "an upgrade that begins with the first epoch",
+        "groups",
+        11,
+        {(conversion, "upgraded"): _upgraded_from_the_first_epoch},
+        ("ownership: ",),
+    ),
+    Mutant(
+        "a downgrade that begins with the first generation",
+        "groups",
+        3,
+        {(conversion, "downgraded"): _downgraded_to_the_first_generation},
+        ("ownership: ",),
+    ),
+)

@@ -1,0 +1,52 @@
+"""Bugs of cluster metadata: topics that come again, and producer ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.node import Node
+from odradek_broker.storage.manager import LogManager
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _unrecorded(self: ClusterMetadata) -> list[Any]:
+    self._coming_block = range(self._next_producer_id, self._next_producer_id + 1_000)
+    return []
+
+
+_commit_metadata = Node.commit_metadata
+
+
+def _committed_at_once(self: Node, records: Any) -> Deferred[None]:
+    _commit_metadata(self, records)
+    return Deferred.of(None)
+
+
+METADATA = (
+    Mutant(
+        "a topic that is created again finds the old records",
+        "admin-churn",
+        2,
+        {(LogManager, "_schedule_removal"): _nothing},
+    ),
+    Mutant(
+        "producer ids that are handed out again after a crash",
+        "produce",
+        3,
+        {(ClusterMetadata, "producer_id_block"): _unrecorded},
+    ),
+    Mutant(
+        "a change of metadata acknowledged before it is durable",
+        "admin-churn",
+        151,
+        {(Node, "commit_metadata"): _committed_at_once},
+        ("admin-churn: ",),
+    ),
+)

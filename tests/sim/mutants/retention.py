@@ -1,0 +1,45 @@
+"""Bugs of the start of logs, and of what a start finds of producers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_directory import LogDirectory
+from odradek_broker.storage.producers.manager import Producers
+from odradek_broker.storage.producers.state import ProducerStateManager
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _no_snapshot(
+    self: Producers, log_start_offset: int, end_offset: int, *, keep_damaged: bool
+) -> int:
+    self.state = ProducerStateManager(**self._options)
+    return end_offset
+
+
+RETENTION = (
+    Mutant(
+        "a log start that a crash takes back",
+        "retention",
+        2,
+        {(LogDirectory, "write_log_starts"): _nothing},
+    ),
+    Mutant(
+        "a log start that stays behind when segments go",
+        "retention",
+        1,
+        {(PartitionLog, "_move_log_start"): _nothing},
+    ),
+    Mutant(
+        "duplicates that are known only until the next start",
+        "produce",
+        1,
+        {(Producers, "_load_snapshot"): _no_snapshot},
+    ),
+)

@@ -1,0 +1,69 @@
+"""Bugs of exactly-once writes from Spark: decisions, ends, aborts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from pyspark_odradek.exactly_once import identity, ledger, protocol
+from pyspark_odradek.exactly_once.brokers import Brokers
+from pyspark_odradek.exactly_once.ledger import Entry, Found
+
+_end = Brokers._end
+
+
+async def _refused_is_ended(self: Brokers, query: str, action: protocol.End) -> tuple[bool, ...]:
+    return tuple(True for _ in await _end(self, query, action))
+
+
+def _last_record(entries: Iterable[Entry]) -> Found:
+    held = list(entries)
+    if not held:
+        return Found()
+    last = held[-1]
+    return Found(last.offset, last.key, last.record.state)
+
+
+def _abort_without_resigning(terms: protocol.Terms) -> Any:
+    found = yield protocol.Read()
+    if found.state.run == terms.writer.run and not found.state.done:
+        return False
+    left = yield protocol.ListOpen((terms.writer.run,))
+    if left:
+        yield protocol.Fence(left)
+    return True
+
+
+def _the_id_alone(commit_id: str, topic: str | None) -> str:
+    return f"commit:{commit_id}"
+
+
+SPARK_SINK = (
+    Mutant(
+        "a write that is known by its commitId alone",
+        "spark-sink",
+        4,
+        {(identity, "commit_query"): _the_id_alone},
+        ("is nowhere, and nobody was told",),
+    ),
+    Mutant(
+        "a refused EndTxn taken for a transaction that is ended",
+        "spark-sink",
+        17,
+        {(Brokers, "_end"): _refused_is_ended},
+    ),
+    Mutant(
+        "the last record of the decision log taken for the one that counts",
+        "spark-sink",
+        31,
+        {(ledger, "newest"): _last_record},
+    ),
+    Mutant(
+        "a failed batch that is aborted before its run has resigned",
+        "spark-sink",
+        13,
+        {(protocol, "abort"): _abort_without_resigning},
+    ),
+)

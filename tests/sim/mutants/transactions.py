@@ -1,0 +1,205 @@
+"""Bugs of transactions: what readers see, markers, epochs, decisions, offsets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.coordinator.groups.offsets import OffsetStore
+from odradek_broker.coordinator.groups.shard import GroupShard
+from odradek_broker.coordinator.runtime import Instant, Outcome
+from odradek_broker.coordinator.transactions import end_transaction, marker_writer, shard
+from odradek_broker.coordinator.transactions.calls import VERSION_2, AddCall, EndCall
+from odradek_broker.coordinator.transactions.decision import Decision
+from odradek_broker.coordinator.transactions.end_transaction import decide_end
+from odradek_broker.coordinator.transactions.shard import TransactionShard
+from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers import add_offsets_to_txn
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.producers import state as producer_state
+from odradek_broker.storage.producers.state import ProducerStateManager
+from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_protocol.errors import ErrorCode
+
+_write = marker_writer._write
+_prepare_v2 = end_transaction._prepare_v2
+_end_transaction = OffsetStore.end_transaction
+_first_unstable_offset: Any = ProducerStateManager.__dict__["first_unstable_offset"].fget
+
+
+def _loaded_without_resuming(self: TransactionShard, now: Instant) -> Outcome:
+    self._set_scan(now)
+    self._set_expiry(now, self._expiry_interval_ms)
+    return Outcome()
+
+
+def _end_whatever_the_epoch(held: Transaction | None, call: EndCall, *rest: Any) -> Decision:
+    if held is not None:
+        producer_id, epoch = held.identity
+        call = call._replace(producer_id=producer_id, epoch=epoch)
+    return decide_end(held, call, *rest)
+
+
+def _judged_before_what_is_under_way(
+    held: Transaction | None, call: EndCall, *rest: Any
+) -> Decision:
+    under_way = held is not None and held.state.is_prepared and call.version >= VERSION_2
+    if held is not None and under_way and call.epoch != held.last_epoch:
+        return Decision(ErrorCode.PRODUCER_FENCED)
+    return decide_end(held, call, *rest)
+
+
+def _verify_nothing(held: Transaction | None, call: AddCall) -> dict[Any, ErrorCode]:
+    return dict.fromkeys(call.partitions, ErrorCode.NONE)
+
+
+def _add_nothing(
+    name: str, producer_id: int, epoch: int, partitions: frozenset[Any], *rest: Any
+) -> AddCall:
+    return AddCall(name, producer_id, epoch, frozenset(), *rest)
+
+
+def _time_out_at_once(self: TransactionShard, name: str, now: Instant) -> bool:
+    held = self.transactions.get(name)
+    return (
+        held is not None
+        and held.state is TransactionState.ONGOING
+        and self._pending.target(name) is None
+        and now.wall_ms > held.start_ms + 500
+    )
+
+
+def _write_but_to_partition_1(env: Any, marker: Any, where: Any) -> Deferred[ErrorCode]:
+    if where[1] == 1:
+        return Deferred.of(ErrorCode.NONE)
+    return _write(env, marker, where)
+
+
+def _replay_pending_as_committed(
+    self: GroupShard, producer_id: int, key: bytes, value: bytes | None
+) -> None:
+    self._replay_record(key, value, -1)
+
+
+def _drop_offsets(self: OffsetStore, producer_id: int, commit: bool) -> None:
+    _end_transaction(self, producer_id, False)
+
+
+def _one_too_far(self: ProducerStateManager) -> int | None:
+    first = _first_unstable_offset(self)
+    return None if first is None else min(first + 1, self.map_end_offset)
+
+
+def _prepare_in_the_same_epoch(held: Transaction, call: EndCall, *rest: Any) -> Decision:
+    decision = _prepare_v2(held, call, *rest)
+    if decision.after is None:
+        return decision
+    after = replace(decision.after, epoch=held.epoch)
+    return replace(decision, after=after, epoch=after.identity[1])
+
+
+TRANSACTIONS = (
+    Mutant(
+        "readers of committed records that go up to the high watermark",
+        "jepsen",
+        1,
+        {(PartitionLog, "last_stable_offset"): property(lambda self: self.high_watermark)},
+    ),
+    Mutant(
+        "open transactions that hold no last stable offset back",
+        "transactional-copy",
+        1,
+        {(ProducerStateManager, "first_unstable_offset"): property(lambda self: None)},
+    ),
+    Mutant(
+        "aborted transactions that fetches do not name",
+        "transactional-copy",
+        1,
+        {(PartitionLog, "aborted_transactions"): lambda self, start, end: []},
+    ),
+    Mutant(
+        "markers forgotten by a restart",
+        "transactional-copy",
+        2,
+        {(TransactionShard, "loaded"): _loaded_without_resuming},
+    ),
+    Mutant(
+        "markers that one partition never gets",
+        "transactional-copy",
+        1,
+        {(marker_writer, "_write"): _write_but_to_partition_1},
+    ),
+    Mutant(
+        "an EndTxn that is not fenced",
+        "transactional-copy",
+        4,
+        {(shard, "decide_end"): _end_whatever_the_epoch},
+    ),
+    Mutant(
+        "an EndTxn that is judged before what is under way",
+        "lone-producers",
+        14,
+        {
+            (shard, "decide_end"): _judged_before_what_is_under_way,
+            # Nor does the broker wait for what is under way, nor our client bear it: others do not.
+            (TransactionShard, "_park"): lambda *_: False,
+            (TransactionManager, "_may_be_too_early"): lambda *_: False,
+        },
+        ("fencing: ",),
+    ),
+    Mutant(
+        "a batch of a former epoch that nobody refuses",
+        "transactional-copy-v1",
+        4,
+        {
+            (shard, "verify_partitions"): _verify_nothing,
+            (producer_state, "_VERDICTS"): dict.fromkeys(producer_state._VERDICTS, ErrorCode.NONE),
+        },
+        ("transactional-copy-v1: ",),
+    ),
+    Mutant(
+        "an AddOffsetsToTxn that adds nothing",
+        "transactional-copy-v1",
+        1,
+        {(add_offsets_to_txn, "AddCall"): _add_nothing},
+    ),
+    Mutant(
+        "offsets that count before their transaction is committed",
+        "transactional-copy",
+        1,
+        {(GroupShard, "replay_pending"): _replay_pending_as_committed},
+    ),
+    Mutant(
+        "offsets that no commit takes",
+        "transactional-copy-v1",
+        1,
+        {(OffsetStore, "end_transaction"): _drop_offsets},
+    ),
+    Mutant(
+        "a prepared transaction that times out",
+        "prepared",
+        1,
+        {(TransactionShard, "_timed_out"): _time_out_at_once},
+    ),
+    Mutant(
+        "a last stable offset that is one too far",
+        "transactional-copy",
+        1,
+        {(ProducerStateManager, "first_unstable_offset"): property(_one_too_far)},
+        ("not committed", "nobody has committed"),
+    ),
+    Mutant(
+        "an EndTxn of version 2 that raises no epoch",
+        "lone-producers",
+        1,
+        {
+            (end_transaction, "_prepare_v2"): _prepare_in_the_same_epoch,
+            (ProducerStateManager, "check_marker"): lambda *_, **__: None,
+        },
+        ("epochs: ",),
+    ),
+)

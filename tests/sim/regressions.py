@@ -1,0 +1,65 @@
+"""Failing seeds, made small and kept: a line of JSON each, which `tests/sim` runs again.
+
+A line holds the faults themselves, so that a change in how they are drawn does not change it. What
+it does not hold is the order of events: that is of the seed, and of the code that runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.sim.run import Result, run_seed
+from tests.sim.workloads import WORKLOADS
+
+from odradek.simulation.faults import FAULTS, Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """`violated`: what a checker said of it. `found`: the day, as 2026-11-23. `mutant`: the name of
+    the known bug that it was found with, empty for one of the day."""
+
+    workload: str
+    seed: int
+    faults: tuple[Fault, ...]
+    violated: str
+    found: str
+    mutant: str = ""
+
+    def run(self) -> Result:
+        """Once more, as it was kept."""
+        return run_seed(self.workload, self.seed, self.faults)
+
+
+def regression_of(result: Result, mutant: str = "") -> Regression:
+    """What is to be kept of a run that failed."""
+    today = datetime.now(UTC).date().isoformat()
+    violated = result.violations[0] if result.violations else ""
+    return Regression(result.workload, result.seed, tuple(result.faults), violated, today, mutant)
+
+
+def append_regression(path: Path, regression: Regression) -> None:
+    """Add a line; the file is made if it is missing."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(regression)) + "\n")
+
+
+def read_regressions(path: Path) -> Iterator[Regression]:
+    """Every line of a file. ValueError, with the number of the line, for one that is none."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            fields = json.loads(line)
+            faults = tuple(Fault(**fault) for fault in fields.pop("faults"))
+            regression = Regression(faults=faults, **fields)
+        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+            raise ValueError(f"{path}, line {number}: not a regression: {problem}") from problem
+        if regression.workload not in WORKLOADS:
+            raise ValueError(f"{path}, line {number}: no workload {regression.workload!r}")
+        for fault in faults:
+            if fault.kind not in FAULTS:
+                raise ValueError(f"{path}, line {number}: no fault {fault.kind!r}")
+        yield regression

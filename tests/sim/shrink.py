@@ -1,0 +1,34 @@
+"""The fewest faults with which a seed still fails in the same way."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+from tests.sim.run import Result, checkers_of, run_seed
+
+from odradek.simulation.faults import Fault
+
+
+def shrink(result: Result) -> Result:
+    """Leave faults out as long as one of the same checkers complains: all of them if that will do, or
+    else one at a time, until none of those left can be spared.
+
+    The result of the smallest run, with the sentences of the broker in its trace.
+    """
+    wanted = checkers_of(result.violations)
+
+    def fails(faults: list[Fault]) -> bool:
+        again = run_seed(result.workload, result.seed, faults)
+        return bool(wanted & checkers_of(again.violations))
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        faults = [] if fails([]) else list(result.faults)
+        spared = True
+        while spared and faults:
+            spared = False
+            for fault in list(faults):
+                fewer = [each for each in faults if each is not fault]
+                if fewer and fails(fewer):
+                    faults, spared = fewer, True
+        return run_seed(result.workload, result.seed, faults, explain=True)

@@ -1,0 +1,44 @@
+"""Clients at work while things go wrong: one workload in each file, and what must hold of it."""
+
+from __future__ import annotations
+
+from tests.sim.workloads.admin_churn import AdminChurnWorkload
+from tests.sim.workloads.base import Workload
+from tests.sim.workloads.compaction import CompactionWorkload
+from tests.sim.workloads.copy import (
+    TransactionalCopyV1Workload,
+    TransactionalCopyWorkload,
+)
+from tests.sim.workloads.damaged import DamagedBatchesWorkload
+from tests.sim.workloads.everything import EverythingWorkload
+from tests.sim.workloads.groups import GroupsWorkload
+from tests.sim.workloads.jepsen import JepsenWorkload
+from tests.sim.workloads.late_commits import LateCommitsWorkload
+from tests.sim.workloads.lone_producers import LoneProducersWorkload
+from tests.sim.workloads.prepared import PreparedWorkload
+from tests.sim.workloads.produce import ProduceWorkload
+from tests.sim.workloads.retention import RetentionWorkload
+from tests.sim.workloads.spark_sink import SparkSinkWorkload
+from tests.sim.workloads.two_directories import TwoDirectoriesWorkload
+
+#: By name, in the order in which they are run.
+WORKLOADS: dict[str, type[Workload]] = {
+    each.name: each
+    for each in (
+        ProduceWorkload,
+        JepsenWorkload,
+        RetentionWorkload,
+        CompactionWorkload,
+        TransactionalCopyWorkload,
+        TransactionalCopyV1Workload,
+        PreparedWorkload,
+        SparkSinkWorkload,
+        GroupsWorkload,
+        AdminChurnWorkload,
+        LateCommitsWorkload,
+        LoneProducersWorkload,
+        DamagedBatchesWorkload,
+        TwoDirectoriesWorkload,
+        EverythingWorkload,
+    )
+}

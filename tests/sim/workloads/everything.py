@@ -1,0 +1,82 @@
+"""Everything at once: the topics, transactions, groups and administrators of four workloads in one broker with small
+segments and two data directories, whose durability is switched between starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import Any, ClassVar, cast
+
+from tests.sim.workloads.admin_churn import AdminChurnWorkload
+from tests.sim.workloads.base import (
+    ALL_FAULTS,
+    OF_BOTH_DURABILITIES,
+    OF_SEVERAL_DIRECTORIES,
+    Workload,
+)
+from tests.sim.workloads.compacted_churn import CompactedChurnWorkload
+from tests.sim.workloads.copy import TransactionalCopyWorkload
+from tests.sim.workloads.retention import RetentionWorkload
+
+from odradek.simulation.world import World
+
+#: Their topics differ: state, with DeleteRecords and made anew; events, with DeleteRecords; t0 and on, which come and
+#: go; orders and copies.
+_PARTS: tuple[type[Workload], ...] = (
+    CompactedChurnWorkload,
+    RetentionWorkload,
+    AdminChurnWorkload,
+    TransactionalCopyWorkload,
+)
+
+
+class EverythingWorkload:
+    """Four workloads at the same time; what holds of each alone holds of all of them together."""
+
+    name: ClassVar[str] = "everything"
+    settings: ClassVar[dict[str, object]] = {
+        **{name: value for part in _PARTS for name, value in part.settings.items()},
+        "log.dirs": "data,second",
+        "log.segment.bytes": 1_500,
+    }
+    #: A third of all faults are of durabilities and directories.
+    faults: ClassVar[tuple[str, ...]] = (
+        ALL_FAULTS
+        + OF_BOTH_DURABILITIES * (len(ALL_FAULTS) // 5)
+        + OF_SEVERAL_DIRECTORIES * (len(ALL_FAULTS) // 10)
+    )
+
+    def __init__(self, world: World) -> None:
+        self._parts = [part(cast("World", _Part(world, part.name))) for part in _PARTS]
+
+    async def prepare(self) -> None:
+        """The topics of each, one after the other."""
+        for part in self._parts:
+            await part.prepare()
+
+    async def work(self) -> None:
+        """All of them until each has come to its end."""
+        await asyncio.gather(*(part.work() for part in self._parts))
+
+    async def check(self) -> Iterator[str]:
+        """The promises of each."""
+        problems: list[str] = []
+        for part in self._parts:
+            problems += [f"{part.name}: {problem}" for problem in await part.check()]
+        return iter(problems)
+
+
+class _Part:
+    """The world as one of the workloads sees it: with chance of its own, all else in common."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+
+    def chance(self, name: str) -> Random:
+        """A stream that no other workload draws from."""
+        return self._world.chance(f"{self._name}/{name}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)

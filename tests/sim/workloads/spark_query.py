@@ -1,0 +1,339 @@
+"""As much of Spark as the sink's protocol needs: a checkpoint, drivers, and workers for their tasks.
+
+The steps are the connector's own (`pyspark_odradek.exactly_once`), in the asynchronous form that
+Spark's synchronous calls drive from a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+from tests.sim.checkers.attempts import Attempt
+from tests.sim.workloads.transactions import Sink
+
+from odradek.simulation.process import Process, process_of
+from odradek.simulation.world import World
+from odradek_client.errors import OdradekError
+from pyspark_odradek.errors import SinkError
+from pyspark_odradek.exactly_once import protocol
+from pyspark_odradek.exactly_once.brokers import Brokers
+from pyspark_odradek.exactly_once.identity import Names
+from pyspark_odradek.exactly_once.ledger import Kind, Participant
+from pyspark_odradek.exactly_once.protocol import Outcome, Terms
+from pyspark_odradek.exactly_once.task import TaskTransaction
+
+T = TypeVar("T")
+
+#: What a job may raise; anything else is a bug.
+EXPECTED = (SinkError, OdradekError)
+_CLOSE_S = 5.0
+
+
+class WorkerLost(Exception):
+    """The process that had a job is gone."""
+
+
+class Checkpoint:
+    """What outlives a run: the rows of every batch that was planned, and the newest committed one."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.planned: dict[int, tuple[bytes, ...]] = {}
+        self.committed = -1
+
+    def plan(self, batch: int) -> tuple[bytes, ...]:
+        """The rows of a batch: the same for everybody who asks."""
+        if batch not in self.planned:
+            count = self._random.randint(1, 8)
+            self.planned[batch] = tuple(b"%d/%d" % (batch, row) for row in range(count))
+        return self.planned[batch]
+
+    def commit(self, batch: int) -> None:
+        """Spark's own log of commits."""
+        self.committed = max(self.committed, batch)
+
+
+class Estate:
+    """The names of one run's transactions: who dies leaves his to the next who asks (S-02)."""
+
+    def __init__(self) -> None:
+        #: The process that has a name, and the batch it was last used for.
+        self.owned: dict[str, tuple[Process, int]] = {}
+
+
+class Heir:
+    """What one process owns of an estate (`identity.Inherited`), where Spark's workers have files."""
+
+    def __init__(self, estate: Estate, process: Process) -> None:
+        self._owned = estate.owned
+        self._process = process
+
+    def take(self) -> tuple[str, int]:
+        """A name of a process that is dead, or else a new one."""
+        for name, (owner, last) in self._owned.items():
+            if not owner.alive:
+                self._owned[name] = self._process, last
+                return name, last
+        name = f"name{len(self._owned)}"
+        self._owned[name] = self._process, -1
+        return name, -1
+
+    def used(self, name: str, batch: int) -> bool:
+        """It is noted."""
+        if name in self._owned:
+            self._owned[name] = self._process, batch
+        return True
+
+
+class Worker:
+    """A Python worker: a process that does one job at a time, with connections of its own."""
+
+    def __init__(
+        self, world: World, name: str, settings: dict[str, str], estate: Estate | None
+    ) -> None:
+        self._world = world
+        self._settings = settings
+        self.name = name
+        self.busy = False
+        self._jobs: asyncio.Queue[tuple[Callable[[Worker], Awaitable[Any]], Any]] = asyncio.Queue()
+        self._brokers: Brokers | None = None
+        # A process of its own, whoever asks for it.
+        self.ended: asyncio.Task[Any] = Context().run(world.start_client, name, self._live)
+        self.process: Process = world.clients[name]
+        inherited = None if estate is None else Heir(estate, self.process)
+        self.names = Names(name, inherited=inherited)
+
+    async def brokers(self) -> Brokers:
+        """Its connections. Raises OdradekError."""
+        if self._brokers is None:
+            made = Brokers(self._settings)
+            try:
+                await made.start()
+            except BaseException:
+                await made.close()
+                raise
+            self._brokers = made
+        return self._brokers
+
+    async def do(self, job: Callable[[Worker], Awaitable[T]]) -> T:
+        """Have a job done. Raises WorkerLost, and what the job raises."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def lost() -> None:
+            if not done.done():
+                done.set_exception(WorkerLost(self.name))
+
+        if not self.process.alive:
+            raise WorkerLost(self.name)
+        self.process.on_killed.append(lost)
+        self.busy = True
+        self._jobs.put_nowait((job, done))
+        return await done
+
+    async def _live(self) -> None:
+        while True:
+            job, done = await self._jobs.get()
+            try:
+                result = await job(self)
+            except EXPECTED as problem:
+                # The next job shall have other connections.
+                self.busy = False
+                _settle(done, problem)
+                await self._discard()
+            except Exception as problem:
+                if not self.process.alive:
+                    raise
+                self._world.violated("connector", f"{self.name}: {problem!r}")
+                self.busy = False
+                _settle(done, SinkError(str(problem)))
+            else:
+                self.busy = False
+                _settle(done, result)
+
+    async def _discard(self) -> None:
+        brokers, self._brokers = self._brokers, None
+        if brokers is None:
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await brokers.close()
+        except (OdradekError, TimeoutError):
+            pass
+
+
+def _settle(done: asyncio.Future[Any], result: Any) -> None:
+    if done.done():
+        return
+    if isinstance(result, Exception):
+        done.set_exception(result)
+        # Its driver may be dead, or have enough of it.
+        done.exception()
+    else:
+        done.set_result(result)
+
+
+#: Where one more death, or one less, changes what a recovery finds.
+_DECISIVE_PLACES = ("the append of a commit", "End", "the append of a done")
+_DECISIVE = 6
+
+
+class Deaths:
+    """Kills a process, or its driver, when it comes to one of the places that matter."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = random
+        self._chance = random.choice((0.0, 0.01, 0.02, 0.05))
+
+    def reached(self, place: str, driver: Process) -> None:
+        """The process that runs now is here, and is about to do this or has done it."""
+        chance = self._chance * (_DECISIVE if place in _DECISIVE_PLACES else 1)
+        if self._world.faults_over.is_set() or self._random.random() >= chance:
+            return
+        here = process_of()
+        assert here is not None
+        victim = self._random.choice((here, driver))
+        self._world.note(victim.name, f"will be killed: {here.name} is at {place}")
+        delay_ms = self._random.choice((0, 0, 1, 3, 10))
+        self._world.loop.call_later(delay_ms / 1000, victim.kill)
+
+    def on_the_way(self, steps: Generator[Any, Any, T], driver: Process) -> Generator[Any, Any, T]:
+        """The same procedure, with a chance to die at every action of it, and between two ends."""
+        answer: Any = None
+        while True:
+            try:
+                action = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            self.reached(_name_of(action), driver)
+            if isinstance(action, protocol.End) and self._random.random() < 0.5:
+                answer = yield from self._one_by_one(action, driver)
+            else:
+                answer = yield action
+
+    def _one_by_one(
+        self, action: protocol.End, driver: Process
+    ) -> Generator[Any, Any, tuple[bool, ...]]:
+        """Transactions are ended at the same time, which may be in any order."""
+        ended: tuple[bool, ...] = ()
+        for each in action.participants:
+            ended += yield action._replace(participants=(each,))
+            self.reached(_name_of(action), driver)
+        return ended
+
+
+def _name_of(action: Any) -> str:
+    if isinstance(action, protocol.Append):
+        return f"the append of a {action.record.kind.value}"
+    return type(action).__name__
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What one execution of a task has left to the driver."""
+
+    batch: int
+    rows: tuple[bytes, ...]
+    attempt: Attempt
+
+
+class Jobs:
+    """What workers are asked to do for a run: its tasks, commits and aborts."""
+
+    def __init__(
+        self, world: World, random: Random, sink: Sink, deaths: Deaths, log_topic: str
+    ) -> None:
+        self._world = world
+        self._random = random
+        self._sink = sink
+        self._deaths = deaths
+        self._log_topic = log_topic
+        #: Every transaction that was prepared, by run.
+        self._prepared: dict[tuple[str, Participant], _Prepared] = {}
+
+    async def task(
+        self, worker: Worker, driver: Process, terms: Terms, slot: int, rows: Sequence[bytes]
+    ) -> Outcome:
+        """One execution of one task; its transaction is left open for the driver."""
+        brokers = await worker.brokers()
+        begun = await brokers.run(
+            self._deaths.on_the_way(protocol.begin_task(terms), driver), terms, self._log_topic
+        )
+        if not begun.write:
+            return Outcome(len(rows))
+        if not rows:
+            return Outcome(0)
+        name = worker.names.take(terms.batch, begun.over)
+        transaction = TaskTransaction(brokers, terms.writer, name, two_phase=True)
+        attempt = self._sink.begin(worker.name)
+        self._world.note(worker.name, f"writes task {slot} of batch {terms.batch} in {attempt}")
+        try:
+            producer = await transaction.begin()
+            self._deaths.reached("the beginning of a transaction", driver)
+            # A row each, as objects: there need be no pyarrow where this runs.
+            deliveries = []
+            for row in rows:
+                value = b"%s %s" % (row, attempt.name.encode())
+                attempt.values.append(value)
+                place = self._sink.place(self._random)
+                deliveries.append(await producer.send(self._sink.topic, value, partition=place))
+                await self._pause()
+            await producer.flush()
+            for delivery in deliveries:
+                delivery.result()
+            self._deaths.reached("the end of a task's rows", driver)
+            participant = await transaction.prepare(slot, len(rows))
+        except EXPECTED:
+            await transaction.abandon()
+            raise
+        prepared = _Prepared(terms.batch, tuple(rows), attempt)
+        self._prepared[terms.writer.run, participant] = prepared
+        self._deaths.reached("a prepared transaction", driver)
+        return Outcome(len(rows), participant)
+
+    async def commit(
+        self, worker: Worker, driver: Process, terms: Terms, outcomes: tuple[Outcome, ...]
+    ) -> bool:
+        """All tasks have ended well. Whether this decided the batch."""
+        brokers = await worker.brokers()
+        steps = self._decided(protocol.commit(terms, outcomes))
+        done = await brokers.run(self._deaths.on_the_way(steps, driver), terms, self._log_topic)
+        self._deaths.reached("a batch that is done", driver)
+        return done
+
+    async def abort(self, worker: Worker, driver: Process, terms: Terms) -> bool:
+        """The batch has failed."""
+        brokers = await worker.brokers()
+        steps = self._deaths.on_the_way(protocol.abort(terms), driver)
+        return await brokers.run(steps, terms, self._log_topic)
+
+    def rows_of(self, batch: int, text: str) -> list[bytes]:
+        """The rows of those transactions of a batch that an error names."""
+        return [
+            row
+            for (_, participant), prepared in self._prepared.items()
+            if prepared.batch == batch and f", {participant.name})" in text
+            for row in prepared.rows
+        ]
+
+    def _decided(self, steps: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        """From a decision on its transactions may be committed, by whomever."""
+        answer: Any = None
+        while True:
+            try:
+                action = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            if isinstance(action, protocol.Append) and action.record.kind is Kind.COMMIT:
+                state = action.record.state
+                for each in state.participants:
+                    self._prepared[state.run, each].attempt.may_commit = True
+            answer = yield action
+
+    async def _pause(self) -> None:
+        await self._world.sleep(self._random.choice((0, 0, 0, 1, 20)))
