@@ -12,8 +12,7 @@ from odradek_broker.config.authorizer_settings import read_super_users
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
-from odradek_broker.coordinator.transactions.interfaces import MarkerRequest
-from odradek_broker.coordinator.transactions.marker_writer import write_markers
+from odradek_broker.coordinator.transactions.markers import MarkerRequest, write_markers
 from odradek_broker.coordinator.transactions.verification import TransactionVerification
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.explain.compaction import CompactionRecorder, state_of_compaction

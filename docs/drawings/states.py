@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek_broker.coordinator.groups.classic import states as classic
 from odradek_broker.coordinator.groups.consumer import states as consumer
-from odradek_broker.coordinator.transactions import states as transaction
+from odradek_broker.coordinator.transactions import transaction
 from odradek_broker.server import authentication
 from odradek_broker.server.authentication import TRANSITIONS
 from odradek_client.consumer.group.classic_membership import JOIN_STATE_STEPS, JoinState
@@ -79,7 +79,7 @@ def _machines() -> list[Machine]:
         ),
         Machine(
             "Transaction (broker)",
-            "broker/odradek_broker/coordinator/transactions/states.py",
+            "broker/odradek_broker/coordinator/transactions/transaction.py",
             "The state of a transactional id. `Dead` and `PrepareEpochFence` are never stored.",
             transaction.TransactionState.EMPTY.label,
             _named(

@@ -18,7 +18,7 @@ from tests.sim.run import run_seed
 from odradek.simulation.simulate import simulate
 from odradek.simulation.world import World
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
-from odradek_broker.coordinator.transactions import deadlines
+from odradek_broker.coordinator.transactions import completion
 from odradek_broker.node import Node
 from odradek_client.admin import Admin
 from odradek_client.consumer.consumer import Consumer
@@ -72,12 +72,12 @@ def test_effects_markers_and_calls_that_nobody_carries_out(
     def spoil(node: Node) -> None:
         shard = node.transactions.shards.cores[0]
         later_ms = node.clock.monotonic_ms() + 60_000
-        kind = deadlines.Deadline
+        kind = completion.Deadline
         shard.outbox.append(SimpleNamespace())  # type: ignore[arg-type]
         shard._completion._under_way["nobody"] = SimpleNamespace()  # type: ignore[assignment]
-        shard.timers.set(deadlines.TimerName(kind.MARKERS, "other"), later_ms)
-        shard.timers.set(deadlines.TimerName(kind.PARKED, "copy", 7), later_ms)
-        shard._parking._calls[deadlines.TimerName(kind.PARKED, "copy", 8)] = SimpleNamespace()  # type: ignore[assignment]
+        shard.timers.set(completion.TimerName(kind.MARKERS, "other"), later_ms)
+        shard.timers.set(completion.TimerName(kind.PARKED, "copy", 7), later_ms)
+        shard._parking._calls[completion.TimerName(kind.PARKED, "copy", 8)] = SimpleNamespace()  # type: ignore[assignment]
 
     found: list[list[str]] = []
     heal = World.heal
@@ -93,7 +93,7 @@ def test_effects_markers_and_calls_that_nobody_carries_out(
         shard._completion._under_way.pop("nobody")
         shard._parking._calls.popitem()
         for name in list(shard.timers._deadlines):
-            if name.kind in (deadlines.Deadline.MARKERS, deadlines.Deadline.PARKED):
+            if name.kind in (completion.Deadline.MARKERS, completion.Deadline.PARKED):
                 shard.timers.cancel(name)
 
     monkeypatch.setattr(World, "heal", look)

@@ -12,8 +12,7 @@ from tests.sim.checkers.exactly_once import check_copied
 from tests.sim.checkers.isolation import check_isolation
 from tests.sim.checkers.open_transactions import check_all_ended
 
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 
 DONE = Attempt("done", [b"a", b"b"], may_commit=True, committed=True)
 UNKNOWN = Attempt("unknown", [b"c", b"d"], may_commit=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import handler_calls
 from group_world import GROUP
-from odradek_broker.coordinator.transactions.calls import InitCall
+from odradek_broker.coordinator.transactions.decisions import InitCall
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
 from transaction_world import ID, TransactionWorld

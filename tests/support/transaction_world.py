@@ -11,17 +11,16 @@ from typing import Any
 
 from coordinator_world import CoordinatorWorld, Topics
 from odradek_broker.coordinator.shards import Shards
-from odradek_broker.coordinator.transactions.calls import (
+from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
+from odradek_broker.coordinator.transactions.decisions import (
     AddCall,
     EndAnswer,
     EndCall,
     InitAnswer,
     InitCall,
 )
-from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
-from odradek_broker.coordinator.transactions.interfaces import MarkerRequest
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.transactions.markers import MarkerRequest
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.history import History
 from odradek_broker.explain.transactions import TransactionRecorder

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.explain.history import CurrentState
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
 from odradek_broker.storage.log import PartitionLog

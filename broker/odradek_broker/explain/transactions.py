@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from odradek_broker.coordinator.transactions.calls import AddCall, Call, EndCall, InitCall
+from odradek_broker.coordinator.transactions.decisions import AddCall, Call, EndCall, InitCall
 from odradek_broker.coordinator.transactions.events import TransactionEvent, TransactionEventKind
-from odradek_broker.coordinator.transactions.pending_markers import MarkerAnswer
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.transactions.markers import MarkerAnswer
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
 from odradek_broker.topic_partition import TopicPartition

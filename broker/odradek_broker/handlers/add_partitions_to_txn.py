@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from odradek_broker.coordinator.transactions.calls import AddCall
+from odradek_broker.coordinator.transactions.decisions import AddCall
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.explain.sentences import describe_client
 from odradek_broker.node import Node

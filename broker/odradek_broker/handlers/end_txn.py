@@ -6,7 +6,7 @@ version 2: the epoch is raised, and the answer is the identity to go on with.
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.transactions.calls import VERSION_2, EndAnswer, EndCall
+from odradek_broker.coordinator.transactions.decisions import VERSION_2, EndAnswer, EndCall
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.sentences import describe_client
 from odradek_broker.node import Node

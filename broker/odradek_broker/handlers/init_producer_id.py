@@ -6,7 +6,7 @@ INVALID_PRODUCER_EPOCH (T-15); 6 asks for two-phase commit (T-70 to T-77).
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.transactions.calls import InitAnswer, InitCall
+from odradek_broker.coordinator.transactions.decisions import InitAnswer, InitCall
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.sentences import EventKind, describe_client
 from odradek_broker.node import Node

@@ -9,8 +9,7 @@ take time that grows with their length and the id's only (`re2/`).
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.transactions.states import STATE_OF_LABEL
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.transactions.transaction import STATE_OF_LABEL, Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
 from odradek_broker.re2.parser import PatternError, compile_pattern

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.coordinator.transactions.interfaces import MarkerRequest
-from odradek_broker.coordinator.transactions.marker_writer import MarkerResults, write_marker
+from odradek_broker.coordinator.transactions.markers import (
+    MarkerRequest,
+    MarkerResults,
+    write_marker,
+)
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import Metric
 
-from odradek_broker.coordinator.transactions.states import STORED_STATES, TransactionState
+from odradek_broker.coordinator.transactions.transaction import STORED_STATES, TransactionState
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
 

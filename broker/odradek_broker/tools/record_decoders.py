@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_protocol import codec

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from history_questions import ask, init, now, sentences
-from odradek_broker.coordinator.transactions.calls import AddCall, EndCall, InitCall
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.decisions import AddCall, EndCall, InitCall
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
 from transaction_world import ID, O0, T0, T1, TransactionWorld

@@ -7,7 +7,7 @@ import pytest
 from acl_rules import Rule, RuleList
 from group_world import GROUP, GroupWorld
 from history_questions import ask, init, sentences
-from odradek_broker.coordinator.transactions.calls import AddCall
+from odradek_broker.coordinator.transactions.decisions import AddCall
 from odradek_broker.explain.history import LIST_MAX
 from odradek_broker.explain.sentences import EventKind
 from odradek_broker.security.authorizer import AllowEverything, Operation, ResourceType

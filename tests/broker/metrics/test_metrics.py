@@ -10,8 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fake_node import FakeNode
 from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import NO_TIMEOUT_MS, Transaction
+from odradek_broker.coordinator.transactions.transaction import (
+    NO_TIMEOUT_MS,
+    Transaction,
+    TransactionState,
+)
 from odradek_broker.metrics.broker import BrokerMetrics, Histogram
 from odradek_broker.metrics.exposition import render
 from odradek_protocol.keys import APIS, ApiKey

@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek_broker.coordinator.groups.deadlines import Deadline as GroupDeadline
 from odradek_broker.coordinator.runtime import Runtime, RuntimeState
-from odradek_broker.coordinator.transactions.deadlines import Deadline as TransactionDeadline
+from odradek_broker.coordinator.transactions.completion import Deadline as TransactionDeadline
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.node import Node
 

@@ -11,7 +11,7 @@ from odradek.simulation.clock import SimulatedClock, StoppedTimer
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.coordinator.runtime import RuntimeState
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node

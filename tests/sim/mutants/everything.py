@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
-from odradek_broker.coordinator.transactions.pending_markers import MarkerProgress
+from odradek_broker.coordinator.transactions.markers import MarkerProgress
 from odradek_broker.storage import log
 from odradek_broker.storage.checkpoints import CLEANER_OFFSETS, encode_offsets
 from odradek_broker.storage.log_directory import LastRun, LogDirectory

@@ -10,13 +10,16 @@ from tests.sim.mutants.base import Mutant
 from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.runtime import Instant, Outcome
-from odradek_broker.coordinator.transactions import end_transaction, marker_writer, shard
-from odradek_broker.coordinator.transactions.calls import VERSION_2, AddCall, EndCall
-from odradek_broker.coordinator.transactions.decision import Decision
-from odradek_broker.coordinator.transactions.end_transaction import decide_end
+from odradek_broker.coordinator.transactions import decisions, markers, shard
+from odradek_broker.coordinator.transactions.decisions import (
+    VERSION_2,
+    AddCall,
+    Decision,
+    EndCall,
+    decide_end,
+)
 from odradek_broker.coordinator.transactions.shard import TransactionShard
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import add_offsets_to_txn
 from odradek_broker.storage.log import PartitionLog
@@ -25,8 +28,8 @@ from odradek_broker.storage.producers.state import ProducerStateManager
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_protocol.errors import ErrorCode
 
-_write = marker_writer._write
-_prepare_v2 = end_transaction._prepare_v2
+_write = markers._write
+_prepare_v2 = decisions._prepare_v2
 _end_transaction = OffsetStore.end_transaction
 _first_unstable_offset: Any = ProducerStateManager.__dict__["first_unstable_offset"].fget
 
@@ -131,7 +134,7 @@ TRANSACTIONS = (
         "markers that one partition never gets",
         "transactional-copy",
         1,
-        {(marker_writer, "_write"): _write_but_to_partition_1},
+        {(markers, "_write"): _write_but_to_partition_1},
     ),
     Mutant(
         "an EndTxn that is not fenced",
@@ -197,7 +200,7 @@ TRANSACTIONS = (
         "lone-producers",
         1,
         {
-            (end_transaction, "_prepare_v2"): _prepare_in_the_same_epoch,
+            (decisions, "_prepare_v2"): _prepare_in_the_same_epoch,
             (ProducerStateManager, "check_marker"): lambda *_, **__: None,
         },
         ("epochs: ",),

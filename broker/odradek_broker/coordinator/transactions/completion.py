@@ -1,31 +1,196 @@
-"""From a durable decision to the end of a transaction: its markers, then its Complete record (T-33, T-40,
-T-43). A decision is never taken back, so this goes on until every partition has its marker."""
+"""The way from a durable decision to the end of a transaction: its markers, then its Complete record (T-33,
+T-40, T-43).
+
+A decision is never taken back, so this goes on until every partition has its marker. What a shard
+wants of the rest of the broker, a new producer id or markers, is an effect in its outbox; `Effects`
+carries it out after the decision that it comes from, and its result is the shard's next decision.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from odradek_broker.coordinator.runtime import Instant, Outcome
+import structlog
+
+from odradek_broker.coordinator.runtime import Core, Instant, Outcome, Runtime, RuntimeState
 from odradek_broker.coordinator.timers import Timers
-from odradek_broker.coordinator.transactions.deadlines import Deadline, TimerName
-from odradek_broker.coordinator.transactions.effects import Effect, SendMarkers
-from odradek_broker.coordinator.transactions.end_transaction import complete_transaction
+from odradek_broker.coordinator.transactions.decisions import complete_transaction
 from odradek_broker.coordinator.transactions.events import (
     Observer,
     TransactionEvent,
     TransactionEventKind,
 )
-from odradek_broker.coordinator.transactions.pending_markers import MarkerAnswer, MarkerProgress
-from odradek_broker.coordinator.transactions.states import check_step
+from odradek_broker.coordinator.transactions.markers import (
+    MarkerAnswer,
+    MarkerProgress,
+    MarkerRequest,
+    MarkerWriter,
+)
 from odradek_broker.coordinator.transactions.transaction import (
     TRANSACTION_APPEND_ERRORS,
     Transaction,
+    check_step,
     encode,
 )
+from odradek_broker.deferred import Deferred
 from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+
+
+class Deadline(Enum):
+    """The purpose of a timer."""
+
+    TIMEOUTS = "look for transactions that ran out of time"
+    EXPIRY = "look for ids that nobody uses"
+    MARKERS = "write the markers that are left"
+    PARKED = "give up waiting for the end of the last transaction"
+
+
+class TimerName(NamedTuple):
+    """One deadline; `number` tells the parked calls of an id apart."""
+
+    kind: Deadline
+    transactional_id: str = ""
+    number: int = 0
+
+
+log = structlog.get_logger("odradek.transactions")
+
+#: Transactions whose markers are on their way at the same time; the others wait their turn.
+MARKERS_IN_FLIGHT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SendMarkers:
+    """To be written by the partitions' leaders; the codes come back to `markers_answered`."""
+
+    transactional_id: str
+    request: MarkerRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TakeProducerId:
+    """A producer id is needed. `decide` goes on with it, or with None if there is none."""
+
+    transactional_id: str
+    decide: Callable[[int | None, Instant], Outcome]
+    refuse: Callable[[ErrorCode], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DecideAgain:
+    """A call that was parked may go on."""
+
+    decide: Callable[[Instant], Outcome]
+
+
+Effect = SendMarkers | TakeProducerId | DecideAgain
+
+
+class EffectsCore(Core, Protocol):
+    """A core with effects."""
+
+    outbox: deque[Effect]
+
+    def markers_answered(
+        self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], now: Instant
+    ) -> Outcome:
+        """The leaders' answers to one `SendMarkers`."""
+        ...
+
+
+C = TypeVar("C", bound=EffectsCore)
+
+
+class EffectsEnv(MarkerWriter, Protocol):
+    """The node's producer ids and marker writer."""
+
+    def next_producer_id(self) -> Deferred[int | None]:
+        """An id that was never given out (P-29); None if that failed."""
+        ...
+
+
+class Effects(Generic[C]):
+    """Carries out the effects of all shards."""
+
+    def __init__(self, env: EffectsEnv) -> None:
+        self._env = env
+        self._at_work: set[Runtime[C]] = set()
+        self._markers_waiting: deque[tuple[Runtime[C], SendMarkers]] = deque()
+        self._markers_in_flight = 0
+
+    def carry_out(self, runtime: Runtime[C]) -> None:
+        """Do what the shard wants done, until it wants nothing more.
+
+        Answers that are there at once come back in here; the outer call does their work too, so
+        that nothing nests deeper and deeper.
+        """
+        if runtime in self._at_work:
+            return
+        self._at_work.add(runtime)
+        try:
+            while runtime.core.outbox and runtime.state is RuntimeState.ACTIVE:
+                self._do(runtime, runtime.core.outbox.popleft())
+        finally:
+            self._at_work.discard(runtime)
+
+    def _do(self, runtime: Runtime[C], effect: Effect) -> None:
+        if isinstance(effect, TakeProducerId):
+            self._take_producer_id(runtime, effect)
+        elif isinstance(effect, SendMarkers):
+            self._markers_waiting.append((runtime, effect))
+            self._send_waiting()
+        else:
+            runtime.run(effect.decide)
+
+    # --- Producer ids ---
+
+    def _take_producer_id(self, runtime: Runtime[C], effect: TakeProducerId) -> None:
+        def given(producer_id: int | None) -> None:
+            if runtime.state is RuntimeState.ACTIVE:
+                runtime.run(lambda now: effect.decide(producer_id, now))
+            else:
+                effect.refuse(runtime.error)
+
+        self._env.next_producer_id().then(given)
+
+    # --- Markers ---
+
+    def _send_waiting(self) -> None:
+        while self._markers_waiting and self._markers_in_flight < MARKERS_IN_FLIGHT_MAX:
+            runtime, sent = self._markers_waiting.popleft()
+            if runtime.state is RuntimeState.ACTIVE:
+                self._send(runtime, sent)
+
+    def _send(self, runtime: Runtime[C], sent: SendMarkers) -> None:
+        self._markers_in_flight += 1
+
+        def answered(codes: Mapping[TopicPartition, ErrorCode]) -> None:
+            self._markers_in_flight -= 1
+            _log_refusals(sent, codes)
+            if runtime.state is RuntimeState.ACTIVE:
+                runtime.run(lambda now: runtime.core.markers_answered(sent, codes, now))
+            self._send_waiting()
+
+        self._env.write_markers([sent.request]).then(answered)
+
+
+def _log_refusals(sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+    for (topic, index), code in codes.items():
+        if code is not ErrorCode.NONE and not code.retriable:
+            log.error(
+                "a transaction marker was refused",
+                transactional_id=sent.transactional_id,
+                topic=topic,
+                partition=index,
+                error=code.name,
+            )
+
 
 _E = ErrorCode
 

@@ -14,7 +14,8 @@ import structlog
 
 from odradek_broker.coordinator.runtime import Instant, Outcome, RuntimeState
 from odradek_broker.coordinator.shards import CoordinatorEnv, PartitionCounts, Shards
-from odradek_broker.coordinator.transactions.calls import (
+from odradek_broker.coordinator.transactions.completion import Effects, EffectsEnv
+from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
     AddCall,
     EndAnswer,
@@ -22,12 +23,12 @@ from odradek_broker.coordinator.transactions.calls import (
     InitAnswer,
     InitCall,
 )
-from odradek_broker.coordinator.transactions.effects import Effects, EffectsEnv
 from odradek_broker.coordinator.transactions.events import Observer, TransactionEvent, unobserved
-from odradek_broker.coordinator.transactions.interfaces import PartitionCodes
-from odradek_broker.coordinator.transactions.parking import PARK_CLIENT_MS, PARK_MS
-from odradek_broker.coordinator.transactions.settings import TransactionSettings
+from odradek_broker.coordinator.transactions.markers import PartitionCodes
 from odradek_broker.coordinator.transactions.shard import (
+    PARK_CLIENT_MS,
+    PARK_MS,
+    TransactionSettings,
     TransactionShard,
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction

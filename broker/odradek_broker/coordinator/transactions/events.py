@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from odradek_broker.coordinator.transactions.calls import Call
-from odradek_broker.coordinator.transactions.pending_markers import MarkerAnswer
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.transactions.decisions import Call
+from odradek_broker.coordinator.transactions.markers import MarkerAnswer
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 

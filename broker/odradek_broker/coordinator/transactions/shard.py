@@ -1,8 +1,10 @@
 """The transactional ids of one partition of `__transaction_state`: the core that a runtime runs.
 
 Records are replayed when they are appended, and answers wait until they are durable; so the outside
-sees what T-03 asks for. Between the two a step is pending, and what would build on it is answered
+sees what T-03 asks for. Between the two a step is pending (`PendingTransitions`), and what would build on it is answered
 CONCURRENT_TRANSACTIONS, but for more partitions in an open transaction: those are simply added.
+Partitions for the next transaction wait while the last one is being ended (`Parking`, T-68): markers usually
+take less time than the pause that clients make after CONCURRENT_TRANSACTIONS.
 
 What cannot be decided here (producer ids, markers) goes into `outbox`; whoever runs the shard takes
 it from there and comes back with the answers.
@@ -11,57 +13,289 @@ it from there and comes back with the answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
 from odradek_broker.coordinator.timers import Timers
-from odradek_broker.coordinator.transactions.add_partitions import (
-    decide_add_partitions,
-    verify_partitions,
-)
-from odradek_broker.coordinator.transactions.calls import (
-    AddCall,
-    EndAnswer,
-    EndCall,
-    InitAnswer,
-    InitCall,
-)
-from odradek_broker.coordinator.transactions.completion import Completion
-from odradek_broker.coordinator.transactions.deadlines import Deadline, TimerName
-from odradek_broker.coordinator.transactions.decision import Decision
-from odradek_broker.coordinator.transactions.effects import (
+from odradek_broker.coordinator.transactions.completion import (
+    Completion,
+    Deadline,
     DecideAgain,
     Effect,
     SendMarkers,
     TakeProducerId,
+    TimerName,
 )
-from odradek_broker.coordinator.transactions.end_transaction import decide_end
+from odradek_broker.coordinator.transactions.decisions import (
+    AddCall,
+    Call,
+    Decision,
+    EndAnswer,
+    EndCall,
+    InitAnswer,
+    InitCall,
+    decide_add_partitions,
+    decide_end,
+    decide_init_producer_id,
+    fence_producer,
+    verify_partitions,
+)
 from odradek_broker.coordinator.transactions.events import (
     Observer,
     TransactionEvent,
     TransactionEventKind,
     unobserved,
 )
-from odradek_broker.coordinator.transactions.fencing import fence_producer
-from odradek_broker.coordinator.transactions.init_producer_id import decide_init_producer_id
-from odradek_broker.coordinator.transactions.interfaces import PartitionCodes
-from odradek_broker.coordinator.transactions.parking import Parking
-from odradek_broker.coordinator.transactions.pending_transitions import PendingTransitions
-from odradek_broker.coordinator.transactions.settings import TransactionSettings
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.markers import PartitionCodes
 from odradek_broker.coordinator.transactions.transaction import (
+    TRANSACTION_APPEND_ERRORS,
     Transaction,
+    TransactionState,
+    check_step,
     decode,
+    encode,
+    tombstone,
 )
 from odradek_broker.deferred import Deferred
-from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
+from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoint, FaultPoints
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored import transaction_log
 
+
+class TransactionSettings(Protocol):
+    """The broker's settings, as the coordinator reads them."""
+
+    @property
+    def transaction_max_timeout_ms(self) -> int: ...
+    @property
+    def transactional_id_expiration_ms(self) -> int: ...
+    @property
+    def transaction_abort_timed_out_transaction_cleanup_interval_ms(self) -> int: ...
+    @property
+    def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
+    @property
+    def transaction_two_phase_commit_enable(self) -> bool: ...
+    @property
+    def max_transactional_ids(self) -> int: ...
+
+
 _E = ErrorCode
 _S = TransactionState
+
+#: Where a broker under test may die once a record is durable: by its state, or else by what wrote it.
+_DECISION_DURABLE = {
+    _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
+    _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
+}
+_STEP_DURABLE = {
+    TransactionEventKind.INIT: FaultPoint.INIT_PRODUCER_ID_DURABLE,
+    TransactionEventKind.ADD: FaultPoint.PARTITIONS_ADDED_DURABLE,
+}
+
+
+class PendingTransitions:
+    """The transitions of one shard's transactional ids that are decided and not durable yet, and those that
+    wait for a producer id (T-03); `transactions` and `outbox` are the shard's."""
+
+    def __init__(
+        self,
+        transactions: Mapping[str, Transaction],
+        outbox: deque[Effect],
+        completion: Completion,
+        observer: Observer,
+        faults: FaultPoints,
+    ) -> None:
+        self._transactions = transactions
+        self._outbox = outbox
+        self._completion = completion
+        self._observer = observer
+        self._faults = faults
+        self._targets: dict[str, _Target] = {}
+
+    def target(self, name: str) -> TransactionState | None:
+        """The state that an id is on its way to; None if it is on none."""
+        pending = self._targets.get(name)
+        return None if pending is None else pending.state
+
+    def is_busy(self, name: str) -> bool:
+        """Is something on its way: a transition that is not durable, or a decision whose Complete record is
+        not?"""
+        return name in self._targets or self._completion.is_under_way(name)
+
+    def record(
+        self,
+        kind: TransactionEventKind,
+        after: Transaction,
+        replies: list[Reply[Any]],
+        now: Instant,
+        call: Call | None = None,
+        *,
+        fences: bool = False,
+    ) -> Outcome:
+        """Decide on a transition. `fences`: it goes through PrepareEpochFence, on the coordinator's own account."""
+        name = after.transactional_id
+        before = self._transactions.get(name)
+        state = before.state if before is not None else _S.EMPTY
+        if fences:
+            check_step(name, state, _S.PREPARE_EPOCH_FENCE)
+            state = _S.PREPARE_EPOCH_FENCE
+        check_step(name, state, after.state)
+        pending = self._targets[name] = _Target(state if fences else after.state)
+        # Told now: what is refused because of it comes after it.
+        self._observer(TransactionEvent(now.wall_ms, name, kind, before, after, call=call))
+        if after.state.is_prepared:
+            self._faults.reach(FaultPoint.PREPARE_DECIDED)
+            self._faults.reach(FaultPoint.PREPARE_TORN)
+        durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[kind]
+
+        def settled(error: ErrorCode, then: Instant) -> Outcome:
+            if self._targets.get(name) is pending:
+                del self._targets[name]
+            if error is not _E.NONE:
+                self._observer(
+                    TransactionEvent(then.wall_ms, name, kind, before, after, error, call)
+                )
+                return Outcome()
+            self._faults.reach(durable)
+            return self._completion.begin(name, then) if after.state.is_prepared else Outcome()
+
+        return Outcome([encode(after)], replies, settled, TRANSACTION_APPEND_ERRORS)
+
+    def refused(
+        self,
+        kind: TransactionEventKind,
+        call: Call,
+        error: ErrorCode,
+        reply: Reply[Any],
+        now: Instant,
+        partitions: Sequence[TopicPartition] = (),
+    ) -> Outcome:
+        """Nothing to write, but what was read must be durable before it is told."""
+        if error is not _E.NONE:
+            name = call.transactional_id
+            held, state = self._transactions.get(name), self.target(name)
+            event = TransactionEvent(
+                now.wall_ms, name, kind, held, None, error, call, state, partitions
+            )
+            self._observer(event)
+        return Outcome(replies=[reply])
+
+    def take_producer_id(
+        self,
+        name: str,
+        decide: Callable[[int | None, Instant], Outcome],
+        refuse: Callable[[ErrorCode], None],
+    ) -> Outcome:
+        """Ask for a producer id; until it is there, whoever needs it has a transition pending."""
+        pending = self._targets[name] = _Target(_S.EMPTY)
+
+        def go_on(given: int | None, now: Instant) -> Outcome:
+            if self._targets.get(name) is pending:
+                del self._targets[name]
+            if given is None:
+                refuse(_E.COORDINATOR_NOT_AVAILABLE)
+                return Outcome()
+            return decide(given, now)
+
+        self._outbox.append(TakeProducerId(name, go_on, refuse))
+        return Outcome()
+
+    def remove(self, expired: Sequence[Transaction]) -> Outcome:
+        """Forget ids that nobody uses (T-06)."""
+        if not expired:
+            return Outcome()
+        for held in expired:
+            check_step(held.transactional_id, held.state, _S.DEAD)
+            self._targets[held.transactional_id] = _Target(_S.DEAD)
+
+        def settled(error: ErrorCode, then: Instant) -> Outcome:
+            kind = TransactionEventKind.EXPIRED
+            for held in expired:
+                name = held.transactional_id
+                self._targets.pop(name, None)
+                self._observer(TransactionEvent(then.wall_ms, name, kind, held, None, error))
+            return Outcome()
+
+        records = [tombstone(held.transactional_id) for held in expired]
+        return Outcome(records, [], settled, TRANSACTION_APPEND_ERRORS)
+
+
+class _Target:
+    """The state that an id is on its way to; each transition has its own object."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: TransactionState) -> None:
+        self.state = state
+
+
+#: How long the partitions of a batch wait (T-68).
+PARK_MS = 2_000
+
+#: How long a client's AddPartitionsToTxn does, which has an answer for it (T-20): shorter than the
+#: pause that clients make after CONCURRENT_TRANSACTIONS, longer than markers usually take.
+PARK_CLIENT_MS = 50
+
+#: How many calls of one id may wait.
+PARKED_MAX = 100
+
+
+class ParkedCall(NamedTuple):
+    """A call that waits until `until_ms` of the monotonic clock, at most."""
+
+    call: AddCall
+    deferred: Deferred[PartitionCodes]
+    until_ms: int
+
+    def answer(self, error: ErrorCode) -> Reply[PartitionCodes]:
+        """The same code for every partition, whatever becomes of the records before it."""
+        codes = dict.fromkeys(self.call.partitions, error)
+        return Reply(self.deferred, codes, lambda _: codes)
+
+
+class Parking:
+    """The parked calls of one shard. Each has a deadline in the shard's timers, which is its name."""
+
+    def __init__(self, timers: Timers[TimerName]) -> None:
+        self._timers = timers
+        self._calls: dict[TimerName, ParkedCall] = {}
+        self._of_id: dict[str, list[TimerName]] = {}
+        self._next_number = 0
+
+    def park(self, call: AddCall, deferred: Deferred[PartitionCodes], until_ms: int) -> bool:
+        """Wait until then; False if too many calls of the id do."""
+        name = call.transactional_id
+        if len(self._of_id.get(name, ())) >= PARKED_MAX:
+            return False
+        self._next_number += 1
+        timer = TimerName(Deadline.PARKED, name, self._next_number)
+        self._of_id.setdefault(name, []).append(timer)
+        self._calls[timer] = ParkedCall(call, deferred, until_ms)
+        self._timers.set(timer, until_ms)
+        return True
+
+    def of_id(self, transactional_id: str) -> list[TimerName]:
+        """The calls of an id that wait, the first one first."""
+        return list(self._of_id.get(transactional_id, ()))
+
+    def take(self, timer: TimerName) -> ParkedCall | None:
+        """A call that waits no more; None if it was taken before."""
+        parked = self._calls.pop(timer, None)
+        if parked is not None:
+            self._timers.cancel(timer)
+            waiting = self._of_id[timer.transactional_id]
+            waiting.remove(timer)
+            if not waiting:
+                del self._of_id[timer.transactional_id]
+        return parked
+
+    def clear(self) -> list[ParkedCall]:
+        """All calls, which wait no more."""
+        return [parked for timer in list(self._calls) if (parked := self.take(timer)) is not None]
+
 
 #: Tombstones in one batch. What is left over is written by the next check for expired ids.
 TOMBSTONES_MAX = 1_000

@@ -12,12 +12,11 @@ way. Asking again a moment later is cheaper than sending the client away, whose 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from odradek_broker.coordinator.transactions.interfaces import TransactionVerifier
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Scheduler
@@ -25,6 +24,27 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.producers.state import ProducerStateManager
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+
+
+class TransactionVerifier(Protocol):
+    """The coordinator of a transactional id, as a partition's leader needs it."""
+
+    def verify_or_add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        add: bool,
+    ) -> Deferred[Mapping[TopicPartition, ErrorCode]]:
+        """Are these partitions part of the producer's open transaction?
+
+        `add` puts in what is missing, durably (T-61, as T-20); otherwise what is missing gets
+        TRANSACTION_ABORTABLE (T-62). The codes are the coordinator's own: the leader maps them.
+        """
+        ...
+
 
 _E = ErrorCode
 Answer = Deferred[Mapping[TopicPartition, ErrorCode]]

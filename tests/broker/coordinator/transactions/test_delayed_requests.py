@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker_in_loop import RunningBroker
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -30,8 +30,11 @@ from foreign_topics import create_topic
 from foreign_transactions import CLIENTS
 from odradek import Consumer, Producer
 from odradek_broker.coordinator.placement import partition_for
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import Transaction, encode
+from odradek_broker.coordinator.transactions.transaction import (
+    Transaction,
+    TransactionState,
+    encode,
+)
 from odradek_broker.metadata.cluster import TRANSACTIONS_TOPIC
 from transactional_clients import transactional
 from waiting import until

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.add_partitions_to_txn import (

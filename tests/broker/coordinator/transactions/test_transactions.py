@@ -8,18 +8,16 @@ import pytest
 
 from odradek_broker.coordinator.placement import partition_for
 from odradek_broker.coordinator.runtime import RuntimeState
-from odradek_broker.coordinator.transactions.calls import InitCall
+from odradek_broker.coordinator.transactions.decisions import InitCall
 from odradek_broker.coordinator.transactions.shard import TOMBSTONES_MAX
-from odradek_broker.coordinator.transactions.states import (
-    ENTERED_FROM,
-    IllegalTransition,
-    TransactionState,
-    check_step,
-)
 from odradek_broker.coordinator.transactions.transaction import (
+    ENTERED_FROM,
     NO_TIMEOUT_MS,
     TRANSACTION_APPEND_ERRORS,
+    IllegalTransition,
     Transaction,
+    TransactionState,
+    check_step,
     decode,
     encode,
 )
@@ -1128,7 +1126,7 @@ def test_t68_an_older_epoch_that_waited_is_fenced_by_the_markers(world: Transact
 
 
 def test_markers_of_many_transactions_take_turns() -> None:
-    from odradek_broker.coordinator.transactions.effects import MARKERS_IN_FLIGHT_MAX
+    from odradek_broker.coordinator.transactions.completion import MARKERS_IN_FLIGHT_MAX
 
     world = TransactionWorld()
     count = 2 * MARKERS_IN_FLIGHT_MAX + 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_protocol.errors import ErrorCode
 from transaction_world import T0, T1, TransactionWorld
 

@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from odradek_broker.coordinator.transactions.calls import EndAnswer, InitAnswer
-from odradek_broker.coordinator.transactions.states import TransactionState
+from odradek_broker.coordinator.transactions.decisions import EndAnswer, InitAnswer
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.deferred import Deferred
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode

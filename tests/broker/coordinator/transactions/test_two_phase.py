@@ -8,8 +8,7 @@ import pytest
 
 import handler_calls
 from acl_rules import Rule, RuleList
-from odradek_broker.coordinator.transactions.states import TransactionState
-from odradek_broker.coordinator.transactions.transaction import NO_TIMEOUT_MS
+from odradek_broker.coordinator.transactions.transaction import NO_TIMEOUT_MS, TransactionState
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -1,0 +1,398 @@
+"""The decisions about the requests of producers with a transactional id: InitProducerId,
+AddPartitionsToTxn, EndTxn, and the abort by the coordinator itself.
+
+A decision is an error, or records and an answer. The functions here look at nothing but their
+arguments. If they need a new producer id they say so (`needs_producer_id`), and decide again when there
+is one, on whatever is stored then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from odradek_broker.coordinator.transactions.transaction import (
+    COMPLETED,
+    END_V1,
+    END_V2,
+    EPOCH_MAX,
+    NO_PARTITIONS,
+    NO_TIMEOUT_MS,
+    End,
+    Transaction,
+    TransactionState,
+    is_exhausted,
+)
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek_protocol.errors import ErrorCode
+
+_E = ErrorCode
+_S = TransactionState
+
+#: The transaction version from which on every end of a transaction raises the epoch (KIP-890).
+VERSION_2 = 2
+
+
+class InitCall(NamedTuple):
+    """An InitProducerId with a transactional id. -1 and -1 for a producer that knows none yet.
+
+    `client`, here and below, is who asks, for people; empty where it is the broker itself.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    enable_two_phase_commit: bool = False
+    keep_prepared: bool = False
+    client: str = ""
+
+
+class EndCall(NamedTuple):
+    """An EndTxn. `version` is the transaction version: 2 from EndTxn 5 on."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    commit: bool
+    version: int
+    client: str = ""
+
+
+class AddCall(NamedTuple):
+    """Partitions for a transaction. `version` as in `EndCall`. `group`: whose offsets they are for."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    partitions: Collection[TopicPartition]
+    version: int
+    client: str = ""
+    group: str = ""
+
+
+Call = InitCall | AddCall | EndCall
+
+
+class InitAnswer(NamedTuple):
+    """The answer to InitProducerId."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    epoch: int = -1
+    ongoing_producer_id: int = -1
+    ongoing_epoch: int = -1
+
+
+class EndAnswer(NamedTuple):
+    """The answer to EndTxn: the identity to go on with."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision. `after` is what to record, if anything, and `producer_id` and `epoch` the
+    identity to answer; `ongoing_*` that of a transaction that was kept (KIP-939)."""
+
+    error: ErrorCode = _E.NONE
+    after: Transaction | None = None
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    ongoing_producer_id: int = NO_PRODUCER_ID
+    ongoing_epoch: int = NO_PRODUCER_EPOCH
+    needs_producer_id: bool = False
+
+
+NEEDS_PRODUCER_ID = Decision(needs_producer_id=True)
+
+
+def fence_producer(
+    held: Transaction, fresh_id: int | None, wall_ms: int, *, keep_last_epoch: bool = False
+) -> Decision:
+    """Abort an open transaction under an epoch that its producer does not have.
+
+    One raise: the markers carry it, and the next identity that is given out is another one. It is
+    made from what is stored, so that one that could not be recorded is not made twice (T-14).
+    """
+    epoch = min(held.epoch + 1, EPOCH_MAX)
+    next_id, next_epoch = held.next_producer_id, held.next_epoch
+    previous_id = held.previous_producer_id
+    rotates = epoch == EPOCH_MAX
+    if next_epoch != NO_PRODUCER_EPOCH:
+        rotates = is_exhausted(next_epoch)
+        next_epoch += 1
+    if rotates:
+        # A retried EndTxn is answered the stored identity: it must be one to use (T-66).
+        if fresh_id is None:
+            return NEEDS_PRODUCER_ID
+        previous_id = held.identity[0]
+        next_id, next_epoch = fresh_id, 0
+    after = replace(
+        held,
+        state=_S.PREPARE_ABORT,
+        epoch=epoch,
+        last_epoch=held.identity[1] if keep_last_epoch else NO_PRODUCER_EPOCH,
+        previous_producer_id=previous_id,
+        next_producer_id=next_id,
+        next_epoch=next_epoch,
+        last_update_ms=wall_ms,
+    )
+    return Decision(after=after)
+
+
+def decide_init_producer_id(
+    held: Transaction | None, call: InitCall, fresh_id: int | None, wall_ms: int
+) -> Decision:
+    """The effect of an InitProducerId (T-12). The caller has seen that no step of the id is on its
+    way."""
+    timeout_ms = NO_TIMEOUT_MS if call.enable_two_phase_commit else call.timeout_ms
+    if held is None:
+        return _first_identity(call.transactional_id, timeout_ms, fresh_id, wall_ms)
+    given = call.producer_id != NO_PRODUCER_ID
+    if held.state.is_prepared:
+        return Decision(_E.CONCURRENT_TRANSACTIONS)
+    if given and not _may_own(held, call):
+        return Decision(_E.PRODUCER_FENCED)
+    if held.state is _S.ONGOING:
+        if given and (call.producer_id, call.epoch) != held.identity:
+            # Whoever was fenced must not abort what its successor has begun.
+            return Decision(_E.PRODUCER_FENCED)
+        if call.keep_prepared:
+            return _keep(held, timeout_ms, fresh_id, wall_ms)
+        return _fence_for_init(held, given, fresh_id, wall_ms)
+    fresh = replace(
+        held,
+        state=_S.EMPTY,
+        timeout_ms=timeout_ms,
+        partitions=NO_PARTITIONS,
+        start_ms=NO_TIMESTAMP,
+        last_update_ms=wall_ms,
+    )
+    if given and call.epoch == held.last_epoch:
+        # The raise was made and its answer lost.
+        return _answered(fresh)
+    if given and (call.producer_id, call.epoch) != (held.producer_id, held.epoch):
+        return Decision(_E.PRODUCER_FENCED)
+    last_epoch = held.epoch if given else NO_PRODUCER_EPOCH
+    if not is_exhausted(held.epoch):
+        return _answered(replace(fresh, epoch=held.epoch + 1, last_epoch=last_epoch))
+    if fresh_id is None:
+        return NEEDS_PRODUCER_ID
+    return _answered(
+        replace(
+            fresh,
+            producer_id=fresh_id,
+            previous_producer_id=held.producer_id,
+            epoch=0,
+            last_epoch=last_epoch,
+        )
+    )
+
+
+def _may_own(held: Transaction, call: InitCall) -> bool:
+    """Is it the producer of this id, or one whose answer with a new producer id was lost?"""
+    if call.producer_id in (held.producer_id, held.next_producer_id):
+        return True
+    return call.producer_id == held.previous_producer_id and is_exhausted(call.epoch)
+
+
+def _first_identity(
+    transactional_id: str, timeout_ms: int, fresh_id: int | None, wall_ms: int
+) -> Decision:
+    if fresh_id is None:
+        return NEEDS_PRODUCER_ID
+    return _answered(
+        Transaction(transactional_id, fresh_id, 0, timeout_ms, _S.EMPTY, last_update_ms=wall_ms)
+    )
+
+
+def _answered(after: Transaction) -> Decision:
+    return Decision(after=after, producer_id=after.producer_id, epoch=after.epoch)
+
+
+def _fence_for_init(held: Transaction, given: bool, fresh_id: int | None, wall_ms: int) -> Decision:
+    step = fence_producer(held, fresh_id, wall_ms, keep_last_epoch=given)
+    if step.after is None:
+        return step
+    return replace(step, error=_E.CONCURRENT_TRANSACTIONS)
+
+
+def _keep(held: Transaction, timeout_ms: int, fresh_id: int | None, wall_ms: int) -> Decision:
+    """Keep an open transaction, for another instance to commit or abort (T-73)."""
+    producer_id, epoch = held.identity
+    previous_id = held.previous_producer_id
+    if is_exhausted(epoch):
+        if fresh_id is None:
+            return NEEDS_PRODUCER_ID
+        previous_id = producer_id
+        producer_id, epoch = fresh_id, NO_PRODUCER_EPOCH
+    after = replace(
+        held,
+        timeout_ms=timeout_ms,
+        previous_producer_id=previous_id,
+        next_producer_id=producer_id,
+        next_epoch=epoch + 1,
+        last_epoch=NO_PRODUCER_EPOCH,
+        last_update_ms=wall_ms,
+    )
+    return Decision(
+        after=after,
+        producer_id=after.next_producer_id,
+        epoch=after.next_epoch,
+        ongoing_producer_id=held.producer_id,
+        ongoing_epoch=held.epoch,
+    )
+
+
+def decide_add_partitions(
+    held: Transaction | None, call: AddCall, pending: bool, wall_ms: int
+) -> Decision:
+    """The effect of an AddPartitionsToTxn (T-20). `pending`: another step is on its way, which
+    counts before identity (KAFKA-18660)."""
+    if held is None:
+        return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
+    if pending or held.state.is_prepared:
+        return Decision(_E.CONCURRENT_TRANSACTIONS)
+    if held.producer_id != call.producer_id:
+        return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
+    if held.epoch != call.epoch:
+        return Decision(_E.PRODUCER_FENCED)
+    if held.next_epoch != NO_PRODUCER_EPOCH:
+        # A kept transaction waits for its end and takes nothing more (T-73).
+        return Decision(_E.PRODUCER_FENCED)
+    ongoing = held.state is _S.ONGOING
+    if ongoing and held.partitions.issuperset(call.partitions):
+        return Decision()
+    after = replace(
+        held,
+        state=_S.ONGOING,
+        partitions=held.partitions.union(call.partitions),
+        client_version=call.version,
+        last_update_ms=wall_ms,
+        start_ms=held.start_ms if ongoing else wall_ms,
+    )
+    return Decision(after=after)
+
+
+def verify_partitions(held: Transaction | None, call: AddCall) -> dict[TopicPartition, ErrorCode]:
+    """A code for each partition, NONE if it was added (T-22). A step on its way does not matter:
+    the log checks again."""
+    error = _E.NONE
+    if held is None or held.producer_id != call.producer_id:
+        error = _E.INVALID_PRODUCER_ID_MAPPING
+    elif held.epoch != call.epoch:
+        error = _E.PRODUCER_FENCED
+    elif held.state.is_prepared:
+        error = _E.CONCURRENT_TRANSACTIONS
+    if held is None or error is not _E.NONE:
+        return dict.fromkeys(call.partitions, error)
+    return {
+        part: _E.NONE if part in held.partitions else _E.TRANSACTION_ABORTABLE
+        for part in call.partitions
+    }
+
+
+def decide_end(
+    held: Transaction | None, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
+) -> Decision:
+    """The effect of an EndTxn; the tables are in `states`. `pending`: a step of this id is on its
+    way, which it is from the decision to end a transaction until its Complete record is durable
+    (T-65)."""
+    if held is None:
+        return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
+    pending = pending or held.state.is_prepared
+    if call.version >= VERSION_2:
+        if pending:
+            # Before any look at the identity: a producer that has gone on to the next transaction
+            # shows one that is not stored yet, and must not be fenced for it.
+            return Decision(_E.CONCURRENT_TRANSACTIONS)
+        return _end_v2(held, call, fresh_id, wall_ms)
+    producer_id, epoch = held.identity
+    fenced_by_rotation = call.producer_id == held.previous_producer_id and is_exhausted(call.epoch)
+    if producer_id != call.producer_id and not fenced_by_rotation:
+        return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
+    if fenced_by_rotation or epoch != call.epoch:
+        return Decision(_E.PRODUCER_FENCED)
+    if pending:
+        return Decision(_E.CONCURRENT_TRANSACTIONS)
+    ending = END_V1[held.state, call.commit]
+    if isinstance(ending, ErrorCode):
+        return Decision(ending)
+    if ending is End.DONE:
+        return Decision(producer_id=producer_id, epoch=epoch)
+    after = replace(held, state=_prepared(call.commit), client_version=1, last_update_ms=wall_ms)
+    return Decision(after=after, producer_id=producer_id, epoch=epoch)
+
+
+def _prepared(commit: bool) -> TransactionState:
+    return _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT
+
+
+def _end_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Decision:
+    stored_id, stored_epoch = held.identity
+    after_overflow = (
+        call.producer_id == held.previous_producer_id
+        and is_exhausted(call.epoch)
+        and stored_epoch == 0
+        and held.state not in (_S.EMPTY, _S.ONGOING)
+    )
+    if call.producer_id != stored_id and not after_overflow:
+        return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
+    # What ended in version 1 did not raise the epoch: there, an older one is a fenced instance's.
+    raised = held.client_version >= VERSION_2 and call.epoch + 1 == stored_epoch
+    retry = after_overflow or raised
+    if not retry and call.epoch != stored_epoch:
+        return Decision(_E.PRODUCER_FENCED)
+    ending = END_V2[held.state, call.commit, retry]
+    if isinstance(ending, ErrorCode):
+        return Decision(ending)
+    if ending is End.DONE:
+        return Decision(producer_id=stored_id, epoch=stored_epoch)
+    return _prepare_v2(held, call, fresh_id, wall_ms)
+
+
+def _prepare_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Decision:
+    """Decide under a new epoch, and answer the identity to go on with (T-63, T-64)."""
+    kept = held.next_epoch != NO_PRODUCER_EPOCH
+    client_id, client_epoch = held.identity
+    after = replace(
+        held,
+        state=_prepared(call.commit),
+        epoch=min(held.epoch + 1, EPOCH_MAX),
+        last_epoch=client_epoch,
+        client_version=VERSION_2,
+        last_update_ms=wall_ms,
+        # An abort of nothing has no beginning of its own.
+        start_ms=held.start_ms if held.state is _S.ONGOING else wall_ms,
+    )
+    if is_exhausted(client_epoch):
+        if fresh_id is None:
+            return NEEDS_PRODUCER_ID
+        after = replace(
+            after, previous_producer_id=client_id, next_producer_id=fresh_id, next_epoch=0
+        )
+        return Decision(after=after, producer_id=fresh_id, epoch=0)
+    if kept:
+        after = replace(after, next_epoch=client_epoch + 1)
+    answer_id, answer_epoch = after.identity
+    return Decision(after=after, producer_id=answer_id, epoch=answer_epoch)
+
+
+def complete_transaction(held: Transaction, wall_ms: int) -> Transaction:
+    """The transaction when all of its markers are written."""
+    producer_id, epoch = held.identity
+    return replace(
+        held,
+        state=COMPLETED[held.state],
+        producer_id=producer_id,
+        epoch=epoch,
+        next_producer_id=NO_PRODUCER_ID,
+        next_epoch=NO_PRODUCER_EPOCH,
+        partitions=NO_PARTITIONS,
+        last_update_ms=wall_ms,
+    )

@@ -1,0 +1,236 @@
+"""The markers that end transactions: which are left, and writing them (rules T-40 to T-45).
+
+`MarkerProgress` keeps, for a transaction that is being ended, the partitions without a marker. The
+transaction coordinator of this broker and WriteTxnMarkers from the network both write through
+`write_markers`, at each partition's leader, so that a marker means the same whoever asked for it (D8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from typing import Protocol
+
+from odradek_broker.coordinator.transactions.decisions import VERSION_2
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
+from odradek_broker.partition import Partition
+from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
+from odradek_broker.platform.seams import Clock
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.errors import ErrorCode
+
+PartitionCodes = Mapping[TopicPartition, ErrorCode]
+"""An error code for each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerRequest:
+    """End one producer's transaction in these partitions (T-40).
+
+    `commit` False aborts. `transaction_version`: 2 where the epoch was raised for this marker, so
+    that it must be above the data's (T-41).
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
+    partitions: Sequence[TopicPartition]
+
+
+class MarkerWriter(Protocol):
+    """The partitions' leaders, as the coordinator needs them."""
+
+    def write_markers(
+        self, markers: Sequence[MarkerRequest], /
+    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
+        """Write markers; resolves with one code per partition (T-43) when they are durable.
+
+        The coordinator asks for one producer at a time, so a partition occurs once.
+        """
+        ...
+
+
+_E = ErrorCode
+
+#: Between two attempts: the first and the longest pause.
+BACKOFF_MS = 100
+BACKOFF_MAX_MS = 10_000
+
+
+class MarkerAnswer(Enum):
+    """The consequence of a leader's answer for a partition."""
+
+    DONE = "the marker is there, or no longer needed"
+    RETRY = "ask again later"
+    STALE = "a newer coordinator is at work: stop, and leave the transaction to it"
+    FAILED = "stop, and leave the transaction as it is"
+
+
+#: The meaning of a code from a partition's leader (T-43). Codes that are not here are FAILED.
+ANSWERS: dict[ErrorCode, MarkerAnswer] = {
+    _E.NONE: MarkerAnswer.DONE,
+    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAnswer.DONE,
+    _E.UNSUPPORTED_VERSION: MarkerAnswer.DONE,
+    _E.UNKNOWN_TOPIC_OR_PARTITION: MarkerAnswer.RETRY,
+    _E.NOT_LEADER_OR_FOLLOWER: MarkerAnswer.RETRY,
+    _E.NOT_ENOUGH_REPLICAS: MarkerAnswer.RETRY,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: MarkerAnswer.RETRY,
+    _E.REQUEST_TIMED_OUT: MarkerAnswer.RETRY,
+    _E.KAFKA_STORAGE_ERROR: MarkerAnswer.RETRY,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: MarkerAnswer.RETRY,
+    _E.COORDINATOR_NOT_AVAILABLE: MarkerAnswer.RETRY,
+    _E.NOT_COORDINATOR: MarkerAnswer.RETRY,
+    _E.INVALID_PRODUCER_EPOCH: MarkerAnswer.STALE,
+    _E.TRANSACTION_COORDINATOR_FENCED: MarkerAnswer.STALE,
+}
+
+
+class MarkerProgress:
+    """The markers of one prepared transaction. Soft state: after a restart all are written again."""
+
+    __slots__ = ("attempts", "coordinator_epoch", "in_flight", "remaining", "transaction")
+
+    def __init__(self, transaction: Transaction, coordinator_epoch: int) -> None:
+        self.transaction = transaction
+        self.coordinator_epoch = coordinator_epoch
+        self.remaining: set[TopicPartition] = set(transaction.partitions)
+        self.attempts = 0
+        self.in_flight = False
+
+    def request(self) -> MarkerRequest:
+        """Markers for what is left (T-40)."""
+        transaction = self.transaction
+        return MarkerRequest(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            coordinator_epoch=self.coordinator_epoch,
+            commit=transaction.state is TransactionState.PREPARE_COMMIT,
+            transaction_version=transaction.client_version
+            if transaction.client_version >= VERSION_2
+            else 1,
+            partitions=sorted(self.remaining),
+        )
+
+    def backoff_ms(self) -> int:
+        """How long to wait before the next attempt."""
+        return min(BACKOFF_MAX_MS, BACKOFF_MS << min(self.attempts, 20))
+
+    def answered(
+        self,
+        codes: Mapping[TopicPartition, ErrorCode],
+        exists: Callable[[TopicPartition], bool],
+    ) -> dict[MarkerAnswer, list[TopicPartition]]:
+        """Take one round of answers; what they mean, by meaning.
+
+        A partition without an answer is asked again; one whose topic is gone needs no marker.
+        """
+        self.in_flight = False
+        self.attempts += 1
+        found: dict[MarkerAnswer, list[TopicPartition]] = {}
+        for part in sorted(self.remaining):
+            code = codes.get(part, _E.REQUEST_TIMED_OUT)
+            answer = ANSWERS.get(code, MarkerAnswer.FAILED)
+            if answer is MarkerAnswer.RETRY and not exists(part):
+                answer = MarkerAnswer.DONE
+            found.setdefault(answer, []).append(part)
+        self.remaining.difference_update(found.get(MarkerAnswer.DONE, ()))
+        return found
+
+
+MarkerResults = dict[TopicPartition, ErrorCode]
+
+
+class Leadership(Protocol):
+    """The leaders in the cluster metadata."""
+
+    def leader_of(self, name: str, partition: int, /) -> int | None:
+        """The node that leads; None if there is no such partition."""
+        ...
+
+
+class OffsetsReader(Protocol):
+    """Who must know of markers on `__consumer_offsets` (O-17)."""
+
+    def marker_written(
+        self, index: int, producer_id: int, commit: bool, written: Deferred[ErrorCode], /
+    ) -> None:
+        """See `GroupCoordinator.marker_written`."""
+        ...
+
+
+class MarkerEnv(Protocol):
+    """The node, as the marker writer needs it."""
+
+    @property
+    def clock(self) -> Clock:
+        """For the markers' timestamps."""
+        ...
+
+    @property
+    def faults(self) -> FaultPoints:
+        """Where a broker under test dies."""
+        ...
+
+    @property
+    def metadata(self) -> Leadership:
+        """Who leads what (D8)."""
+        ...
+
+    @property
+    def groups(self) -> OffsetsReader:
+        """The group coordinator."""
+        ...
+
+    def partition(self, topic: str, index: int, /) -> Partition | None:
+        """A partition that this node leads."""
+        ...
+
+
+def write_markers(env: MarkerEnv, markers: Sequence[MarkerRequest]) -> Deferred[MarkerResults]:
+    """Markers of several producers, no partition twice; see `MarkerWriter`."""
+    return gather([write_marker(env, marker) for marker in markers]).map(
+        lambda results: dict(chain.from_iterable(map(dict.items, results)))
+    )
+
+
+def write_marker(env: MarkerEnv, marker: MarkerRequest) -> Deferred[MarkerResults]:
+    """One producer's markers; resolves when all of them are durable or refused.
+
+    Codes (T-43): NONE; 3 where there is no such partition and 6 where another broker leads it;
+    47 and 52 where a newer producer or coordinator was there before (T-41); 56 from the disk.
+    """
+    partitions = list(dict.fromkeys(marker.partitions))
+    return gather([_write(env, marker, partition) for partition in partitions]).map(
+        lambda codes: dict(zip(partitions, codes, strict=True))
+    )
+
+
+def _write(env: MarkerEnv, marker: MarkerRequest, where: TopicPartition) -> Deferred[ErrorCode]:
+    topic, index = where
+    partition = env.partition(topic, index)
+    if partition is None:
+        led = env.metadata.leader_of(topic, index) is not None
+        return Deferred.of(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    env.faults.reach(FaultPoint.MARKER_TORN)
+    written = partition.append_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        commit=marker.commit,
+        transaction_version=marker.transaction_version,
+        now_ms=env.clock.wall_ms(),
+    )
+    refused = written.done and written.result() is not ErrorCode.NONE
+    if not refused:
+        env.faults.reach(FaultPoint.MARKER_WRITTEN)
+    if topic == OFFSETS_TOPIC and not refused:
+        env.groups.marker_written(index, marker.producer_id, marker.commit, written)
+    return written
