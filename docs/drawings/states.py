@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from odradek_broker.coordinator.groups.classic import states as classic
-from odradek_broker.coordinator.groups.consumer import states as consumer
+from odradek_broker.coordinator.groups.classic import group as classic
+from odradek_broker.coordinator.groups.consumer import group as consumer
 from odradek_broker.coordinator.transactions import transaction
 from odradek_broker.server import authentication
 from odradek_broker.server.authentication import TRANSITIONS
@@ -70,7 +70,7 @@ def _machines() -> list[Machine]:
     return [
         Machine(
             "Classic group (broker)",
-            "broker/odradek_broker/coordinator/groups/classic/states.py",
+            "broker/odradek_broker/coordinator/groups/classic/group.py",
             "The states that Kafka's tools show.",
             classic.GroupState.EMPTY.value,
             _named(
@@ -215,7 +215,7 @@ def _consumer_member() -> str:
 A heartbeat may say what the member owns. What follows from that and from the target assignment is in
 the table. `UnrevokedPartitions`: the member has been asked to give partitions back and has not done so
 yet. `UnreleasedPartitions`: it waits for partitions that others still own.
-Table: `broker/odradek_broker/coordinator/groups/consumer/states.py`.
+Table: `broker/odradek_broker/coordinator/groups/consumer/group.py`.
 
 {_mermaid(arrows)}
 {lines}

@@ -11,7 +11,7 @@ from consumer_group_world import (
     topic_id_partitions,
 )
 from group_world import GroupWorld
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import JoinGroupResponse
 from odradek_protocol.stored.assignment import (

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator_world import CoordinatorWorld, Topics
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.groups.offsets import (
     CommitCall,

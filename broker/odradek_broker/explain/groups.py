@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
-from odradek_broker.coordinator.groups.consumer.partitions import (
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
+from odradek_broker.coordinator.groups.consumer.group import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
     Partitions,
     by_name,
     each_partition,
 )
-from odradek_broker.coordinator.groups.consumer.settings import Topics
-from odradek_broker.coordinator.groups.consumer.states import MemberState
 from odradek_broker.coordinator.groups.events import (
     GenerationStarted,
     GroupConverted,
@@ -38,7 +37,7 @@ from odradek_broker.coordinator.groups.events import (
     RecordReplayed,
     RequestRefused,
 )
-from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.explain.group_reasons import (
     CONVERSIONS,
     LEAVES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.administration import consumer_not_described
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek_broker.coordinator.groups.consumer.settings import session_timeout_ms
+from odradek_broker.coordinator.groups.settings import session_timeout_ms
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import states_of_consumer_group, states_of_group

@@ -6,8 +6,7 @@ answer has one code. Where there is no place for a code, the connection closes.
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.groups.administration import not_described
-from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
+from odradek_broker.coordinator.groups.administration import consumer_not_described, not_described
 from odradek_broker.request import CloseConnection
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api

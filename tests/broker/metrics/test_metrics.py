@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from fake_node import FakeNode
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.transactions.transaction import (
     NO_TIMEOUT_MS,
     Transaction,

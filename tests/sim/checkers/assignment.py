@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.partitions import each_partition
+from odradek_broker.coordinator.groups.classic.group import GroupState
+from odradek_broker.coordinator.groups.consumer.group import each_partition
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_protocol.stored.assignment import decode_assignment
 

@@ -8,14 +8,12 @@ from typing import Any
 from tests.sim.mutants.base import Mutant
 
 from odradek_broker.coordinator.groups import conversion, offsets, shard
-from odradek_broker.coordinator.groups.classic import checks
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.classic.rebalance import Rebalances
-from odradek_broker.coordinator.groups.consumer import downgrade, upgrade
-from odradek_broker.coordinator.groups.consumer.deadlines import ConsumerDeadlines
+from odradek_broker.coordinator.groups.classic import membership
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member, check_member
+from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.offsets import check_commit as check_consumer_commit
-from odradek_broker.coordinator.groups.offsets import check_commit
+from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines
+from odradek_broker.coordinator.groups.offsets import check_commit, check_consumer_commit
 from odradek_broker.coordinator.groups.offsets import commit_records as _commit_records
 from odradek_broker.coordinator.runtime import Runtime
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
@@ -27,7 +25,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-_check_member = checks.check_member
+_check_member = check_member
 _OLD_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
 _read_stored = Partition.read_stored
 _rename = ClassicGroup.rename
@@ -87,13 +85,13 @@ class _FirstGeneration:
 
 
 def _upgraded_from_the_first_epoch(classic: Any, *rest: Any) -> Any:
-    return upgrade.upgraded(_FirstGeneration(classic), *rest)  # type: ignore[arg-type]
+    return conversion.upgraded(_FirstGeneration(classic), *rest)  # type: ignore[arg-type]
 
 
 def _downgraded_to_the_first_generation(group: ConsumerGroup, *rest: Any) -> Any:
     epoch, group.epoch = group.epoch, 1
     try:
-        return downgrade.downgraded(group, *rest)
+        return conversion.downgraded(group, *rest)
     finally:
         group.epoch = epoch
 
@@ -142,7 +140,7 @@ GROUPS = (
         "a change of protocol that forgets who has what",
         "groups",
         35,
-        {(upgrade, "_has_assignment"): lambda classic, member: False},
+        {(conversion, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(
         "an offline metadata log taken for an empty one",
@@ -161,7 +159,7 @@ GROUPS = (
         "a static member that was replaced and is not fenced",
         "late-commits",
         20,
-        {(checks, "check_member"): _any_instance, (offsets, "check_member"): _any_instance},
+        {(membership, "check_member"): _any_instance, (offsets, "check_member"): _any_instance},
         ("committed: ",),
     ),
     Mutant(

@@ -1,32 +1,99 @@
 """The administration of groups: list, describe, delete, delete offsets (O-14).
 
-Nothing here changes anything: answers and records are returned.
-"""
+Nothing here changes anything: answers and records are returned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
-from odradek_broker.coordinator.groups.consumer.describe import described as consumer_described
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings, Topics
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
+from odradek_broker.coordinator.groups.consumer.group import (
+    ConsumerGroup,
+    ConsumerMember,
+    Partitions,
+    by_name,
+    union,
+)
+from odradek_broker.coordinator.groups.consumer.reconciliation import choose_assignor
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion
-from odradek_broker.coordinator.groups.offsets import OffsetStore
-from odradek_broker.coordinator.groups.retention import (
+from odradek_broker.coordinator.groups.offset_expiration import (
     remove_group,
     remove_offsets,
     subscribed_topics,
 )
+from odradek_broker.coordinator.groups.offsets import OffsetStore
+from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, Topics
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
+from odradek_protocol.schemas.consumer_group_describe import (
+    DescribedAssignment,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+    DescribedTopicPartitions,
+)
 from odradek_protocol.schemas.describe_groups import DescribedGroup, DescribedGroupMember
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
+
+_CLASSIC_MEMBER = 0
+_CONSUMER_MEMBER = 1
+
+
+def consumer_described(
+    group: ConsumerGroup, config: ConsumerGroupSettings, topics: Topics
+) -> DescribedConsumerGroup:
+    """The group and its members, as ConsumerGroupDescribe answers."""
+    return DescribedConsumerGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=choose_assignor(group.members, config),
+        members=[_consumer_member(group, member, topics) for member in group.members.values()],
+    )
+
+
+def _consumer_member(
+    group: ConsumerGroup, member: ConsumerMember, topics: Topics
+) -> DescribedConsumerMember:
+    return DescribedConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.pattern or "",
+        assignment=_assignment(union(member.assigned, member.pending), topics),
+        target_assignment=_assignment(group.target(member.member_id), topics),
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _assignment(partitions: Partitions, topics: Topics) -> DescribedAssignment:
+    return DescribedAssignment(
+        topic_partitions=[
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for name, topic_id, indexes in by_name(partitions, topics)
+        ]
+    )
+
+
+def consumer_not_described(
+    group_id: str, error: ErrorCode, message: str | None = None
+) -> DescribedConsumerGroup:
+    """The answer for a group that cannot be described."""
+    return DescribedConsumerGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        assignor_name="",
+    )
+
 
 #: The kind of group that DescribeGroups knows, as ListGroups calls it (KIP-848).
 CLASSIC_TYPE = "classic"

@@ -1,24 +1,41 @@
-"""Turns the classic groups of a shard into consumer groups and back, where that is asked for and allowed
-(rules G-150 to G-156).
+"""Conversion of groups: a shard's classic groups become consumer groups and consumer groups become classic
+ones, where that is asked for and allowed, while the members go on (rules G-150 to G-156).
 
-What becomes of members and assignments is in `consumer/upgrade.py` and `consumer/downgrade.py`. Records
-and answers are returned; whoever asked adds them to its own.
+What a group becomes is computed first, as records: whoever owned a partition before owns it afterwards, and
+what a member may still hold without having it assigned is to be given back first. Records and answers
+are returned; the caller adds them to its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, StateObserver
-from odradek_broker.coordinator.groups.classic.rebalance import Rebalances
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.deadlines import ConsumerDeadlines
-from odradek_broker.coordinator.groups.consumer.downgrade import downgraded, emptied, may_downgrade
-from odradek_broker.coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.settings import Topics
-from odradek_broker.coordinator.groups.consumer.upgrade import upgraded
+from odradek_broker.coordinator.groups.classic.group import (
+    ClassicGroup,
+    GroupState,
+    Member,
+    StateObserver,
+)
+from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
+from odradek_broker.coordinator.groups.consumer import records as make
+from odradek_broker.coordinator.groups.consumer.group import (
+    FIRST_EPOCH,
+    NO_PARTITIONS,
+    ClassicMetadata,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    by_name,
+    difference,
+    is_subset,
+    partitions_of,
+    union,
+)
+from odradek_broker.coordinator.groups.consumer.reconciliation import subscription_metadata
+from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines
 from odradek_broker.coordinator.groups.events import (
     ConversionReason,
     GroupConverted,
@@ -26,11 +43,236 @@ from odradek_broker.coordinator.groups.events import (
     RebalanceCause,
     RebalanceReason,
 )
-from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import group_metadata
-from odradek_protocol.stored.group_metadata import GroupMetadataValue
+from odradek_protocol.stored.assignment import (
+    AssignedPartitions,
+    ConsumerAssignment,
+    decode_assignment,
+    encode_assignment,
+)
+from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value
+from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMember
+from odradek_protocol.stored.subscription import (
+    PROTOCOL_TYPE,
+    ConsumerSubscription,
+    decode_subscription,
+    read_version,
+)
+
+
+def from_names(parts: list[tuple[str, list[int]]], topics: Topics) -> Partitions:
+    """By topic id; topics that do not exist are left out."""
+    return partitions_of(
+        (topics.topic_id(name), indexes) for name, indexes in parts if topics.partition_count(name)
+    )
+
+
+def owned_by_subscription(subscription: ConsumerSubscription, topics: Topics) -> Partitions:
+    """The partitions that a classic member says it holds. Eager ones have given up everything when
+    they join, and say nothing."""
+    parts = [(held.topic, held.partitions) for held in subscription.owned_partitions]
+    return from_names(parts, topics)
+
+
+def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) -> bytes:
+    """The assignment of a classic member for SyncGroup, in the version of its own `metadata`."""
+    try:
+        version = read_version(metadata)
+    except DecodeError:
+        # It is another of its protocols that it was understood by.
+        version = 0
+    return encode_assignment(
+        ConsumerAssignment(
+            assigned_partitions=[
+                AssignedPartitions(topic=name, partitions=indexes)
+                for name, _, indexes in by_name(partitions, topics)
+            ]
+        ),
+        version,
+    )
+
+
+#: Values of group.consumer.migration.policy that allow it.
+UPGRADES = frozenset({"bidirectional", "upgrade"})
+
+
+def upgraded(
+    classic: ClassicGroup, config: ConsumerGroupSettings, topics: Topics
+) -> tuple[ConsumerGroup, list[Record]] | None:
+    """The consumer group that a classic one with members becomes, and its records (G-150, G-151);
+    the end of the classic group is not among them.
+
+    None if it may not become one: the policy, another protocol type, too many members, or members
+    whose words cannot be read. Members that do not know their ids yet are left out.
+    """
+    members = [member for member in classic.members.values() if not member.is_new]
+    if (
+        config.group_consumer_migration_policy not in UPGRADES
+        or classic.protocol_type != PROTOCOL_TYPE
+        or classic.state is GroupState.DEAD
+        or len(members) > config.group_consumer_max_size
+    ):
+        return None
+    group = ConsumerGroup(classic.group_id)
+    made = []
+    for member in members:
+        try:
+            after = _member(classic, member, topics)
+        except DecodeError:
+            return None
+        made.append(after)
+    made = _without_double_claims(made)
+    epoch = classic.generation
+    records: list[Record] = []
+    for after in made:
+        records += [
+            make.member_record(group.group_id, after),
+            make.target_record(group.group_id, after.member_id, after.assigned),
+            make.current_record(group.group_id, after),
+        ]
+    by_id = {after.member_id: after for after in made}
+    metadata = subscription_metadata(group, by_id, {}, topics)
+    wanted = partitions_of((topic.topic_id, range(topic.partitions)) for topic in metadata.values())
+    assigned = partitions_of(pair for after in made for pair in after.assigned.items())
+    if not is_subset(wanted, assigned):
+        # Partitions that were on their way from one member to another are nobody's. As if no topic had
+        # been seen yet, whoever comes first has them assigned, though nothing else may have changed.
+        metadata = {}
+    records.append(make.topics_record(group.group_id, metadata))
+    records.append(make.group_record(group.group_id, epoch))
+    records.append(make.target_epoch_record(group.group_id, epoch))
+    for key, value in records:
+        assert value is not None
+        kind = RecordType(int.from_bytes(key[:2], "big"))
+        make.replay(group, kind, decode_key(kind, key), decode_value(kind, value))
+    return group, records
+
+
+def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
+    """The members without partitions that another one has: an assignment counts before a claim, and among
+    equals the first."""
+    taken: Partitions = NO_PARTITIONS
+    assigned = []
+    for member in members:
+        assigned.append(difference(member.assigned, taken))
+        taken = union(taken, assigned[-1])
+    made = []
+    for member, held in zip(members, assigned, strict=True):
+        pending = difference(member.pending, taken)
+        taken = union(taken, pending)
+        state = MemberState.UNREVOKED_PARTITIONS if pending else MemberState.STABLE
+        made.append(replace(member, assigned=held, pending=pending, state=state))
+    return made
+
+
+def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
+    """The member as a consumer group has it. DecodeError if its subscription or assignment cannot be read."""
+    metadata = member.metadata(classic.protocol) or member.protocols[0][1]
+    subscription = decode_subscription(metadata)
+    claimed = owned_by_subscription(subscription, topics)
+    assigned, pending = claimed, NO_PARTITIONS
+    if _has_assignment(classic, member):
+        given = decode_assignment(classic.assignment(member.member_id)).assigned_partitions
+        assigned = from_names([(part.topic, part.partitions) for part in given], topics)
+        # A cooperative member gives back what it had before only after it got its assignment.
+        pending = difference(claimed, assigned)
+    return ConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topics=frozenset(subscription.topics),
+        classic=ClassicMetadata(member.session_timeout_ms, tuple(member.protocols)),
+        epoch=classic.generation,
+        previous_epoch=classic.generation,
+        assigned=assigned,
+        pending=pending,
+    )
+
+
+def _has_assignment(classic: ClassicGroup, member: Member) -> bool:
+    """Was the member given what the last record says? Not while its answer is still to come."""
+    if classic.stored is None or classic.stored.leader is None:
+        return False
+    if classic.state is GroupState.PREPARING_REBALANCE:
+        # Who has joined again said then what it holds.
+        return member.parked_join is None
+    return classic.state is GroupState.STABLE
+
+
+#: Values of group.consumer.migration.policy that allow it.
+DOWNGRADES = frozenset({"bidirectional", "downgrade"})
+
+
+def may_downgrade(group: ConsumerGroup, gone: set[str], config: ConsumerGroupSettings) -> bool:
+    """May the group without the members `gone` be a classic one (G-155)?"""
+    left = [member for member in group.members.values() if member.member_id not in gone]
+    return (
+        bool(left)
+        and config.group_consumer_migration_policy in DOWNGRADES
+        and len(left) <= config.group_max_size
+        and all(member.classic is not None for member in left)
+    )
+
+
+def downgraded(
+    group: ConsumerGroup, gone: set[str], topics: Topics, wall_ms: int
+) -> tuple[GroupMetadataValue, list[Record]]:
+    """The classic group that is left without the members `gone`: its record, and all that is written.
+
+    The generation is the group epoch: a member that has caught up is in it, and is told to join
+    again; one that has not is not, and joins again as well.
+    """
+    left = [member for member in group.members.values() if member.member_id not in gone]
+    sides = [member.classic for member in left if member.classic is not None]
+    common = set.intersection(*({name for name, _ in side.protocols} for side in sides))
+    protocol = next(name for name, _ in sides[0].protocols if name in common or not common)
+    value = GroupMetadataValue(
+        protocol_type=PROTOCOL_TYPE,
+        generation=group.epoch,
+        protocol=protocol,
+        leader=left[0].member_id,
+        current_state_timestamp=wall_ms,
+        members=[
+            StoredMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=side.session_timeout_ms,
+                subscription=side.metadata(protocol),
+                assignment=assignment_bytes(member.assigned, side.protocols[0][1], topics),
+            )
+            for member, side in zip(left, sides, strict=True)
+        ],
+    )
+    return value, _records(group, value)
+
+
+def emptied(group: ConsumerGroup, wall_ms: int) -> tuple[GroupMetadataValue, list[Record]]:
+    """A consumer group without members becomes an empty classic one; numbers go on (G-156)."""
+    value = GroupMetadataValue(
+        protocol_type=PROTOCOL_TYPE,
+        generation=group.epoch,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=wall_ms,
+        members=[],
+    )
+    return value, _records(group, value)
+
+
+def _records(group: ConsumerGroup, value: GroupMetadataValue) -> list[Record]:
+    """The end of the consumer group, and the record of the classic one."""
+    key = group_metadata.encode_key(group.group_id)
+    return [*make.group_tombstones(group), (key, group_metadata.encode_value(value))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,19 @@ import structlog
 from odradek_broker.coordinator.groups.administration import (
     DeletedOffsets,
     GroupSummary,
+    consumer_not_described,
     in_batches,
     not_described,
 )
-from odradek_broker.coordinator.groups.classic.calls import CLIENT_ID_MAX_CHARS, JoinCall
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, StateObserver
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.describe import consumer_not_described
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.classic.group import (
+    CLIENT_ID_MAX_CHARS,
+    ClassicGroup,
+    GroupState,
+    JoinCall,
+    StateObserver,
+)
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall, heartbeat_error
-from odradek_broker.coordinator.groups.consumer.settings import Topics, Visible, every_topic
-from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
@@ -34,7 +36,7 @@ from odradek_broker.coordinator.groups.offsets import (
     FetchingMember,
 )
 from odradek_broker.coordinator.groups.responses import join_error, sync_error
-from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, Visible, every_topic
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.runtime import (
     Instant,

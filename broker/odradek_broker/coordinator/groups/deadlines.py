@@ -1,9 +1,23 @@
-"""The deadlines of groups, by name: the keys of a shard's timers."""
+"""The deadlines of groups, and the timers of both kinds. All of it is soft state."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import NamedTuple
+
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
+from odradek_broker.coordinator.groups.consumer.group import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+)
+from odradek_broker.coordinator.groups.settings import (
+    ConsumerGroupSettings,
+    Topics,
+    session_timeout_ms,
+)
+from odradek_broker.coordinator.runtime import Instant
+from odradek_broker.coordinator.timers import Timers
 
 
 class Deadline(Enum):
@@ -26,3 +40,153 @@ class TimerName(NamedTuple):
     kind: Deadline
     group_id: str = ""
     member_id: str = ""
+
+
+#: How long a member is kept whose first join is parked: it cannot heartbeat yet (G-27).
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+
+
+def classic_session_timeout_ms(member: Member) -> int:
+    """How long the member may be silent."""
+    return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+
+
+class ClassicTimers:
+    """Sets and cancels the timers of groups and their members."""
+
+    def __init__(self, timers: Timers[TimerName]) -> None:
+        self._timers = timers
+
+    def restart_session(self, group: ClassicGroup, member: Member, now: Instant) -> None:
+        """The member was heard of, or was answered (G-65)."""
+        name = TimerName(Deadline.SESSION, group.group_id, member.member_id)
+        self._timers.set(name, now.monotonic_ms + classic_session_timeout_ms(member))
+
+    def cancel_session(self, group: ClassicGroup, member: Member) -> None:
+        self._timers.cancel(TimerName(Deadline.SESSION, group.group_id, member.member_id))
+
+    # --- The phases of a rebalance ---
+
+    def set_join(self, group: ClassicGroup, delay_ms: int, now: Instant) -> None:
+        """The join phase, or this step of its initial delay, ends then."""
+        self._timers.set(TimerName(Deadline.JOIN, group.group_id), now.monotonic_ms + delay_ms)
+
+    def cancel_join(self, group: ClassicGroup) -> None:
+        self._timers.cancel(TimerName(Deadline.JOIN, group.group_id))
+
+    def set_sync(self, group: ClassicGroup, now: Instant) -> None:
+        """Every member must have sent its SyncGroup within the rebalance timeout (G-46)."""
+        deadline_ms = now.monotonic_ms + group.max_rebalance_timeout_ms
+        self._timers.set(TimerName(Deadline.SYNC, group.group_id), deadline_ms)
+
+    def cancel_sync(self, group: ClassicGroup) -> None:
+        self._timers.cancel(TimerName(Deadline.SYNC, group.group_id))
+
+    # --- Ids that were handed out ---
+
+    def add_pending(
+        self, group: ClassicGroup, member_id: str, session_timeout_ms: int, now: Instant
+    ) -> None:
+        """Hand out an id; its owner is expected to join with it (G-25)."""
+        group.pending[member_id] = None
+        name = TimerName(Deadline.PENDING, group.group_id, member_id)
+        self._timers.set(name, now.monotonic_ms + session_timeout_ms)
+
+    def take_pending(self, group: ClassicGroup, member_id: str) -> None:
+        """An id is no longer pending: its owner joins, or leaves."""
+        del group.pending[member_id]
+        self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
+
+    def forget_pending(self, group: ClassicGroup) -> None:
+        """Forget all pending ids: their owners must ask for others."""
+        self._cancel_pending(group)
+        group.pending.clear()
+
+    def _cancel_pending(self, group: ClassicGroup) -> None:
+        for member_id in group.pending:
+            self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
+
+    def forget(self, group: ClassicGroup) -> None:
+        """Cancel all timers of a group that is gone."""
+        self.cancel_join(group)
+        self.cancel_sync(group)
+        for member in group.members.values():
+            self.cancel_session(group, member)
+        self._cancel_pending(group)
+
+
+#: All that a member of a consumer group may be waited for with.
+MEMBER_DEADLINES = (
+    Deadline.MEMBER_SESSION,
+    Deadline.MEMBER_REVOCATION,
+    Deadline.MEMBER_REJOIN,
+    Deadline.MEMBER_SYNC,
+)
+
+
+class ConsumerDeadlines:
+    """Sets and cancels the timers of members."""
+
+    def __init__(
+        self, config: ConsumerGroupSettings, topics: Topics, timers: Timers[TimerName]
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._timers = timers
+
+    def restart_session(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        """Begin the member's session anew: it was heard of."""
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = session_timeout_ms(self._config, self._topics, group.group_id)
+        self.set(group, member, Deadline.MEMBER_SESSION, timeout_ms, now)
+
+    def update_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        """Set the revocation timer of a member that must give partitions back; cancel it for others.
+
+        Who speaks the classic protocol has its deadlines for rejoining and syncing instead.
+        """
+        if member.classic is None:
+            self.cancel(group, member.member_id, Deadline.MEMBER_REJOIN)
+            self.cancel(group, member.member_id, Deadline.MEMBER_SYNC)
+        revokes = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch >= 0
+        if revokes and member.classic is None:
+            timeout_ms = member.rebalance_timeout_ms
+            self.set(group, member, Deadline.MEMBER_REVOCATION, timeout_ms, now)
+        else:
+            self.cancel(group, member.member_id, Deadline.MEMBER_REVOCATION)
+
+    def set(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        kind: Deadline,
+        timeout_ms: int,
+        now: Instant,
+    ) -> None:
+        """Set a timer of a member."""
+        name = TimerName(kind, group.group_id, member.member_id)
+        self._timers.set(name, now.monotonic_ms + timeout_ms)
+
+    def is_set(self, group: ConsumerGroup, member_id: str, kind: Deadline) -> bool:
+        return TimerName(kind, group.group_id, member_id) in self._timers
+
+    def cancel(self, group: ConsumerGroup, member_id: str, kind: Deadline) -> None:
+        self._timers.cancel(TimerName(kind, group.group_id, member_id))
+
+    def forget(self, group: ConsumerGroup, member_id: str) -> None:
+        """Cancel all timers of a member that is gone."""
+        for kind in MEMBER_DEADLINES:
+            self.cancel(group, member_id, kind)
+
+    def forget_all(self, group: ConsumerGroup) -> None:
+        """Cancel all timers of a group that is gone."""
+        for member_id in group.members:
+            self.forget(group, member_id)
+
+    def restored(self, group: ConsumerGroup, now: Instant) -> None:
+        """Begin the sessions of all members: the group was loaded."""
+        for member in group.members.values():
+            self.restart_session(group, member, now)
+            self.update_revocation(group, member, now)

@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from odradek_broker.coordinator.groups.classic.calls import JoinCall
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import (
+    ClassicGroup,
+    GroupState,
+    JoinCall,
+    Member,
+)
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode

@@ -1,10 +1,84 @@
-"""The group coordinator's part of the broker's configuration."""
+"""The settings and the views of topics that groups depend on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from odradek_broker.coordinator.groups.consumer.settings import ConsumerGroupSettings
+from odradek_protocol.errors import ErrorCode
+
+
+class ConsumerGroupSettings(Protocol):
+    """The settings of the broker that consumer groups read."""
+
+    @property
+    def group_consumer_session_timeout_ms(self) -> int: ...
+    @property
+    def group_consumer_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_max_size(self) -> int: ...
+    @property
+    def group_consumer_assignors(self) -> tuple[str, ...]: ...
+    @property
+    def group_consumer_migration_policy(self) -> str: ...
+    @property
+    def group_max_size(self) -> int: ...
+
+
+#: The topics among some that a member may know of (A-67).
+Visible = Callable[[frozenset[str]], frozenset[str]]
+
+
+def every_topic(names: frozenset[str]) -> frozenset[str]:
+    """All of them."""
+    return names
+
+
+class Topics(Protocol):
+    """The topics of the cluster, and the settings of groups."""
+
+    @property
+    def topics_version(self) -> int:
+        """The version of the topics: another number after every change."""
+        ...
+
+    def topic_names(self) -> Iterable[str]:
+        """The names of all topics, the broker's own as well."""
+        ...
+
+    def partition_count(self, name: str) -> int:
+        """The number of partitions of a topic; 0 for one that does not exist."""
+        ...
+
+    def topic_id(self, name: str) -> bytes: ...
+
+    def topic_name(self, topic_id: bytes) -> str | None: ...
+
+    def group_setting_ms(self, group_id: str, name: str) -> int | None:
+        """A group's own value of a setting in milliseconds; None without one."""
+        ...
+
+
+def session_timeout_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
+    """How long a member of the group may be silent: the group's own setting, or the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "consumer.session.timeout.ms")
+    return config.group_consumer_session_timeout_ms if own_ms is None else own_ms
+
+
+def heartbeat_interval_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
+    """How often a member of the group is to be heard of: the group's own setting, or the
+    broker's."""
+    own_ms = topics.group_setting_ms(group_id, "consumer.heartbeat.interval.ms")
+    return config.group_consumer_heartbeat_interval_ms if own_ms is None else own_ms
+
+
+class Refusal(Exception):
+    """A request is answered with an error; nothing has happened. `message` is for people."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
 
 
 class GroupSettings(ConsumerGroupSettings, Protocol):

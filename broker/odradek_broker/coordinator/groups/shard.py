@@ -6,25 +6,35 @@ from collections.abc import Callable, Iterable
 from struct import Struct as Packer
 
 from odradek_broker.coordinator.groups.administration import GroupAdministration
-from odradek_broker.coordinator.groups.classic.calls import JoinCall
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, StateObserver
-from odradek_broker.coordinator.groups.classic.protocol import ClassicProtocol
-from odradek_broker.coordinator.groups.classic.rebalance import Rebalances
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.deadlines import MEMBER_DEADLINES, ConsumerDeadlines
+from odradek_broker.coordinator.groups.classic.group import (
+    ClassicGroup,
+    GroupState,
+    JoinCall,
+    StateObserver,
+)
+from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
+from odradek_broker.coordinator.groups.classic.membership import ClassicMembership
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.groups import ConsumerGroups
 from odradek_broker.coordinator.groups.consumer.heartbeat import HeartbeatCall
-from odradek_broker.coordinator.groups.consumer.offsets import check_commit as check_consumer_commit
-from odradek_broker.coordinator.groups.consumer.offsets import check_fetch
-from odradek_broker.coordinator.groups.consumer.settings import Topics
 from odradek_broker.coordinator.groups.conversion import GroupConversion
-from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
+from odradek_broker.coordinator.groups.deadlines import (
+    MEMBER_DEADLINES,
+    ConsumerDeadlines,
+    Deadline,
+    TimerName,
+)
 from odradek_broker.coordinator.groups.events import (
     GroupRemoved,
     Observer,
     OffsetDeletion,
     RequestRefused,
+)
+from odradek_broker.coordinator.groups.offset_expiration import (
+    EXPIRY_PAUSE_MS,
+    TOMBSTONES_MAX,
+    expire,
+    remove_offsets,
 )
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
@@ -34,15 +44,11 @@ from odradek_broker.coordinator.groups.offsets import (
     FetchingMember,
     OffsetStore,
     check_commit,
+    check_consumer_commit,
+    check_fetch,
     commit_records,
 )
-from odradek_broker.coordinator.groups.retention import (
-    EXPIRY_PAUSE_MS,
-    TOMBSTONES_MAX,
-    expire,
-    remove_offsets,
-)
-from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.runtime import (
     Instant,
     Outcome,
@@ -94,7 +100,7 @@ class GroupShard:
         self._state_observer = state_observer
         self._active = False
         self._rebalances = Rebalances(config, self.timers, observer)
-        self._classic = ClassicProtocol(
+        self._classic = ClassicMembership(
             config, self.groups, self._rebalances, random, self._create, observer
         )
         deadlines = ConsumerDeadlines(config, topics, self.timers)

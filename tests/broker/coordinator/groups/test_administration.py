@@ -17,7 +17,7 @@ from odradek_broker.coordinator.groups.administration import (
     BATCH_RECORDS_MAX,
     in_batches,
 )
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.configs.changes import Change, ResourceChanges, alter_configs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from group_world import GROUP, GroupWorld, part
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.groups.offsets import (
     CommitCall,
     FetchedPart,

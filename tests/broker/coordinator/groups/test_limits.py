@@ -8,13 +8,13 @@ import pytest
 
 from group_world import GROUP, GroupWorld, part
 from odradek_broker.coordinator.groups import shard
-from odradek_broker.coordinator.groups.classic.calls import (
+from odradek_broker.coordinator.groups.classic.group import (
     CLIENT_ID_MAX_CHARS,
     PROTOCOLS_MAX,
     PROTOCOLS_MAX_BYTES,
     TEXT_MAX_CHARS,
+    GroupState,
 )
-from odradek_broker.coordinator.groups.classic.states import GroupState
 from odradek_broker.coordinator.groups.coordinator import GROUP_ID_MAX_CHARS
 from odradek_broker.coordinator.groups.offsets import METADATA_MAX_CHARS
 from odradek_protocol.errors import ErrorCode

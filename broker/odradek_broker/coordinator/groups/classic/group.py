@@ -1,4 +1,5 @@
-"""A classic group: its durable state, its members and its soft state (rule G-01).
+"""A classic group: its states and the answers to requests as tables, its durable state, its members and
+its soft state (rule G-01).
 
 Durable is `ClassicGroup.stored`, the last GroupMetadata record, and nothing else; `replay` is the one
 place that sets it (D4). Generation, selected protocol and assignments are read from it.
@@ -14,19 +15,205 @@ Soft state, which a restart forgets and `restore` builds anew:
 Two kinds of GroupMetadata records have members. With a leader: an assignment was stored, the group is
 Stable. Without: the join phase of a new generation ended, written so that no restart can give out its
 number again (G-90); a group loaded from it lets its members rejoin.
-"""
+
+`ANSWERS` is the table of the rules G-20 to G-64: (state, what came) to the action. What came is
+known only after the checks that precede the state: is the member known, is its instance id its own
+(25, 82), and for Sync and Heartbeat, is the generation the current one (22)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
-from odradek_broker.coordinator.groups.classic.states import GroupState, check_transition
+from odradek_broker.coordinator.groups.settings import GroupSettings, Visible, every_topic
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.deferred import Deferred
-from odradek_protocol.schemas.join_group import JoinGroupResponse
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupResponse
 from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMember
+
+
+class GroupState(Enum):
+    """The names are those that Kafka's tools show (G-03, G-04)."""
+
+    EMPTY = "Empty"
+    """No members; there may be offsets. A new group starts here."""
+
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Members are (re)joining; those that have are parked."""
+
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """Everyone has the new generation; the leader's assignment is awaited."""
+
+    STABLE = "Stable"
+    """Everyone can have its assignment."""
+
+    DEAD = "Dead"
+    """Deleted, expired or unloaded."""
+
+
+_S = GroupState
+
+#: state -> states from which it may be entered (G-03).
+PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
+    _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
+    _S.PREPARING_REBALANCE: frozenset({_S.STABLE, _S.COMPLETING_REBALANCE, _S.EMPTY}),
+    _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),
+    _S.STABLE: frozenset({_S.COMPLETING_REBALANCE}),
+    _S.DEAD: frozenset(_S),
+}
+
+
+class IllegalTransition(RuntimeError):
+    """A transition that the table does not have: a bug, never a client's doing."""
+
+
+def check_transition(group_id: str, source: GroupState, target: GroupState) -> None:
+    """IllegalTransition unless `source` may become `target`."""
+    if source not in PREDECESSORS[target]:
+        raise IllegalTransition(f"group {group_id}: {source.value} -> {target.value}")
+
+
+class Request(Enum):
+    """A request of a member, as far as the table distinguishes it."""
+
+    JOIN_NEW = "Join, new member"
+    JOIN_LEADER = "Join, leader, same metadata"
+    JOIN_FOLLOWER = "Join, follower, same metadata"
+    JOIN_CHANGED = "Join, existing, changed metadata"
+    SYNC = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    LEAVE = "LeaveGroup, or the end of a session"
+
+
+class Action(Enum):
+    """The reaction to a request."""
+
+    ADD_AND_REBALANCE = "add the member, start the join phase, park"
+    ADD_AND_PARK = "add the member to the running join phase, park"
+    UPDATE_AND_REBALANCE = "take the metadata, start the join phase, park"
+    UPDATE_AND_PARK = "take the metadata, park"
+    ANSWER_JOIN = "a lost answer: give the current generation again"
+    PARK_SYNC = "await the leader's assignment; the leader brings it"
+    ANSWER_SYNC = "give the stored assignment"
+    ALIVE = "restart the session timer"
+    ALIVE_BUT_REJOIN = "restart the session timer, REBALANCE_IN_PROGRESS"
+    REMOVE_AND_REBALANCE = "remove the member, start the join phase"
+    REMOVE_AND_RECHECK = "remove the member, the join phase may be complete"
+    REBALANCE_IN_PROGRESS = "27"
+    UNKNOWN_MEMBER_ID = "25"
+    COORDINATOR_NOT_AVAILABLE = "15"
+
+
+_R, _A = Request, Action
+
+_ROWS: dict[GroupState, dict[Request, Action]] = {
+    _S.EMPTY: {
+        _R.JOIN_NEW: _A.ADD_AND_REBALANCE,
+        _R.JOIN_LEADER: _A.UNKNOWN_MEMBER_ID,
+        _R.JOIN_FOLLOWER: _A.UNKNOWN_MEMBER_ID,
+        _R.JOIN_CHANGED: _A.UNKNOWN_MEMBER_ID,
+        _R.SYNC: _A.UNKNOWN_MEMBER_ID,
+        _R.HEARTBEAT: _A.UNKNOWN_MEMBER_ID,
+        _R.LEAVE: _A.UNKNOWN_MEMBER_ID,
+    },
+    _S.PREPARING_REBALANCE: {
+        _R.JOIN_NEW: _A.ADD_AND_PARK,
+        _R.JOIN_LEADER: _A.UPDATE_AND_PARK,
+        _R.JOIN_FOLLOWER: _A.UPDATE_AND_PARK,
+        _R.JOIN_CHANGED: _A.UPDATE_AND_PARK,
+        _R.SYNC: _A.REBALANCE_IN_PROGRESS,
+        _R.HEARTBEAT: _A.ALIVE_BUT_REJOIN,
+        _R.LEAVE: _A.REMOVE_AND_RECHECK,
+    },
+    _S.COMPLETING_REBALANCE: {
+        _R.JOIN_NEW: _A.ADD_AND_REBALANCE,
+        _R.JOIN_LEADER: _A.ANSWER_JOIN,
+        _R.JOIN_FOLLOWER: _A.ANSWER_JOIN,
+        _R.JOIN_CHANGED: _A.UPDATE_AND_REBALANCE,
+        _R.SYNC: _A.PARK_SYNC,
+        _R.HEARTBEAT: _A.ALIVE,
+        _R.LEAVE: _A.REMOVE_AND_REBALANCE,
+    },
+    _S.STABLE: {
+        _R.JOIN_NEW: _A.ADD_AND_REBALANCE,
+        _R.JOIN_LEADER: _A.UPDATE_AND_REBALANCE,
+        _R.JOIN_FOLLOWER: _A.ANSWER_JOIN,
+        _R.JOIN_CHANGED: _A.UPDATE_AND_REBALANCE,
+        _R.SYNC: _A.ANSWER_SYNC,
+        _R.HEARTBEAT: _A.ALIVE,
+        _R.LEAVE: _A.REMOVE_AND_REBALANCE,
+    },
+    _S.DEAD: dict.fromkeys(_R, _A.COORDINATOR_NOT_AVAILABLE),
+}
+
+ANSWERS: dict[tuple[GroupState, Request], Action] = {
+    (state, request): action for state, row in _ROWS.items() for request, action in row.items()
+}
+
+
+#: Protocols that one member may offer.
+PROTOCOLS_MAX = 100
+
+#: Names and metadata of all of them. More would hardly fit into the group's record.
+PROTOCOLS_MAX_BYTES = 1_048_576
+
+#: Of instance ids, protocol types and names: in UTF-8, and with a UUID behind them, they must fit
+#: into the strings of a record, which have 16 bits for their length.
+TEXT_MAX_CHARS = 8_000
+
+#: How much of a client id goes into the record and into the ids of members.
+CLIENT_ID_MAX_CHARS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCall:
+    """A JoinGroup request, what its connection says about the member, and what its user may see."""
+
+    request: JoinGroupRequest
+    deferred: Deferred[JoinGroupResponse]
+    api_version: int
+    client_id: str
+    client_host: str
+    visible: Visible = every_topic
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """Version 0 has none: the session timeout stands for it (G-41)."""
+        request = self.request
+        if self.api_version == 0 or request.rebalance_timeout_ms < 0:
+            return request.session_timeout_ms
+        return request.rebalance_timeout_ms
+
+    @property
+    def protocols(self) -> list[tuple[str, bytes]]:
+        """(name, metadata) of each protocol that the member offers, the most wanted first."""
+        return [(protocol.name, protocol.metadata) for protocol in self.request.protocols]
+
+    def error(self, config: GroupSettings) -> ErrorCode:
+        """The error of a request that no group takes: INVALID_SESSION_TIMEOUT (G-20), or
+        INVALID_REQUEST for more than can be kept (D11); NONE if nothing is."""
+        shortest_ms = config.group_min_session_timeout_ms
+        longest_ms = config.group_max_session_timeout_ms
+        if not shortest_ms <= self.request.session_timeout_ms <= longest_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE if self._is_within_limits else ErrorCode.INVALID_REQUEST
+
+    @property
+    def _is_within_limits(self) -> bool:
+        request = self.request
+        if len(request.protocols) > PROTOCOLS_MAX:
+            return False
+        texts = [request.protocol_type, request.group_instance_id or ""]
+        texts += [protocol.name for protocol in request.protocols]
+        return (
+            max(map(len, texts)) <= TEXT_MAX_CHARS
+            and sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
+            <= PROTOCOLS_MAX_BYTES
+        )
+
 
 Protocols = list[tuple[str, bytes]]
 
@@ -280,3 +467,16 @@ class ClassicGroup:
     def is_void(self) -> bool:
         """Has the group no record, no member and no id handed out? Then it may be forgotten."""
         return self.stored is None and not self.members and not self.pending
+
+
+def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+    """UNKNOWN_MEMBER_ID for who is no member, FENCED_INSTANCE_ID for an instance id of another one."""
+    if instance_id is not None:
+        mapped = group.static_ids.get(instance_id)
+        if mapped is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if mapped != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE

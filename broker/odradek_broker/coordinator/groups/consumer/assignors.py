@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odradek_broker.coordinator.groups.consumer.partitions import (
+from odradek_broker.coordinator.groups.consumer.group import (
     NO_PARTITIONS,
     Partitions,
     each_partition,

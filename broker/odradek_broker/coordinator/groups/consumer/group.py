@@ -1,22 +1,21 @@
-"""A consumer group and its members, as their records say (rules G-100 to G-104).
+"""A consumer group and its members, as their records say, with the states and the steps of a
+reconciliation as tables (rules G-100 to G-104, G-120 to G-123).
 
 All of it is durable and only the `replay_*` functions change it; what a restart forgets are the
 session and revocation deadlines, which start anew, and `topics_version`, when the topics were last
 looked at.
+
+A `Partitions`, a set of partitions by topic id, is never changed once made, and has no topic without
+partitions, so that equal sets compare equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
 
-from odradek_broker.coordinator.groups.consumer.partitions import (
-    NO_PARTITIONS,
-    Partitions,
-    each_partition,
-    partitions_of,
-)
-from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState, MemberState
+from odradek_broker.coordinator.groups.settings import Topics
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -25,6 +24,123 @@ from odradek_protocol.stored.consumer_group import (
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
 )
+
+
+class MemberState(IntEnum):
+    """How far a member has come towards its target; the numbers are those in the records."""
+
+    STABLE = 1
+    """It has what its epoch gave it."""
+
+    UNREVOKED_PARTITIONS = 2
+    """It has been told to give partitions back and has not said that it did."""
+
+    UNRELEASED_PARTITIONS = 3
+    """It is at the target's epoch, but others still hold some of what it is to get."""
+
+
+class ConsumerGroupState(Enum):
+    """The names are those that Kafka's tools show (G-104)."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Report(Enum):
+    """The partitions to give back, as a heartbeat reports them."""
+
+    SILENT = "it does not say what it owns"
+    OWNING = "it owns some of them"
+    RELEASED = "it owns none of them"
+
+
+class Step(Enum):
+    """The reaction to a report."""
+
+    STAY = "nothing is left to be done"
+    WAIT = "wait for the revocation"
+    RECONCILE = "compute what it may have now, from its own epoch on"
+    ADVANCE = "the revocation is done: the next epoch, and compute what it may have now"
+
+
+_M, _R, _S = MemberState, Report, Step
+
+#: (state, report, is the target newer than the member's epoch) -> step.
+STEPS: dict[tuple[MemberState, Report, bool], Step] = {
+    **{(_M.STABLE, report, False): _S.STAY for report in Report},
+    **{(_M.STABLE, report, True): _S.RECONCILE for report in Report},
+    **{(_M.UNREVOKED_PARTITIONS, _R.SILENT, newer): _S.WAIT for newer in (False, True)},
+    **{(_M.UNREVOKED_PARTITIONS, _R.OWNING, newer): _S.WAIT for newer in (False, True)},
+    **{(_M.UNREVOKED_PARTITIONS, _R.RELEASED, newer): _S.ADVANCE for newer in (False, True)},
+    **{
+        (_M.UNRELEASED_PARTITIONS, report, newer): _S.RECONCILE
+        for report in Report
+        for newer in (False, True)
+    },
+}
+
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Topic id to partition indexes."""
+
+NO_PARTITIONS: Partitions = {}
+
+
+def partitions_of(pairs: Iterable[tuple[bytes, Iterable[int]]]) -> Partitions:
+    """The set with these (topic id, indexes); a topic that comes twice has both."""
+    made: dict[bytes, frozenset[int]] = {}
+    for topic_id, indexes in pairs:
+        held = made.get(topic_id, frozenset()) | frozenset(indexes)
+        if held:
+            made[topic_id] = held
+    return made
+
+
+def each_partition(partitions: Partitions) -> Iterator[tuple[bytes, int]]:
+    """(topic id, index) of each partition."""
+    for topic_id, indexes in partitions.items():
+        for index in indexes:
+            yield topic_id, index
+
+
+def intersection(left: Partitions, right: Partitions) -> Partitions:
+    """The partitions that are in both sets."""
+    return partitions_of((held, left[held] & right[held]) for held in left if held in right)
+
+
+def difference(left: Partitions, right: Partitions) -> Partitions:
+    """The partitions of `left` that are not in `right`."""
+    empty: frozenset[int] = frozenset()
+    return partitions_of((held, left[held] - right.get(held, empty)) for held in left)
+
+
+def union(left: Partitions, right: Partitions) -> Partitions:
+    """The partitions that are in either set."""
+    return partitions_of([*left.items(), *right.items()])
+
+
+def is_subset(part: Partitions, whole: Partitions) -> bool:
+    """Are all partitions of `part` in `whole`?"""
+    empty: frozenset[int] = frozenset()
+    return all(indexes <= whole.get(held, empty) for held, indexes in part.items())
+
+
+def intersects(left: Partitions, right: Partitions) -> bool:
+    """Do the sets have a partition in common?"""
+    return any(not left[held].isdisjoint(right[held]) for held in left if held in right)
+
+
+def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, list[int]]]:
+    """(topic name, topic id, indexes), sorted; a topic that is gone has no name and is left out."""
+    return sorted(
+        (name, topic_id, sorted(indexes))
+        for topic_id, indexes in partitions.items()
+        if (name := topics.topic_name(topic_id)) is not None
+    )
+
 
 #: Of a group before anybody asked for a topic.
 FIRST_EPOCH = 1

@@ -7,21 +7,18 @@ is asked for and allowed.
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.consumer import records as make
-from odradek_broker.coordinator.groups.consumer.classic_protocol import ClassicProtocolMembers
-from odradek_broker.coordinator.groups.consumer.deadlines import ConsumerDeadlines
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.consumer.classic_members import ClassicProtocolMembers
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, MemberState
 from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol
-from odradek_broker.coordinator.groups.consumer.settings import Topics
-from odradek_broker.coordinator.groups.consumer.states import MemberState
 from odradek_broker.coordinator.groups.conversion import GroupConversion
-from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
+from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines, Deadline, TimerName
 from odradek_broker.coordinator.groups.events import (
     Observer,
     RecordReplayed,
     Removal,
     RemovalReason,
 )
-from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome
 from odradek_broker.platform.seams import Randomness
 from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value

@@ -9,9 +9,9 @@ from odradek_broker.coordinator.groups.consumer.group import (
     FIRST_EPOCH,
     ConsumerGroup,
     ConsumerMember,
+    Partitions,
     TopicMetadata,
 )
-from odradek_broker.coordinator.groups.consumer.partitions import Partitions
 from odradek_broker.coordinator.runtime import Record
 from odradek_protocol.stored.consumer_group import (
     ClassicMemberMetadata,

@@ -9,8 +9,8 @@ import pytest
 
 from group_world import GROUP, GroupWorld
 from odradek_broker.config.broker import default_config
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.classic.timers import NEW_MEMBER_JOIN_TIMEOUT_MS
+from odradek_broker.coordinator.groups.classic.group import GroupState
+from odradek_broker.coordinator.groups.deadlines import NEW_MEMBER_JOIN_TIMEOUT_MS
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode

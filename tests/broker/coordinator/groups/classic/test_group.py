@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from group_world import GROUP, GroupWorld
-from odradek_broker.coordinator.groups.classic.states import (
+from odradek_broker.coordinator.groups.classic.group import (
     GroupState,
     IllegalTransition,
     check_transition,

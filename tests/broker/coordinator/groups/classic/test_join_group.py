@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from group_world import GROUP, GroupWorld, static_group
-from odradek_broker.coordinator.groups.classic import join_group
-from odradek_broker.coordinator.groups.classic.states import (
-    GroupState,
-)
+from odradek_broker.coordinator.groups.classic import membership
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, MemberIdentity
@@ -101,7 +99,7 @@ def test_g22_an_empty_group_takes_anyone() -> None:
 def test_d11_ids_that_are_handed_out_are_limited(
     world: GroupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join_group, "PENDING_MEMBERS_MAX", 2)
+    monkeypatch.setattr(membership, "PENDING_MEMBERS_MAX", 2)
     first, _ = world.new_id(), world.new_id()
     assert world.join().result().error_code == E.GROUP_MAX_SIZE_REACHED
     assert world.join(first).result().error_code == E.NONE

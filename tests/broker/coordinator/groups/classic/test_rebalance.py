@@ -8,9 +8,7 @@ import pytest
 
 from coordinator_world import ListPartition
 from group_world import GroupWorld, static_group
-from odradek_broker.coordinator.groups.classic.states import (
-    GroupState,
-)
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_protocol.errors import ErrorCode
 

@@ -11,7 +11,7 @@ from itertools import groupby
 import pytest
 
 from group_world import GroupWorld
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import JoinGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupResponse

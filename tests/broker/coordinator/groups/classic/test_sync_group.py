@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from group_world import GroupWorld
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode

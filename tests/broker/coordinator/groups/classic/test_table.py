@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from group_world import GROUP, GroupWorld
-from odradek_broker.coordinator.groups.classic.states import (
+from odradek_broker.coordinator.groups.classic.group import (
     ANSWERS,
     PREDECESSORS,
     GroupState,

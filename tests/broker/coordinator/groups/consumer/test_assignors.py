@@ -16,9 +16,12 @@ from odradek_broker.coordinator.groups.consumer.assignors import (
     assign_range,
     assign_uniform,
 )
-from odradek_broker.coordinator.groups.consumer.group import ConsumerMember
-from odradek_broker.coordinator.groups.consumer.partitions import Partitions, each_partition
-from odradek_broker.coordinator.groups.consumer.target_assignment import (
+from odradek_broker.coordinator.groups.consumer.group import (
+    ConsumerMember,
+    Partitions,
+    each_partition,
+)
+from odradek_broker.coordinator.groups.consumer.reconciliation import (
     assignor_names,
     choose_assignor,
 )

@@ -28,8 +28,7 @@ from consumer_group_world import (
     shard,
 )
 from group_world import GROUP, GroupWorld
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.states import MemberState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, MemberState
 from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 SESSION_MS = 45_000

@@ -18,16 +18,17 @@ from consumer_group_world import (
     topic_id_partitions,
 )
 from group_world import GroupWorld
-from odradek_broker.coordinator.groups.consumer.current_assignment import next_assignment
-from odradek_broker.coordinator.groups.consumer.group import ConsumerMember
-from odradek_broker.coordinator.groups.consumer.partitions import NO_PARTITIONS, Partitions
-from odradek_broker.coordinator.groups.consumer.states import (
+from odradek_broker.coordinator.groups.consumer.group import (
+    NO_PARTITIONS,
     STEPS,
     ConsumerGroupState,
+    ConsumerMember,
     MemberState,
+    Partitions,
     Report,
     Step,
 )
+from odradek_broker.coordinator.groups.consumer.reconciliation import next_assignment
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode

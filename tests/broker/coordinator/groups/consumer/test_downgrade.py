@@ -15,8 +15,8 @@ from consumer_group_world import (
     shard,
 )
 from group_world import GROUP, GroupWorld
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState
+from odradek_broker.coordinator.groups.classic.group import GroupState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroupState
 from odradek_broker.explain.sentences import EventKind
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.assignment import (

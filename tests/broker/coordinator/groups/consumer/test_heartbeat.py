@@ -21,9 +21,7 @@ from consumer_group_world import (
     topic_id_partitions,
 )
 from group_world import GROUP, GroupWorld
-from odradek_broker.coordinator.groups.consumer.states import (
-    ConsumerGroupState,
-)
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroupState
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode

@@ -15,10 +15,8 @@ from consumer_group_world import (
     topic_id_partitions,
 )
 from group_world import GROUP, GroupWorld
+from odradek_broker.coordinator.groups.consumer.group import MemberState
 from odradek_broker.coordinator.groups.consumer.records import member_record
-from odradek_broker.coordinator.groups.consumer.states import (
-    MemberState,
-)
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.consumer_group import ConsumerGroupCurrentMemberAssignmentValue
 

@@ -16,8 +16,8 @@ from consumer_group_world import (
     stored,
 )
 from group_world import GROUP, GroupWorld
-from odradek_broker.coordinator.groups.classic.states import GroupState
-from odradek_broker.coordinator.groups.consumer.states import ConsumerGroupState, MemberState
+from odradek_broker.coordinator.groups.classic.group import GroupState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroupState, MemberState
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode

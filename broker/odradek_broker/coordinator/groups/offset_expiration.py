@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup
-from odradek_broker.coordinator.groups.classic.states import GroupState
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.offsets import (
-    expired_partitions as expired_consumer_partitions,
-)
 from odradek_broker.coordinator.groups.consumer.records import group_tombstones
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, OffsetsDeleted
 from odradek_broker.coordinator.groups.offsets import OffsetStore
+from odradek_broker.coordinator.groups.offsets import (
+    expired_partitions as expired_consumer_partitions,
+)
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_EXPIRY
@@ -24,6 +23,7 @@ from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscript
 
 #: Tombstones in one batch. What is left over is written by the next check for expired offsets.
 TOMBSTONES_MAX = 1_000
+
 #: When that is, if there is something left over.
 EXPIRY_PAUSE_MS = 1_000
 

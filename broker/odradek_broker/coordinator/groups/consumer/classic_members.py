@@ -9,29 +9,28 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-from odradek_broker.coordinator.groups.classic.calls import JoinCall
-from odradek_broker.coordinator.groups.consumer.classic_assignment import (
-    assignment_bytes,
-    owned_by_subscription,
-)
-from odradek_broker.coordinator.groups.consumer.deadlines import ConsumerDeadlines
-from odradek_broker.coordinator.groups.consumer.downgrade import may_downgrade
+from odradek_broker.coordinator.groups.classic.group import JoinCall
 from odradek_broker.coordinator.groups.consumer.group import (
     ClassicMetadata,
     ConsumerGroup,
     ConsumerMember,
-)
-from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol
-from odradek_broker.coordinator.groups.consumer.member_update import MemberUpdate, update_member
-from odradek_broker.coordinator.groups.consumer.partitions import (
+    MemberState,
     Partitions,
     difference,
     each_partition,
 )
-from odradek_broker.coordinator.groups.consumer.settings import Refusal, Topics
-from odradek_broker.coordinator.groups.consumer.states import MemberState
-from odradek_broker.coordinator.groups.consumer.static_members import replace_static_member
-from odradek_broker.coordinator.groups.deadlines import Deadline
+from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol
+from odradek_broker.coordinator.groups.consumer.reconciliation import (
+    MemberUpdate,
+    replace_static_member,
+    update_member,
+)
+from odradek_broker.coordinator.groups.conversion import (
+    assignment_bytes,
+    may_downgrade,
+    owned_by_subscription,
+)
+from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines, Deadline
 from odradek_broker.coordinator.groups.events import Removal, RemovalReason
 from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
@@ -44,7 +43,7 @@ from odradek_broker.coordinator.groups.responses import (
     sync_error,
     sync_refused,
 )
-from odradek_broker.coordinator.groups.settings import GroupSettings
+from odradek_broker.coordinator.groups.settings import GroupSettings, Refusal, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness

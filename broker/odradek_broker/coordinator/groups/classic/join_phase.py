@@ -6,10 +6,19 @@ Everything that is to be written or answered is added to the outcome at hand.
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.classic.states import ANSWERS, Action, GroupState, Request
-from odradek_broker.coordinator.groups.classic.timers import ClassicTimers, session_timeout_ms
-from odradek_broker.coordinator.groups.deadlines import TimerName
+from odradek_broker.coordinator.groups.classic.group import (
+    ANSWERS,
+    Action,
+    ClassicGroup,
+    GroupState,
+    Member,
+    Request,
+)
+from odradek_broker.coordinator.groups.deadlines import (
+    ClassicTimers,
+    TimerName,
+    classic_session_timeout_ms,
+)
 from odradek_broker.coordinator.groups.events import (
     GenerationStarted,
     GroupEmptied,
@@ -72,7 +81,7 @@ class Rebalances:
         if member.awaits and not member.is_new:
             self.timers.restart_session(group, member, now)
             return
-        removal = Removal(RemovalReason.SESSION_TIMEOUT, session_timeout_ms(member))
+        removal = Removal(RemovalReason.SESSION_TIMEOUT, classic_session_timeout_ms(member))
         self.remove(group, member, out, removal)
         cause = RebalanceCause(RebalanceReason.MEMBER_TIMED_OUT, [member.member_id])
         self.after_removal(group, out, now, cause)

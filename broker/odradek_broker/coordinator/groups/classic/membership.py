@@ -1,16 +1,28 @@
-"""JoinGroup of the classic protocol (rules G-20 to G-31)."""
+"""The four requests of the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (rules G-20 to
+G-82).
+
+Each request is checked, looked up in the table of `group`, and carried out. A request that cannot be
+answered yet is parked on its member, and answered by whatever makes the answer possible.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from odradek_broker.coordinator.groups.classic.calls import JoinCall
-from odradek_broker.coordinator.groups.classic.checks import check_member
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.classic.rebalance import Rebalances
-from odradek_broker.coordinator.groups.classic.states import ANSWERS, Action, GroupState, Request
+from odradek_broker.coordinator.groups.classic.group import (
+    ANSWERS,
+    Action,
+    ClassicGroup,
+    GroupState,
+    JoinCall,
+    Member,
+    Request,
+    check_member,
+)
+from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.events import (
+    GroupStabilized,
     MemberIdGiven,
     MemberRejoined,
     MemberReplaced,
@@ -22,25 +34,50 @@ from odradek_broker.coordinator.groups.events import (
     RequestRefused,
 )
 from odradek_broker.coordinator.groups.responses import (
+    heartbeat_reply,
     join_answer,
     join_error,
     join_refused,
     join_reply,
+    leave_refused,
+    leave_reply,
+    leaving_members,
     list_members,
+    removal_of,
+    sync_refused,
+    sync_reply,
 )
 from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
+from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.join_group import MEMBER_ID_REQUIRED_SINCE, SKIP_ASSIGNMENT_SINCE
+from odradek_protocol.schemas.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
 #: Ids that a group has handed out and that have not joined. Beyond it, the group counts as full.
 PENDING_MEMBERS_MAX = 10_000
 
+_HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
+    Action.ALIVE: ErrorCode.NONE,
+    Action.ALIVE_BUT_REJOIN: ErrorCode.REBALANCE_IN_PROGRESS,
+    Action.UNKNOWN_MEMBER_ID: ErrorCode.UNKNOWN_MEMBER_ID,
+    Action.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
 
-class JoinGroup:
-    """Answers JoinGroups. `groups` is the shard's; `create` makes one that is missing, or says None if
-    there are too many groups that have nothing yet."""
+
+class ClassicMembership:
+    """The members of a shard's classic groups, as their requests have it.
+
+    `groups` is the shard's; `create` makes a group that is missing, or says None if there are too many
+    groups that have nothing yet.
+    """
 
     def __init__(
         self,
@@ -59,7 +96,9 @@ class JoinGroup:
         self._create = create
         self._observer = observer
 
-    def decide(self, call: JoinCall, now: Instant) -> Outcome:
+    # --- JoinGroup ---
+
+    def join(self, call: JoinCall, now: Instant) -> Outcome:
         """Answer the join, or park it until the join phase is complete."""
         out = Outcome()
         error = self._join(call, out, now)
@@ -295,3 +334,189 @@ class JoinGroup:
                 client=(call.client_id, call.client_host),
             )
         )
+
+    # --- SyncGroup ---
+
+    def sync(
+        self, request: SyncGroupRequest, deferred: Deferred[SyncGroupResponse], now: Instant
+    ) -> Outcome:
+        """Give the member its assignment, or park it until the leader brings it."""
+        out = Outcome()
+        error, group = find_group(self._groups, request)
+        if group is not None and not (
+            _matches(request.protocol_type, group.protocol_type)
+            and _matches(request.protocol_name, group.protocol)
+        ):
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group is None or error is not ErrorCode.NONE:
+            out.replies.append(sync_refused(deferred, error))
+            self._observer(request_refused(self._groups, "SyncGroup", request, error))
+            return out
+        member = group.members[request.member_id]
+        action = ANSWERS[group.state, Request.SYNC]
+        if action is Action.ANSWER_SYNC:
+            out.replies.append(sync_reply(deferred, group, member))
+            self._rebalances.synced(group, member)
+            self._timers.restart_session(group, member, now)
+        elif action is Action.PARK_SYNC:
+            self._park_sync(group, member, request, deferred, out, now)
+        else:
+            out.replies.append(sync_refused(deferred, ErrorCode[action.name]))
+        return out
+
+    def _park_sync(
+        self,
+        group: ClassicGroup,
+        member: Member,
+        request: SyncGroupRequest,
+        deferred: Deferred[SyncGroupResponse],
+        out: Outcome,
+        now: Instant,
+    ) -> None:
+        # An earlier one of its own that still waits comes from a connection that it gave up.
+        self._rebalances.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
+        member.parked_sync = deferred
+        self._rebalances.synced(group, member)
+        self._timers.restart_session(group, member, now)
+        if group.leader_id == member.member_id and group.storing_generation is None:
+            self._store(group, request, out, now)
+
+    def _store(
+        self, group: ClassicGroup, request: SyncGroupRequest, out: Outcome, now: Instant
+    ) -> None:
+        """G-61: write the leader's assignment; the state moves when it is durable."""
+        given = {part.member_id: part.assignment for part in request.assignments}
+        generation = group.generation
+        group.storing_generation = generation
+        self._rebalances.write(group, generation, group.protocol, group.leader_id, given, out, now)
+
+        def settled(error: ErrorCode, then: Instant) -> Outcome:
+            done = Outcome()
+            if group.storing_generation != generation:
+                # A rebalance came between; the parked syncs were told so.
+                return done
+            group.storing_generation = None
+            if error is ErrorCode.NONE:
+                before = group.state
+                group.transition_to(GroupState.STABLE, then)
+                self._observer(GroupStabilized(group, before, generation))
+                self._answer_syncs(group, done, then)
+            else:
+                for member in group.members.values():
+                    self._rebalances.release_sync(member, error, done)
+                cause = RebalanceCause(RebalanceReason.ASSIGNMENT_NOT_WRITTEN, error=error)
+                self._rebalances.start(group, done, then, cause)
+            return done
+
+        out.settled = settled
+
+    def _answer_syncs(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+        for member in group.members.values():
+            self._timers.restart_session(group, member, now)
+            if member.parked_sync is not None:
+                out.replies.append(sync_reply(member.parked_sync, group, member))
+                member.parked_sync = None
+
+    # --- Heartbeat ---
+
+    def heartbeat(
+        self, request: HeartbeatRequest, deferred: Deferred[HeartbeatResponse], now: Instant
+    ) -> Outcome:
+        """The member's session begins anew, if there is such a member."""
+        error, group = find_group(self._groups, request)
+        if group is not None:
+            action = ANSWERS[group.state, Request.HEARTBEAT]
+            if action in (Action.ALIVE, Action.ALIVE_BUT_REJOIN):
+                self._timers.restart_session(group, group.members[request.member_id], now)
+            error = _HEARTBEAT_ERRORS[action]
+        elif error is not ErrorCode.NONE:
+            self._observer(request_refused(self._groups, "Heartbeat", request, error))
+        return Outcome(replies=[heartbeat_reply(deferred, error)])
+
+    # --- LeaveGroup ---
+
+    def leave(
+        self,
+        request: LeaveGroupRequest,
+        api_version: int,
+        deferred: Deferred[LeaveGroupResponse],
+        now: Instant,
+    ) -> Outcome:
+        """However many leave, the others rebalance once (G-80)."""
+        out = Outcome()
+        group = self._groups.get(request.group_id)
+        if not request.group_id:
+            out.replies.append(leave_refused(deferred, ErrorCode.INVALID_GROUP_ID))
+            return out
+        if group is not None and group.state is GroupState.DEAD:
+            out.replies.append(leave_refused(deferred, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return out
+        leaving = leaving_members(request, api_version)
+        before = [] if group is None else [*group.members, *group.pending]
+        errors = [self._leave(group, identity, out) for identity in leaving]
+        held = {} if group is None else {**group.members, **group.pending}
+        if group is not None and len(held) < len(before):
+            left = [member_id for member_id in before if member_id not in held]
+            cause = RebalanceCause(RebalanceReason.MEMBERS_LEFT, left)
+            self._rebalances.after_removal(group, out, now, cause)
+        elif group is not None:
+            self._rebalances.complete_if_all_joined(group, out, now)
+        out.replies.append(leave_reply(deferred, leaving, errors, api_version))
+        return out
+
+    def _leave(
+        self, group: ClassicGroup | None, identity: MemberIdentity, out: Outcome
+    ) -> ErrorCode:
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        if not member_id and instance_id is not None:
+            # An administrator removes a static member by its instance id.
+            member_id = group.static_ids.get(instance_id, "")
+        elif member_id in group.pending and instance_id is None:
+            self._rebalances.timers.take_pending(group, member_id)
+            return ErrorCode.NONE
+        error = check_member(group, member_id, instance_id)
+        if error is ErrorCode.NONE:
+            self._rebalances.remove(group, group.members[member_id], out, removal_of(identity))
+        return error
+
+
+def find_group(
+    groups: Mapping[str, ClassicGroup], request: SyncGroupRequest | HeartbeatRequest
+) -> tuple[ErrorCode, ClassicGroup | None]:
+    """The group, if the request comes from a member of its current generation; else the error."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID, None
+    group = groups.get(request.group_id)
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID, None
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+    error = check_member(group, request.member_id, request.group_instance_id)
+    if error is ErrorCode.NONE and request.generation_id != group.generation:
+        error = ErrorCode.ILLEGAL_GENERATION
+    return error, None if error is not ErrorCode.NONE else group
+
+
+def request_refused(
+    groups: Mapping[str, ClassicGroup],
+    name: str,
+    request: SyncGroupRequest | HeartbeatRequest,
+    error: ErrorCode,
+) -> RequestRefused:
+    """The event for a request that `find_group` refuses; `name` is the request's in Kafka."""
+    return RequestRefused(
+        request.group_id,
+        name,
+        error,
+        request.member_id,
+        request.group_instance_id,
+        groups.get(request.group_id),
+        request.generation_id,
+    )
+
+
+def _matches(given: str | None, held: str | None) -> bool:
+    """G-60: a protocol type or name counts only where it is given."""
+    return given is None or given == held

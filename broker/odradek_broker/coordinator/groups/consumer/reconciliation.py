@@ -1,0 +1,382 @@
+"""Subscriptions to assignments: an update of a member, for both protocols, with the records that follow from
+it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, G-145, G-146).
+
+    subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
+
+Names and regular expressions are resolved when a member subscribes to something else, and when the
+topics of the cluster have changed; the group epoch grows with what they give. The assignor then computes
+the target of all members. A member goes towards its target step by step: it is first told to give back
+what is not in its target, and when it says that it has, gets what nobody else may own any more. What
+others still have to give back, it gets later. So a partition never belongs to two members, whatever is
+lost on the way. A static member takes the place of another one with its instance id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from odradek_broker.coordinator.groups.consumer import records as make
+from odradek_broker.coordinator.groups.consumer.assignors import ASSIGNORS, Subscriber
+from odradek_broker.coordinator.groups.consumer.group import (
+    NO_PARTITIONS,
+    STEPS,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    Report,
+    Step,
+    TopicMetadata,
+    difference,
+    each_partition,
+    intersection,
+    intersects,
+    partitions_of,
+    union,
+)
+from odradek_broker.coordinator.groups.settings import (
+    ConsumerGroupSettings,
+    Refusal,
+    Topics,
+    Visible,
+    every_topic,
+)
+from odradek_broker.coordinator.runtime import Instant, Record
+from odradek_broker.re2.parser import PatternError, compile_pattern
+from odradek_protocol.constants import LEAVE_STATIC_EPOCH
+from odradek_protocol.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """The next subscription of a group: existing topics by name, and those that expressions
+    matched.
+
+    `epoch`: the group epoch that comes with it. `records`: what is to be written.
+    """
+
+    epoch: int
+    topics: Mapping[str, TopicMetadata]
+    patterns: Mapping[str, frozenset[str]]
+    records: list[Record]
+
+
+def resolve_subscriptions(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    before: ConsumerMember | None,
+    member: ConsumerMember,
+    topics: Topics,
+    now: Instant,
+    visible: Visible = every_topic,
+) -> Subscriptions:
+    """Resolve what `members` are subscribed to; if anything is new, the group epoch grows.
+
+    `member` is the one that has changed, `before` what it was, None if it is new. One that asks for
+    no topic asks for nothing. `visible`: what its user may know of; expressions match nothing else (A-67).
+    """
+    records: list[Record] = []
+    patterns: dict[str, frozenset[str]] = {}
+    for pattern in [each.pattern for each in members.values()]:
+        if pattern and pattern not in patterns:
+            names = patterns[pattern] = visible(_resolve(pattern, topics))
+            if names != group.patterns.get(pattern):
+                version = topics.topics_version
+                records.append(
+                    make.pattern_record(group.group_id, pattern, names, version, now.wall_ms)
+                )
+    records += [
+        make.pattern_tombstone(group.group_id, pattern)
+        for pattern in group.patterns
+        if pattern not in patterns
+    ]
+    wanted = frozenset[str]() if before is None else group.names_of(before)
+    changed = wanted != group.names_of(member, patterns)
+    metadata = subscription_metadata(group, members, patterns, topics)
+    if metadata != group.topics:
+        changed = True
+        records.append(make.topics_record(group.group_id, metadata))
+    epoch = group.epoch + 1 if changed else group.epoch
+    if changed or group.is_new:
+        records.append(make.group_record(group.group_id, epoch))
+    return Subscriptions(epoch, metadata, patterns, records)
+
+
+def _resolve(pattern: str, topics: Topics) -> frozenset[str]:
+    """The names that the expression matches; none for one that another broker took and this one
+    cannot read."""
+    try:
+        return compile_pattern(pattern).select(topics.topic_names())
+    except PatternError:
+        return frozenset()
+
+
+def subscription_metadata(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    patterns: Mapping[str, frozenset[str]],
+    topics: Topics,
+) -> dict[str, TopicMetadata]:
+    """The topics that members are subscribed to and that exist."""
+    names: set[str] = set()
+    for member in members.values():
+        names |= group.names_of(member, patterns)
+    counts = {name: topics.partition_count(name) for name in names}
+    return {
+        name: TopicMetadata(topics.topic_id(name), count)
+        for name, count in counts.items()
+        if count > 0
+    }
+
+
+def choose_assignor(members: Mapping[str, ConsumerMember], config: ConsumerGroupSettings) -> str:
+    """The assignor that most members ask for; if none does, the first that the broker offers (G-142)."""
+    offered = assignor_names(config)
+    votes = Counter(member.assignor for member in members.values() if member.assignor in offered)
+    best = min(votes, key=lambda name: (-votes[name], offered.index(str(name))), default=None)
+    return best or offered[0]
+
+
+def assignor_names(config: ConsumerGroupSettings) -> list[str]:
+    """The names in `group.consumer.assignors`, where Kafka's class names may stand too."""
+    return [assignor_name(text) for text in config.group_consumer_assignors]
+
+
+def assignor_name(text: str) -> str:
+    """`org.apache...UniformAssignor` is `uniform`."""
+    return text.rpartition(".")[2].removesuffix("Assignor").lower()
+
+
+def compute_target_assignment(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    current: Mapping[str, Partitions],
+    topics: Mapping[str, TopicMetadata],
+    patterns: Mapping[str, frozenset[str]],
+    config: ConsumerGroupSettings,
+) -> dict[str, Partitions]:
+    """A target for each of `members`, which are those that the group will have.
+
+    `current`: their targets so far. `topics` and `patterns`: what they are subscribed to.
+    """
+    subscribers = [
+        Subscriber(
+            member_id=member_id,
+            instance_id=member.instance_id,
+            topics=frozenset(
+                topics[name].topic_id for name in group.names_of(member, patterns) if name in topics
+            ),
+            current=current[member_id],
+        )
+        for member_id, member in members.items()
+    ]
+    assignor = ASSIGNORS[choose_assignor(members, config)]
+    return assignor(subscribers, {topic.topic_id: topic.partitions for topic in topics.values()})
+
+
+Owner = Callable[[bytes, int], str | None]
+"""Who may own a partition: (topic id, index) -> member id or None."""
+
+
+def next_assignment(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Partitions,
+    owned: Partitions | None,
+    owner: Owner,
+) -> ConsumerMember:
+    """The member after one step; itself if there is nothing to do.
+
+    `owned`: what its heartbeat says that it owns, None if it does not say.
+    """
+    step = STEPS[member.state, _report(member.pending, owned), member.epoch != target_epoch]
+    if step in (Step.STAY, Step.WAIT):
+        return member
+    epoch = member.epoch + 1 if step is Step.ADVANCE else member.epoch
+    return _compute(member, epoch, target_epoch, target, owned, owner)
+
+
+def _report(pending: Partitions, owned: Partitions | None) -> Report:
+    if owned is None:
+        return Report.SILENT
+    return Report.OWNING if intersects(owned, pending) else Report.RELEASED
+
+
+def _compute(
+    member: ConsumerMember,
+    epoch: int,
+    target_epoch: int,
+    target: Partitions,
+    owned: Partitions | None,
+    owner: Owner,
+) -> ConsumerMember:
+    kept = intersection(member.assigned, target)
+    surplus = difference(member.assigned, target)
+    if surplus and (owned is None or intersects(owned, surplus)):
+        return replace(
+            member.at_epoch(epoch),
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=kept,
+            pending=surplus,
+        )
+    wanted = difference(target, kept)
+    free = partitions_of(
+        (topic_id, [index])
+        for topic_id, index in each_partition(wanted)
+        if owner(topic_id, index) in (None, member.member_id)
+    )
+    complete = free == wanted
+    return replace(
+        member.at_epoch(target_epoch),
+        state=MemberState.STABLE if complete else MemberState.UNRELEASED_PARTITIONS,
+        assigned=union(kept, free),
+        pending=NO_PARTITIONS,
+    )
+
+
+@dataclass(slots=True)
+class MemberUpdate:
+    """A request of a member: what it was, what it is now, and what is to be written about it.
+
+    `before` None: it is new. `replaced`: the static member whose place it takes (G-131), whose
+    records are among `records` already. `owned`: what it says that it owns. `visible`: what its user may see.
+    """
+
+    group: ConsumerGroup
+    before: ConsumerMember | None
+    member: ConsumerMember
+    owned: Partitions | None
+    replaced: ConsumerMember | None = None
+    records: list[Record] = field(default_factory=list)
+    visible: Visible = every_topic
+
+    def members(self) -> dict[str, ConsumerMember]:
+        """The group's members, this one as it is now."""
+        members = dict(self.group.members)
+        if self.replaced is not None:
+            members.pop(self.replaced.member_id, None)
+        members[self.member.member_id] = self.member
+        return members
+
+    def target_of(self, member_id: str) -> Partitions:
+        """The target of a member so far."""
+        if self.replaced is not None and member_id == self.member.member_id:
+            return self.group.target(self.replaced.member_id)
+        return self.group.target(member_id)
+
+
+def update_member(
+    update: MemberUpdate, config: ConsumerGroupSettings, topics: Topics, now: Instant
+) -> ConsumerMember:
+    """Add to `update.records` what follows; returns the member as it is then."""
+    group, before, member = update.group, update.before, update.member
+    if before is None or _stored_fields(before) != _stored_fields(member):
+        update.records.append(make.member_record(group.group_id, member))
+    known = update.replaced if update.replaced is not None else before
+    wanted = None if known is None else (known.topics, known.pattern)
+    subscriptions = Subscriptions(group.epoch, group.topics, group.patterns, [])
+    if wanted != (member.topics, member.pattern) or group.topics_version != topics.topics_version:
+        subscriptions = resolve_subscriptions(
+            group, update.members(), known, member, topics, now, update.visible
+        )
+        update.records += subscriptions.records
+        group.topics_version = topics.topics_version
+    target, target_epoch = update.target_of(member.member_id), group.assignment_epoch
+    if subscriptions.epoch > target_epoch:
+        target, target_epoch = _assign_targets(update, subscriptions, config), subscriptions.epoch
+    after = next_assignment(member, target_epoch, target, update.owned, _owner(update))
+    if after != member or before is None:
+        update.records.append(make.current_record(group.group_id, after))
+    return after
+
+
+def _stored_fields(member: ConsumerMember) -> tuple[object, ...]:
+    """The fields of a member that are in its own record."""
+    return (
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        member.topics,
+        member.pattern,
+        member.assignor,
+        member.classic,
+    )
+
+
+def _owner(update: MemberUpdate) -> Owner:
+    group, replaced = update.group, update.replaced
+    if replaced is None:
+        return group.owner
+
+    def owner(topic_id: bytes, partition: int) -> str | None:
+        held = group.owner(topic_id, partition)
+        return None if held == replaced.member_id else held
+
+    return owner
+
+
+def _assign_targets(
+    update: MemberUpdate, subscriptions: Subscriptions, config: ConsumerGroupSettings
+) -> Partitions:
+    """Add the targets that have changed (G-102); returns that of the member itself."""
+    group, members = update.group, update.members()
+    targets = compute_target_assignment(
+        group,
+        members,
+        {member_id: update.target_of(member_id) for member_id in members},
+        subscriptions.topics,
+        subscriptions.patterns,
+        config,
+    )
+    for member_id, target in targets.items():
+        if group.targets.get(member_id) != target:
+            update.records.append(make.target_record(group.group_id, member_id, target))
+    update.records.append(make.target_epoch_record(group.group_id, subscriptions.epoch))
+    return targets[update.member.member_id]
+
+
+_E = ErrorCode
+
+
+def replace_static_member(
+    group: ConsumerGroup,
+    old: ConsumerMember,
+    member_id: str,
+    owned: Partitions | None,
+    *,
+    classic: bool = False,
+) -> MemberUpdate:
+    """The update by which a member takes the place of `old`, whose instance id it has.
+
+    It gets what that one was to have, without a new epoch. Between two members that speak the
+    consumer protocol the old one must have left for a while; the classic protocol knows no such
+    leave, and there the newer one counts.
+    """
+    if old.epoch != LEAVE_STATIC_EPOCH and old.classic is None and not classic:
+        raise Refusal(
+            _E.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {old.instance_id} cannot join the group"
+            f" {group.group_id}: the instance id is in use by another member.",
+        )
+    if member_id in group.members:
+        raise Refusal(
+            _E.INVALID_REQUEST, f"Member {member_id} is in group {group.group_id} already."
+        )
+    fresh = replace(
+        old,
+        member_id=member_id,
+        epoch=0,
+        previous_epoch=0,
+        state=MemberState.STABLE,
+        pending=NO_PARTITIONS,
+    )
+    update = MemberUpdate(group, None, fresh, owned, replaced=old)
+    update.records += make.member_tombstones(group.group_id, old.member_id)
+    update.records.append(
+        make.target_record(group.group_id, member_id, group.target(old.member_id))
+    )
+    return update
