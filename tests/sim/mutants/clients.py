@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants.base import Mutant
 
 from odradek_client.consumer.fetcher import Fetcher, FetchPlan
-from odradek_client.consumer.group.commit_queue import Commit, CommitQueue
+from odradek_client.consumer.group.offsets import Commit, CommitQueue
 from odradek_client.producer.accumulator import Accumulator
 from odradek_client.producer.batch import ProducerBatch
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from odradek_client.consumer.assignors.balance import divide
 from odradek_client.consumer.assignors.base import Assignor, GroupMember, MemberAssignment
 from odradek_client.structs import TopicPartition, numbers_by_topic
 from odradek_protocol.constants import NO_GENERATION
@@ -16,6 +16,139 @@ from odradek_protocol.stored.sticky_user_data import (
     encode_cooperative,
     encode_sticky,
 )
+
+MemberTopics = Mapping[str, Collection[str]]
+"""Member id to the existing topics that it subscribes to; in the order of members."""
+
+
+def divide(
+    partition_counts: Mapping[str, int],
+    member_topics: MemberTopics,
+    previous: Mapping[str, Iterable[TopicPartition]],
+) -> MemberAssignment:
+    """Every partition of a subscribed topic to one member that subscribes to it.
+
+    `previous`: who had what; no partition twice. What cannot be kept is left out here: partitions of
+    topics that are gone, or that the member does not subscribe to any more.
+    """
+    wanted = {topic for topics in member_topics.values() for topic in topics}
+    everything = [
+        TopicPartition(topic, number)
+        for topic in sorted(wanted)
+        for number in range(partition_counts[topic])
+    ]
+    existing = set(everything)
+    held: MemberAssignment = {
+        member: sorted(
+            each for each in previous.get(member, ()) if each in existing and each.topic in topics
+        )
+        for member, topics in member_topics.items()
+    }
+    if len({frozenset(topics) for topics in member_topics.values()}) == 1:
+        _divide_equal_subscriptions(everything, held)
+    else:
+        _divide_unequal_subscriptions(everything, member_topics, held)
+    return {member: sorted(partitions) for member, partitions in held.items()}
+
+
+def _divide_equal_subscriptions(everything: list[TopicPartition], held: MemberAssignment) -> None:
+    """All members subscribe to the same: each gets its quota, those that had most the larger one."""
+    least, more = divmod(len(everything), len(held))
+    by_size = sorted(held, key=lambda member: -len(held[member]))
+    quotas = {member: least + (index < more) for index, member in enumerate(by_size)}
+    for member, quota in quotas.items():
+        del held[member][quota:]
+    kept = {each for partitions in held.values() for each in partitions}
+    left = deque(each for each in everything if each not in kept)
+    below_quota = deque(member for member in held if len(held[member]) < quotas[member])
+    # Dealt in turn, so that the partitions of one topic are spread.
+    while left:
+        member = below_quota.popleft()
+        held[member].append(left.popleft())
+        if len(held[member]) < quotas[member]:
+            below_quota.append(member)
+
+
+def _divide_unequal_subscriptions(
+    everything: list[TopicPartition], member_topics: MemberTopics, held: MemberAssignment
+) -> None:
+    """Members subscribe to different topics: free partitions go to who has least, then loads are evened."""
+    subscribers: dict[str, list[str]] = {}
+    for member, topics in member_topics.items():
+        for topic in topics:
+            subscribers.setdefault(topic, []).append(member)
+    previously = {member: frozenset(partitions) for member, partitions in held.items()}
+    kept = {each for partitions in held.values() for each in partitions}
+    free = [each for each in everything if each not in kept]
+    # Those with the fewest subscribers first: the others leave more of a choice.
+    for partition in sorted(free, key=lambda each: len(subscribers[each.topic])):
+        receiver = min(subscribers[partition.topic], key=lambda member: len(held[member]))
+        held[receiver].append(partition)
+    while any(
+        _move_one_from(member, subscribers, held, previously) for member in _heaviest_first(held)
+    ):
+        pass
+
+
+def _heaviest_first(held: MemberAssignment) -> list[str]:
+    return sorted(held, key=lambda member: -len(held[member]))
+
+
+def _move_one_from(
+    member: str,
+    subscribers: Mapping[str, list[str]],
+    held: MemberAssignment,
+    previously: Mapping[str, frozenset[TopicPartition]],
+) -> bool:
+    """Take one partition from `member`, if somebody with at least two fewer is in reach. Breadth
+    first, so that the fewest partitions move."""
+    light = len(held[member]) - 2
+    if light < 0:
+        return False
+    came_from: dict[str, tuple[str, TopicPartition]] = {}
+    seen_topics: set[str] = set()
+    queue = deque([member])
+    while queue:
+        giver = queue.popleft()
+        for topic, partition in _candidates(held[giver], previously[giver]).items():
+            if topic in seen_topics:
+                continue
+            seen_topics.add(topic)
+            for receiver in sorted(subscribers[topic], key=lambda each: len(held[each])):
+                if receiver == member or receiver in came_from:
+                    continue
+                came_from[receiver] = (giver, partition)
+                if len(held[receiver]) <= light:
+                    _move_along(receiver, member, came_from, held)
+                    return True
+                queue.append(receiver)
+    return False
+
+
+def _candidates(
+    partitions: list[TopicPartition], previously: frozenset[TopicPartition]
+) -> dict[str, TopicPartition]:
+    """One of each topic, rather one that the member did not have before."""
+    chosen: dict[str, TopicPartition] = {}
+    for each in partitions:
+        if each.topic not in chosen or chosen[each.topic] in previously:
+            chosen[each.topic] = each
+    # Topics first of which a partition that is new to the member may be given.
+    return dict(sorted(chosen.items(), key=lambda item: item[1] in previously))
+
+
+def _move_along(
+    receiver: str,
+    first: str,
+    came_from: Mapping[str, tuple[str, TopicPartition]],
+    held: MemberAssignment,
+) -> None:
+    """Each member of the chain gives its partition to the next."""
+    while receiver != first:
+        giver, partition = came_from[receiver]
+        held[giver].remove(partition)
+        held[receiver].append(partition)
+        receiver = giver
 
 
 class StickyAssignor(Assignor):

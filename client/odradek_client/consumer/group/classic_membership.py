@@ -13,19 +13,13 @@ Every answer of an older generation than the current one is ignored (K-35).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
-from odradek_client.consumer.assignors import Assignor
+from odradek_client.consumer.assignors import Assignor, GroupMember
 from odradek_client.consumer.errors import IllegalState
-from odradek_client.consumer.group.classic_errors import (
-    HEARTBEAT_ERRORS,
-    JOIN_ERRORS,
-    SYNC_ERRORS,
-    ErrorMeaning,
-)
-from odradek_client.consumer.group.leader_assignment import LeaderAssignment
 from odradek_client.consumer.group.membership import (
     NO_MEMBER_ID,
     Action,
@@ -43,6 +37,7 @@ from odradek_protocol.schemas.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    JoinGroupResponseMember,
 )
 from odradek_protocol.schemas.leave_group import (
     MEMBERS_SINCE,
@@ -52,19 +47,25 @@ from odradek_protocol.schemas.leave_group import (
 )
 from odradek_protocol.schemas.sync_group import (
     SyncGroupRequest,
+    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 from odradek_protocol.stored.assignment import (
+    AssignedPartitions,
+    ConsumerAssignment,
     decode_assignment,
+    encode_assignment,
 )
 from odradek_protocol.stored.subscription import (
     PROTOCOL_TYPE,
     ConsumerSubscription,
     OwnedPartitions,
+    decode_subscription,
     encode_subscription,
 )
 
 LEAVE_GROUP_NEWEST = 5
+
 #: How much longer than the rebalance timeout a JoinGroup may take on the wire (K-36).
 JOIN_SLACK_MS = 5_000
 
@@ -417,3 +418,111 @@ def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> L
     if version >= REASON_SINCE:
         identity.reason = reason
     return LeaveGroupRequest(group_id=request.group_id, members=[identity])
+
+
+class LeaderAssignment:
+    """The assignment of one generation, by its leader, from the members that JoinGroup listed.
+
+    `skips`: the generation has its assignment already, and only what it is of is looked at (KIP-814).
+    """
+
+    def __init__(self, members: Sequence[JoinGroupResponseMember], skips: bool = False) -> None:
+        self._listed = members
+        self._skips = skips
+        self._partition_counts: dict[str, int] | None = None
+
+    @cached_property
+    def _members(self) -> list[GroupMember]:
+        return [_member(each) for each in self._listed]
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """The topics of all members. DecodeError if a member's metadata is none."""
+        return frozenset(topic for member in self._members for topic in member.topics)
+
+    def assign(self, assignor: Assignor, cluster: ClusterView) -> list[SyncGroupRequestAssignment]:
+        """By member. A topic that metadata does not have is left out (K-55)."""
+        self._partition_counts = counts = _partition_counts(cluster, self.topics)
+        if self._skips:
+            return []
+        return [
+            SyncGroupRequestAssignment(
+                member_id=member_id, assignment=_encode_partitions(partitions)
+            )
+            for member_id, partitions in assignor.assign(counts, self._members).items()
+        ]
+
+    def is_outdated(self, cluster: ClusterView) -> bool:
+        """Whether topics have come or gone, or have other partitions, since `assign`."""
+        counts = self._partition_counts
+        return counts is not None and _partition_counts(cluster, self.topics) != counts
+
+
+def _member(listed: JoinGroupResponseMember) -> GroupMember:
+    subscription = decode_subscription(listed.metadata)
+    return GroupMember(
+        member_id=listed.member_id,
+        group_instance_id=listed.group_instance_id,
+        topics=tuple(subscription.topics),
+        owned_partitions=tuple(
+            TopicPartition(owned.topic, number)
+            for owned in subscription.owned_partitions
+            for number in owned.partitions
+        ),
+        generation_id=subscription.generation_id,
+        rack_id=subscription.rack_id,
+        user_data=subscription.user_data,
+    )
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    return encode_assignment(
+        ConsumerAssignment(
+            assigned_partitions=[
+                AssignedPartitions(topic=topic, partitions=numbers)
+                for topic, numbers in numbers_by_topic(partitions).items()
+            ]
+        )
+    )
+
+
+def _partition_counts(cluster: ClusterView, topics: Iterable[str]) -> dict[str, int]:
+    """Of the topics that exist."""
+    counts = {}
+    for topic in topics:
+        partitions = cluster.partitions_of(topic)
+        if partitions:
+            counts[topic] = len(partitions)
+    return counts
+
+
+class ErrorMeaning(Enum):
+    """The meaning of a coordinator's error for the membership."""
+
+    RETRY = "nothing; the same again"
+    REDISCOVER = "another broker, or none, coordinates the group"
+    REJOIN = "a rebalance is going on"
+    NEW_ID = "the coordinator has given a member id to join with"
+    GENERATION_LOST = "the group went on; the member id is still good"
+    MEMBER_LOST = "the group does not know the member"
+    FENCED = "another member took the instance id"
+    FATAL = "asking again will not help"
+
+
+#: Per request, the codes that are not fatal (K-35, K-36, K-37).
+_ANYWHERE = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorMeaning.REDISCOVER,
+    ErrorCode.NOT_COORDINATOR: ErrorMeaning.REDISCOVER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorMeaning.RETRY,
+    ErrorCode.UNKNOWN_MEMBER_ID: ErrorMeaning.MEMBER_LOST,
+    ErrorCode.FENCED_INSTANCE_ID: ErrorMeaning.FENCED,
+}
+JOIN_ERRORS = _ANYWHERE | {
+    ErrorCode.MEMBER_ID_REQUIRED: ErrorMeaning.NEW_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS: ErrorMeaning.RETRY,
+}
+SYNC_ERRORS = _ANYWHERE | {
+    ErrorCode.REBALANCE_IN_PROGRESS: ErrorMeaning.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: ErrorMeaning.GENERATION_LOST,
+}
+HEARTBEAT_ERRORS = SYNC_ERRORS

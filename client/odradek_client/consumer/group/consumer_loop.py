@@ -14,10 +14,10 @@ from odradek_client.consumer.group.consumer_membership import (
     ConsumerGroupSettings,
     ConsumerMembership,
     MemberState,
+    MemberSubscription,
     Reconciliation,
 )
 from odradek_client.consumer.group.group_loop import LEAVE_TIMEOUT_MS, GroupLoop
-from odradek_client.consumer.group.heartbeat_fields import MemberSubscription
 from odradek_client.consumer.group.membership import Action
 from odradek_client.consumer.group.offsets import Identity
 from odradek_client.consumer.subscription_state import SubscriptionState

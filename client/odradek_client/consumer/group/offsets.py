@@ -1,19 +1,17 @@
 """The offsets that a group keeps: committing and fetching them.
 
 The classic and the next protocol are the same here, but for who this consumer is in its group, which
-`Committer` says.
-"""
+`Committer` says."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.errors import describe
-from odradek_client.consumer.group.commit_queue import Commit, CommitQueue, Offsets
 from odradek_client.consumer.group.coordinator import GroupCoordinator, Retries
 from odradek_client.consumer.group.offset_requests import (
     OFFSET_COMMIT_NEWEST,
@@ -24,8 +22,9 @@ from odradek_client.consumer.group.offset_requests import (
     read_offset_commit,
     read_offset_fetch,
 )
-from odradek_client.consumer.subscription_state import SubscriptionState
-from odradek_client.errors import OdradekError, RebalanceInProgress, RequestTimedOut
+from odradek_client.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from odradek_client.consumer.tasks import cancel
+from odradek_client.errors import OdradekError, RebalanceInProgress, RequestTimedOut, Retriable
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -34,6 +33,89 @@ from odradek_protocol.message import Message
 from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.offset_commit import OffsetCommitResponse
 from odradek_protocol.schemas.offset_fetch import REQUIRE_STABLE_SINCE, OffsetFetchResponse
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class Commit:
+    """One commit of offsets, from the moment it is asked for until its `outcome`: None, or what it raised.
+
+    `partition_states`: each partition's state at that moment. A partition that went and came back has
+    another one, and another member may have committed it in between.
+    `superseded_by`: per partition, the newer commit that has taken this one's place.
+    `automatic`: begun by the timer of automatic commits.
+    """
+
+    __slots__ = ("automatic", "offsets", "outcome", "partition_states", "superseded_by")
+
+    def __init__(
+        self,
+        offsets: Offsets,
+        subscription: SubscriptionState,
+        outcome: asyncio.Future[BaseException | None],
+        *,
+        automatic: bool,
+    ) -> None:
+        self.automatic = automatic
+        self.offsets = dict(offsets)
+        self.partition_states: dict[TopicPartition, TopicPartitionState | None] = {
+            each: subscription.get(each) for each in offsets
+        }
+        self.superseded_by: dict[TopicPartition, Commit] = {}
+        self.outcome = outcome
+
+    def remaining(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets of partitions that no newer commit has."""
+        return {each: at for each, at in self.offsets.items() if each not in self.superseded_by}
+
+
+class CommitQueue:
+    """The commits of one consumer that have no outcome yet."""
+
+    def __init__(self, subscription: SubscriptionState) -> None:
+        self._subscription = subscription
+        self._pending: dict[Commit, None] = {}
+        self._newest: dict[TopicPartition, Commit] = {}
+        self._automatic: Commit | None = None
+
+    def add(
+        self, offsets: Offsets, loop: asyncio.AbstractEventLoop, *, automatic: bool = False
+    ) -> Commit:
+        """A commit that is newer than all in the queue, and supersedes them for its partitions. An
+        automatic one supersedes nothing: it has one try, in its turn."""
+        commit = Commit(offsets, self._subscription, loop.create_future(), automatic=automatic)
+        self._pending[commit] = None
+        if automatic:
+            self._automatic = commit
+            return commit
+        for partition in commit.offsets:
+            for older in (self._newest.get(partition), self._automatic):
+                if older is not None and partition in older.offsets:
+                    older.superseded_by[partition] = commit
+            self._newest[partition] = commit
+        return commit
+
+    def settle(self, commit: Commit, outcome: BaseException | None) -> None:
+        """Out of the queue. May be repeated; the first outcome counts."""
+        self._pending.pop(commit, None)
+        if self._automatic is commit:
+            self._automatic = None
+        for partition in commit.offsets:
+            if self._newest.get(partition) is commit:
+                del self._newest[partition]
+        if not commit.outcome.done():
+            commit.outcome.set_result(outcome)
+
+    def pending(self) -> Collection[Commit]:
+        """The commits without an outcome."""
+        return set(self._pending)
+
+    async def settled(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
+        """Until the pending commits, `but` these, have an outcome; at most so long."""
+        outcomes = [commit.outcome for commit in self._pending if commit not in but]
+        if outcomes:
+            await asyncio.wait(outcomes, timeout=timeout_ms / 1000)
+
 
 log = logging.getLogger("odradek.client.consumer")
 
@@ -303,3 +385,68 @@ class GroupOffsets:
             timeout_ms, retries, coordinator.ask(request, OFFSET_FETCH_NEWEST, read, retries)
         )
         return found
+
+
+class AutoCommit:
+    """One consumer's automatic commits; nothing unless enable.auto.commit."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        network: NetworkClient,
+        subscription: SubscriptionState,
+        offsets: GroupOffsets,
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._subscription = subscription
+        self._offsets = offsets
+        self._task: asyncio.Task[None] | None = None
+        self._failed = False
+        self._next_ms = 0.0
+
+    def commit_if_due(self) -> None:
+        """Begin to commit what earlier polls returned, if it is time and no such commit is going on."""
+        if not self._config.enable_auto_commit or self._network.now_ms() < self._next_ms:
+            return
+        if self._task is not None and not self._task.done():
+            return
+        self.restart_timer()
+        offsets = self._subscription.consumed()
+        if offsets:
+            self._task = self._offsets.commit_automatically(offsets, self._commit_ended)
+
+    def _commit_ended(self, error: OdradekError | WireError | None) -> None:
+        """A failed commit is not sent again: the positions of a later poll are, and soon if the error may
+        pass."""
+        if error is None:
+            self._failed = False
+        elif isinstance(error, Retriable):
+            self._next_ms = self._network.now_ms() + self._config.retry_backoff_ms
+            level = logging.DEBUG if self._failed else logging.WARNING
+            self._failed = True
+            log.log(
+                level,
+                "group %s: automatic commit in background, to be tried again: %s",
+                self._offsets.group_id,
+                error,
+            )
+        else:
+            log.warning(
+                "group %s: automatic commit in background: %s", self._offsets.group_id, error
+            )
+
+    def restart_timer(self) -> None:
+        """The next automatic commit a whole interval from now."""
+        self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
+
+    def due_in_ms(self) -> float | None:
+        """How long until the next automatic commit; None if there are none, or if it is due and has to
+        wait for something else."""
+        left_ms = self._next_ms - self._network.now_ms()
+        return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
+
+    async def stop(self) -> None:
+        """End a commit that is going on; one at the end has the same positions, or newer ones."""
+        task, self._task = self._task, None
+        await cancel(task)

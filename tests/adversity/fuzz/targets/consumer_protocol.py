@@ -13,7 +13,7 @@ from typing import Any
 from tests.adversity.fuzz.target import Broken, Target
 
 from odradek_client.consumer.assignors import BUILT_IN
-from odradek_client.consumer.group.leader_assignment import LeaderAssignment
+from odradek_client.consumer.group.classic_membership import LeaderAssignment
 from odradek_client.structs import TopicPartition
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.schemas.join_group import JoinGroupResponseMember

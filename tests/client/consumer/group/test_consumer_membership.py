@@ -14,9 +14,9 @@ from odradek_client.consumer.group.consumer_membership import (
     ConsumerGroupSettings,
     ConsumerMembership,
     MemberState,
+    MemberSubscription,
     Reconciliation,
 )
-from odradek_client.consumer.group.heartbeat_fields import MemberSubscription
 from odradek_client.consumer.group.membership import Action
 from odradek_client.consumer.group.offset_requests import CoordinatorRetry, read_offset_commit
 from odradek_client.errors import (
