@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.cli import explain
-from odradek.cli.explain_names import MemberNames
-from odradek.cli.explain_text import Printer
+from odradek.cli.explain_text import MemberNames, Printer
 from odradek_client.admin.history import CurrentState, HistoryDescription, HistoryEvent
 
 A = "c-00000000-0000-4000-8000-00000000000a"

@@ -15,8 +15,7 @@ from tests.sim.workloads import WORKLOADS
 from tests.sim.workloads.base import DURATION_MS, Workload
 
 from odradek.simulation.faults import Fault, draw_faults, play
-from odradek.simulation.loop import DeadlockError
-from odradek.simulation.simulate import simulate
+from odradek.simulation.simulate import DeadlockError, simulate
 from odradek.simulation.world import LIVENESS_MS, Violation, World
 
 _LOOK_EVERY_MS = 37

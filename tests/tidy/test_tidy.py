@@ -117,8 +117,7 @@ SHELLS = {
     "odradek_client.network.client": "a client's loop, and its randomness",
     "odradek_client.producer.producer": "send, flush: the public class",
     "odradek_client.producer.transaction_calls": "begin, commit, abort: waits for their outcome",
-    "odradek_client.producer.delivery_log": "writes log lines",
-    "odradek_client.producer.sender_loop": "turns what is to send into traffic",
+    "odradek_client.producer.sender_loop": "turns what is to send into traffic, and writes log lines",
     "odradek_client.network.transport": "owns a socket",
 }
 

@@ -2,24 +2,25 @@
 
 Imports little: containers, tests and `odradek start` wait for it. So it has a small reader of its
 options beside typer's (`odradek.cli.broker`), for what is written plainly; a test holds the two
-equal. Whatever it does not know (help, a mistake) it leaves to typer, which has the words for it.
-"""
+equal. Whatever it does not know (help, a mistake) it leaves to typer, which has the words for it."""
 
 from __future__ import annotations
 
 import errno
 import gc
 import os
+import shutil
+import signal
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.commands import fail
-from odradek.cli.parent_watch import ended_by_stdin
 from odradek.cli.pid_file import PidFile, PidFileBusyError
 from odradek.cli.streams import drop_output
 
@@ -28,9 +29,51 @@ if TYPE_CHECKING:
     from odradek_broker.server.fault_control import FaultControl
     from odradek_broker.server.server import OnTesting
 
+#: A broker that has not stopped in that time is ended without its consent.
+_STOP_S = 10.0
+
+
+@contextmanager
+def ended_by_stdin(scratch: Path | None) -> Iterator[None]:
+    """Interrupt the block when standard input ends, and remove `scratch` then. None: do nothing.
+
+    While standard input is open, `scratch` is the other program's to remove.
+    """
+    if scratch is None:
+        yield
+        return
+    orphaned, stopped = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while _read_some():
+            pass
+        orphaned.set()
+        os.kill(os.getpid(), signal.SIGINT)
+        if not stopped.wait(_STOP_S):
+            shutil.rmtree(scratch, ignore_errors=True)
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="odradek-parent").start()
+    try:
+        yield
+    finally:
+        if orphaned.is_set():
+            shutil.rmtree(scratch, ignore_errors=True)
+        stopped.set()
+
+
+def _read_some() -> bytes:
+    try:
+        return os.read(0, 4096)
+    except OSError:
+        return b""
+
+
 EXIT_BAD_CONFIG = 2
+
 #: Where a broker under test takes orders unless http.listen says otherwise.
 TESTING_HTTP = "127.0.0.1:0"
+
 #: In the ready line of a broker under test, before the address of its HTTP endpoint.
 TESTING_WORDS = ", faults on "
 _USERS = "sasl.scram.initial.users"

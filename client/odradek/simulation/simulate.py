@@ -4,22 +4,162 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import os
+import random as random_module
+import selectors
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Context
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
+from odradek.simulation.clock import WALL_START_MS
 from odradek.simulation.disk import Crashed
-from odradek.simulation.loop import SimulatedLoop
-from odradek.simulation.machine import simulated_machine
 from odradek.simulation.network import SimulatedNetwork
+from odradek.simulation.process import process_of, run_unless_killed
 from odradek.simulation.world import World
 from odradek_broker.explain.history import History
 from odradek_broker.explain.sentences import EventKind, sentence
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.network.client import NetworkClient
 from odradek_protocol.errors import ErrorCode
+
+T = TypeVar("T")
+
+#: Timers that are due within this time come in any order.
+_TIMER_JITTER_S = 2e-6
+
+
+class DeadlockError(Exception):
+    """Everybody waits, and no timer is left that could wake anybody."""
+
+
+class _NoWaiting(selectors.DefaultSelector):
+    """Nothing is ever waited for: the time until the next timer passes at once."""
+
+    def __init__(self, alone: bool) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self._alone = alone
+
+    def select(self, timeout: float | None = None) -> Any:
+        if self._alone:
+            if timeout is None:
+                raise DeadlockError("everybody waits, and no timer is set")
+            self.now_s += max(timeout, 0)
+            return []
+        ready = super().select(0)
+        if not ready and timeout:
+            self.now_s += timeout
+        return ready
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """Its clock jumps to the next timer when nothing else is to be done.
+
+    With a `network`, `create_server` and `create_connection` are the network's, no socket or thread
+    can wake it, and timers of the same moment fire in an order of the network's chance. What belongs
+    to a killed process is not run.
+    """
+
+    def __init__(self, network: SimulatedNetwork | None = None) -> None:
+        self._no_waiting = _NoWaiting(alone=network is not None)
+        super().__init__(self._no_waiting)
+        self.network = network
+        self._random: Random | None = None
+        if network is not None:
+            self._random = network.random
+            network.attach(self)
+
+    def time(self) -> float:
+        """Seconds of virtual time."""
+        return self._no_waiting.now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As asyncio's; never run if the process that asks is killed before."""
+        process = process_of(context)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(run_unless_killed, process, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; never run if the process that asks is killed before."""
+        if self._random is not None:
+            when += self._random.random() * _TIMER_JITTER_S
+        process = process_of(context)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, run_unless_killed, process, callback, *args, context=context)
+
+    async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
+        """As asyncio's; of the network, `host` and `port` are taken and the rest is ignored."""
+        if self.network is None:
+            return await super().create_server(protocol_factory, *args, **kwargs)
+        return self.network.listen(protocol_factory, *_address(args, kwargs))
+
+    async def create_connection(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
+        """As asyncio's; of the network, `host` and `port` are taken and the rest is ignored."""
+        if self.network is None:
+            return await super().create_connection(protocol_factory, *args, **kwargs)
+        return await self.network.connect(protocol_factory, *_address(args, kwargs))
+
+
+def _address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int]:
+    given = dict(zip(("host", "port"), args, strict=False)) | kwargs
+    return str(given.get("host")), int(given.get("port") or 0)
+
+
+def run(story: Callable[[], Coroutine[Any, Any, T]], network: SimulatedNetwork | None = None) -> T:
+    """Run a story on virtual time, in a loop of its own."""
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(network)) as runner:
+        return runner.run(story())
+
+
+_Random = random_module.Random
+
+
+@contextmanager
+def simulated_machine(
+    now_s: Callable[[], float], random: random_module.Random, wall_start_ms: int = WALL_START_MS
+) -> Iterator[None]:
+    """`now_s`: virtual time. Generators made without a seed get one of `random`."""
+
+    def wall_s() -> float:
+        return wall_start_ms / 1000 + now_s()
+
+    class SeededRandom(_Random):
+        def __init__(self, x: Any = None) -> None:
+            super().__init__(random.getrandbits(64) if x is None else x)
+
+    replaced: list[tuple[Any, str, Any]] = [
+        (time, "time", wall_s),
+        (time, "time_ns", lambda: int(wall_s() * 1e9)),
+        (time, "monotonic", now_s),
+        (time, "monotonic_ns", lambda: int(now_s() * 1e9)),
+        (time, "perf_counter", now_s),
+        (time, "perf_counter_ns", lambda: int(now_s() * 1e9)),
+        (os, "urandom", random.randbytes),
+        (random_module, "Random", SeededRandom),
+    ]
+    saved = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    state = random_module.getstate()
+    random_module.seed(random.getrandbits(64))
+    for module, name, value in replaced:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in saved:
+            setattr(module, name, value)
+        random_module.setstate(state)
+
 
 _CLOSE_TRIES = 20
 

@@ -9,9 +9,31 @@ import tempfile
 from collections.abc import Iterator
 
 from odradek_protocol.tls import files, stores
-from odradek_protocol.tls.ciphers import TLS_1_3, openssl_name
 from odradek_protocol.tls.handshake import TellingSSLObject
 from odradek_protocol.tls.settings import TlsError, TlsSettings
+
+#: Those of TLS 1.3, all of which OpenSSL has switched on.
+TLS_1_3 = frozenset(
+    {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
+)
+
+
+def openssl_name(name: str) -> str:
+    """The name for `SSLContext.set_ciphers`; a name of OpenSSL's stays as it is.
+
+    TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384.
+    """
+    head, separator, tail = name.partition("_WITH_")
+    if not separator:
+        return name
+    exchange = head.removeprefix("TLS_").replace("_", "-")
+    tail = tail.replace("AES_256", "AES256").replace("AES_128", "AES128")
+    if tail.startswith("CHACHA20_POLY1305"):
+        # The hash is not part of the name.
+        tail = "CHACHA20_POLY1305"
+    tail = tail.replace("_CBC_", "-").replace("_", "-")
+    return tail if exchange == "RSA" else f"{exchange}-{tail}"
+
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odradek_broker.coordinator.deadline_timer import DeadlineTimer
+from odradek_broker.coordinator.shards import DeadlineTimer
 
 
 class World:

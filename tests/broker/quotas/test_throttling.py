@@ -11,8 +11,8 @@ import pytest
 from logs import make_batch
 from node_world import NodeWorld
 from odradek.simulation.clock import LoopClock
-from odradek.simulation.loop import run
 from odradek.simulation.network import SimulatedNetwork
+from odradek.simulation.simulate import run
 from odradek_broker.quotas.entities import QuotaKey, quota_entity
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows

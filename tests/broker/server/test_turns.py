@@ -10,8 +10,8 @@ import pytest
 
 from logs import make_batch
 from node_world import NodeWorld
-from odradek.simulation.loop import run
 from odradek.simulation.network import SimulatedNetwork
+from odradek.simulation.simulate import run
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.simulation.loop import run
+from odradek.simulation.simulate import run
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.list_offsets import FoundOffsets
 from odradek_client.consumer.offset_reset import parse_reset

@@ -9,12 +9,7 @@ import pytest
 
 from odradek_client.errors import DeliveryTimeout, StorageFailed
 from odradek_client.producer.batch import ProducerBatch
-from odradek_client.producer.delivery_log import (
-    GATHERED_MS,
-    NEXT_LINE_MS,
-    PATIENCE_MS,
-    DeliveryLog,
-)
+from odradek_client.producer.sender_loop import GATHERED_MS, NEXT_LINE_MS, PATIENCE_MS, DeliveryLog
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 

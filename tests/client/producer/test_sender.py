@@ -24,8 +24,10 @@ from odradek_client.errors import (
 )
 from odradek_client.producer.batch import Delivery
 from odradek_client.producer.idempotence import IdempotenceManager
-from odradek_client.producer.produce_reactions import REACTIONS, WITHOUT_IDENTITY, ProduceReaction
 from odradek_client.producer.sender import (
+    REACTIONS,
+    WITHOUT_IDENTITY,
+    ProduceReaction,
     Sender,
 )
 from odradek_client.producer.transaction_manager import TransactionManager

@@ -12,7 +12,7 @@ import pytest
 
 from certificates import Authority
 from odradek_protocol.tls import contexts, files
-from odradek_protocol.tls.ciphers import openssl_name
+from odradek_protocol.tls.contexts import openssl_name
 from odradek_protocol.tls.settings import StoreSettings, TlsError, TlsSettings, tls_settings
 
 CA = Authority()

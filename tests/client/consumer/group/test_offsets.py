@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from odradek.simulation.loop import run
+from odradek.simulation.simulate import run
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.errors import CommitFailed
 from odradek_client.consumer.group.coordinator import GroupCoordinator
